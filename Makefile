@@ -1,0 +1,34 @@
+# make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup train test check format clean
+setup: $(STAMP)
+
+# torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+train: $(STAMP)
+	$(BIN)/hoptrain fit --config configs/quickstart.yaml
+
+test: $(STAMP)
+	$(BIN)/pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info

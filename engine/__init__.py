@@ -1,0 +1,7 @@
+"""Graph and feature stores, data sets, epoch schedule, shared-memory queue, worker pool. Knows no sampling algorithm, imports no torch."""
+
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.errors import InputError, WorkerError
+from hoptrain.engine.graph import Graph
+
+__all__ = ["Dataset", "Graph", "InputError", "WorkerError"]

@@ -1,0 +1,187 @@
+"""A data set for node classification: graph, features, labels, splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
+from hoptrain.engine.store import create_folder, open_folder
+
+KIND = "dataset"
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Dataset:
+    """Graph, features, labels and splits of V vertices; read-only.
+
+    Constructing one validates it; ``Dataset.open`` trusts the checksums instead.
+
+    Attributes:
+        name: for messages and logs.
+        graph: the graph.
+        x: (V, F) features as stored (float32, float16 or uint8), or None.
+        y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or None.
+        splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other.
+        num_classes: number of classes, 0 without labels.
+        meta: source, licence, where the split comes from: anything JSON can hold.
+        path: the folder it was opened from, or None.
+    """
+
+    name: str
+    graph: Graph
+    x: Array | None = None
+    y: Array | None = None
+    splits: Mapping[str, Array] = field(default_factory=dict)
+    num_classes: int = 0
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.path is None:
+            _check_features(self.name, self.x, self.graph.num_nodes)
+            _check_labels(self.name, self.y, self.graph.num_nodes, self.num_classes)
+            for split, ids in self.splits.items():
+                _check_split(self.name, split, ids, self)
+
+    @property
+    def num_features(self) -> int:
+        """F, 0 without features."""
+        return 0 if self.x is None else int(self.x.shape[1])
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return self.y is not None and self.y.ndim == 2
+
+    def split(self, name: str) -> Array:
+        """Vertex ids of a split, (N,) int64.
+
+        Raises:
+            InputError: there is no such split, or it is empty.
+        """
+        if name not in self.splits:
+            known = ", ".join(self.splits) or "none at all"
+            raise InputError(f"{self.name} has no split {name!r}: it has {known}; choose one of them or give vertex ids")
+        if len(self.splits[name]) == 0:
+            raise InputError(f"the {name} split of {self.name} is empty: it needs at least one vertex; fill it or choose another split")
+        return self.splits[name]
+
+    def save(self, path: str | Path) -> None:
+        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``Dataset.open``."""
+        path = Path(path)
+        if path.exists():
+            raise InputError(f"{path} exists: a data set is not written over another; remove it or name another folder")
+        with create_folder(path, KIND) as writer:
+            for array_name, array in self.arrays().items():
+                writer.add(array_name, array)
+            writer.meta.update(dataset_meta(self))
+
+    def arrays(self) -> dict[str, Array]:
+        """Every array by the name of its file."""
+        arrays = {"indptr": self.graph.indptr, "indices": self.graph.indices}
+        if self.x is not None:
+            arrays["x"] = self.x
+        if self.y is not None:
+            arrays["y"] = self.y
+        return arrays | {f"split_{name}": ids for name, ids in self.splits.items()}
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool | None = None) -> Dataset:
+        """Open a folder memory-mapped: nothing is copied, and processes share the pages.
+
+        Args:
+            path: a folder written by ``save``.
+            verify: compare checksums; by default for folders up to 256 MiB.
+
+        Raises:
+            InputError: not such a folder, or one that is truncated or altered.
+        """
+        path = Path(path)
+        arrays, meta = open_folder(path, KIND, verify=verify)
+        try:
+            return cls(
+                name=meta["name"],
+                graph=Graph(arrays["indptr"], arrays["indices"], is_sorted=meta["is_sorted"], validate=False),
+                x=arrays.get("x"),
+                y=arrays.get("y"),
+                splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
+                num_classes=meta["num_classes"],
+                meta=meta["info"],
+                path=path,
+            )
+        except KeyError as error:
+            raise InputError(f"{path} has no {error.args[0]!r} in its header: it was not written by hoptrain; convert it again") from None
+
+
+def dataset_meta(data: Dataset) -> dict[str, Any]:
+    """What the header of a data set's folder states beside the arrays."""
+    return {
+        "name": data.name,
+        "num_nodes": data.graph.num_nodes,
+        "num_edges": data.graph.num_edges,
+        "num_classes": data.num_classes,
+        "is_sorted": data.graph.is_sorted,
+        "info": dict(data.meta),
+    }
+
+
+def _check_features(name: str, x: Array | None, num_nodes: int) -> None:
+    if x is None:
+        return
+    if x.ndim != 2 or len(x) != num_nodes:
+        raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} vertices; reshape x")
+    if not np.issubdtype(x.dtype, np.floating):
+        return
+    for begin in range(0, num_nodes, 65536):
+        finite = np.isfinite(x[begin : begin + 65536])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            value = x[begin + row, column]
+            raise InputError(
+                f"{name}: x[{begin + row}, {column}] is {value}: features are finite; replace it, for instance by np.nan_to_num(x)"
+            )
+
+
+def _check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) -> None:
+    if y is None:
+        return
+    if len(y) != num_nodes or y.ndim > 2 or not is_integer(y.dtype):
+        raise InputError(
+            f"{name}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) for each of the {num_nodes:,} vertices"
+        )
+    if y.ndim == 2 and y.shape[1] != num_classes:
+        raise InputError(f"{name}: y has {y.shape[1]} columns, but num_classes is {num_classes}: state the number of columns")
+    low, high = (-1, num_classes) if y.ndim == 1 else (0, 2)
+    bad = np.argwhere((y < low) | (y >= high))
+    if len(bad):
+        place = ", ".join(str(i) for i in bad[0])
+        raise InputError(
+            f"{name}: y[{place}] is {y[tuple(bad[0])]}: labels are in [{low}, {high}); correct it or num_classes ({num_classes})"
+        )
+
+
+def _check_split(name: str, split: str, ids: Array, data: Dataset) -> None:
+    if ids.ndim != 1 or not is_integer(ids.dtype):
+        raise InputError(
+            f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split is a list of vertex ids; use np.flatnonzero(mask)"
+        )
+    bad = ids[(ids < 0) | (ids >= data.graph.num_nodes)]
+    if len(bad):
+        raise InputError(
+            f"{name}: split {split} names vertex {bad[0]}: vertices are 0 to {data.graph.num_nodes - 1}; drop it from the split"
+        )
+    if len(np.unique(ids)) != len(ids):
+        raise InputError(f"{name}: split {split} names a vertex twice: every vertex counts once; use np.unique(ids)")
+    if data.y is not None and data.y.ndim == 1 and (data.y[ids] < 0).any():
+        vertex = ids[np.flatnonzero(data.y[ids] < 0)[0]]
+        raise InputError(
+            f"{name}: vertex {vertex} of split {split} has no label (-1): a split holds labelled vertices; drop it from the split"
+        )

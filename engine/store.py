@@ -1,0 +1,147 @@
+"""Arrays in a folder: ``.npy`` files and a small JSON header, written in whole or not at all, opened memory-mapped.
+
+The header (``header.json``) states format, version, kind and counts, and for every array its file, dtype, shape and CRC-32.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError
+
+FORMAT = "hoptrain-arrays"
+VERSION = 1
+HEADER = "header.json"
+VERIFY_LIMIT = 256 << 20
+"""Folders up to this many bytes are checked whole on every opening; larger ones by file sizes, and whole by ``hoptrain data info``."""
+
+_PIECE = 64 << 20
+
+
+class FolderWriter:
+    """Fills a new folder; see ``create_folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write into ``folder``, which exists."""
+        self.folder = folder
+        self.meta: dict[str, Any] = {}
+
+    def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Array:
+        """A new array on disk, memory-mapped for writing: for arrays larger than memory."""
+        return np.lib.format.open_memmap(self.folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape)  # type: ignore[no-untyped-call, no-any-return]
+
+    def add(self, name: str, array: Array) -> None:
+        """Write an array that is in memory."""
+        np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
+
+
+@contextmanager
+def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
+    """Write a folder under a temporary name; rename it to ``path`` when the body has ended well, delete it otherwise.
+
+    Two processes that write the same ``path`` do not disturb each other: the first to end wins, the other's work is dropped.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    temporary.mkdir()
+    try:
+        writer = FolderWriter(temporary)
+        yield writer
+        _write_header(temporary, kind, writer.meta)
+        try:
+            temporary.rename(path)
+        except OSError as error:
+            if not (path / HEADER).exists():
+                raise InputError(
+                    f"{path} cannot be written ({error.strerror}): give a folder that does not exist yet, or remove it"
+                ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_header(folder: Path, kind: str, meta: Mapping[str, Any]) -> None:
+    arrays = {}
+    for file in sorted(folder.glob("*.npy")):
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        arrays[file.stem] = {"file": file.name, "dtype": array.dtype.str, "shape": list(array.shape), "crc32": crc32(file)}
+    header = {"format": FORMAT, "version": VERSION, "kind": kind, "meta": dict(meta), "arrays": arrays}
+    (folder / HEADER).write_text(json.dumps(header, indent=1))
+
+
+def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Open a folder written by ``create_folder``: its arrays, memory-mapped read-only, and its ``meta``.
+
+    Args:
+        path: the folder.
+        kind: what it has to hold, as its writer said.
+        verify: compare checksums; by default if the folder is no larger than ``VERIFY_LIMIT``.
+
+    Raises:
+        InputError: no such folder, another format, version or kind, a file that is missing, truncated or altered.
+    """
+    header = read_header(path, kind)
+    if verify is None:
+        verify = (
+            sum((path / entry["file"]).stat().st_size for entry in header["arrays"].values() if (path / entry["file"]).exists())
+            <= VERIFY_LIMIT
+        )
+    return {name: _open_array(path, entry, verify) for name, entry in header["arrays"].items()}, header["meta"]
+
+
+def read_header(path: Path, kind: str) -> dict[str, Any]:
+    """The header of a folder, checked for format, version and kind."""
+    if not path.is_dir():
+        raise InputError(f"{path} is not a folder: name one written by hoptrain ('hoptrain data convert' makes it)")
+    try:
+        header = json.loads((path / HEADER).read_text())
+        found = (header["format"], header["version"], header["kind"])
+        entries = {name: (entry["file"], entry["dtype"], entry["shape"], entry["crc32"]) for name, entry in header["arrays"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(
+            f"{path} has no readable {HEADER}: it was not written by hoptrain; make one with 'hoptrain data convert'"
+        ) from None
+    if found != (FORMAT, VERSION, kind):
+        raise InputError(
+            f"{path} holds {found[2]!r} in format {found[0]} {found[1]}, wanted is {kind!r} in {FORMAT} {VERSION}: convert it again"
+        )
+    for file, *_ in entries.values():
+        if os.path.basename(file) != file:
+            raise InputError(
+                f"{path / HEADER} names the file {file!r} outside its folder: it was not written by hoptrain; convert it again"
+            )
+    return header  # type: ignore[no-any-return]
+
+
+def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
+    file = path / entry["file"]
+    try:
+        array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise InputError(f"{file} is missing, truncated or no .npy file: remove {path} and convert it again") from None
+    if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
+        raise InputError(
+            f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again"
+        )
+    if verify and crc32(file) != entry["crc32"]:
+        raise InputError(f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again")
+    return array
+
+
+def crc32(file: Path) -> int:
+    """Checksum of a file, read in pieces."""
+    value = 0
+    with file.open("rb") as stream:
+        while piece := stream.read(_PIECE):
+            value = zlib.crc32(piece, value)
+    return value

@@ -1,0 +1,66 @@
+"""Philox4x32-10: random numbers as a pure function of an address.
+
+Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11 (Random123). The generator has no state: the same
+(key, counter) gives the same four words on every target, so a mini-batch does not depend on who samples it, or when, or beside what.
+
+Layout of the 128-bit counter. Each field is checked where it enters (``hoptrain.samplers``, ``hoptrain.engine.schedule``), not here:
+
+=====  ==========================================================
+word   content (bits)
+=====  ==========================================================
+0      vertex, low 32
+1      vertex, high 8 | index of the group of four words (24) << 8
+2      batch number within the epoch (32)
+3      hop (12) | epoch (20) << 12
+=====  ==========================================================
+"""
+
+import numpy as np
+
+from hoptrain.kernels.shared import shared
+
+MAX_EPOCH = 1 << 20
+MAX_BATCH = 1 << 32
+MAX_VERTEX = 1 << 40
+MAX_DRAWS = 1 << 26
+MAX_HOP = (1 << 12) - 16
+"""The sixteen hops from here up are reserved: they name streams that are not hops (``HOP_*``)."""
+HOP_SHUFFLE = np.uint64((1 << 12) - 1)
+HOP_SYNTHETIC = np.uint64((1 << 12) - 2)
+
+_M0 = np.uint64(0xD2511F53)
+_M1 = np.uint64(0xCD9E8D57)
+_W0 = np.uint64(0x9E3779B9)
+_W1 = np.uint64(0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_B8 = np.uint64(8)
+_B12 = np.uint64(12)
+_B32 = np.uint64(32)
+
+
+@shared
+def philox4x32(c0, c1, c2, c3, k0, k1):
+    """Ten rounds over a counter of four words with a key of two; each word is a ``uint64`` that holds 32 bits."""
+    for _ in range(10):
+        p0 = _M0 * c0
+        p1 = _M1 * c2
+        c0 = (p1 >> _B32) ^ c1 ^ k0
+        c1 = p1 & _LOW
+        c2 = (p0 >> _B32) ^ c3 ^ k1
+        c3 = p0 & _LOW
+        k0 = (k0 + _W0) & _LOW
+        k1 = (k1 + _W1) & _LOW
+    return c0, c1, c2, c3
+
+
+@shared
+def four_words(seed, epoch, batch, hop, vertex, group):
+    """Words ``4 * group`` to ``4 * group + 3`` of the stream at (seed, epoch, batch, hop, vertex). All arguments ``uint64``."""
+    return philox4x32(
+        vertex & _LOW,
+        (vertex >> _B32) | (group << _B8),
+        batch,
+        hop | (epoch << _B12),
+        seed & _LOW,
+        seed >> _B32,
+    )
