@@ -39,7 +39,7 @@ class FolderWriter:
 
     def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Array:
         """A new array on disk, memory-mapped for writing: for arrays larger than memory."""
-        return np.lib.format.open_memmap(self.folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape)  # type: ignore[no-untyped-call, no-any-return]
+        return np.lib.format.open_memmap(self.folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape)
 
     def add(self, name: str, array: Array) -> None:
         """Write an array that is in memory."""
