@@ -3,5 +3,6 @@
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.schedule import Schedule
 
-__all__ = ["Dataset", "Graph", "InputError", "WorkerError"]
+__all__ = ["Dataset", "Graph", "InputError", "Schedule", "WorkerError"]

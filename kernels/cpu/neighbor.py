@@ -97,7 +97,10 @@ def _draw_without_replacement(degree, count, key, vertex, out, first):
 
 @cpu_kernel
 def _contains(values, begin, end, value):
-    return any(values[i] == value for i in range(begin, end))
+    for i in range(begin, end):  # noqa: SIM110 - Numba compiles no generator
+        if values[i] == value:
+            return True
+    return False
 
 
 @cpu_kernel

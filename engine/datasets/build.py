@@ -1,0 +1,56 @@
+"""What the sources share: splits that no library decides, pairs as edges both ways, features in the narrowest dtype that is exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.graph import Graph
+from hoptrain.kernels.cpu.shuffle import permutation
+
+RANDOM_SPLIT = "random 60/20/20 of the labelled vertices: hoptrain's permutation with seed 0"
+
+
+def random_splits(ids: Array) -> dict[str, Array]:
+    """60/20/20 of the vertex ids (N,) as ``train``, ``val`` and ``test``: fixed, the same on every machine and with every library."""
+    order = ids[permutation(len(ids), 0, 0)].astype(np.int64)
+    bounds = [len(ids) * 60 // 100, len(ids) * 80 // 100]
+    return {name: np.sort(part) for name, part in zip(("train", "val", "test"), np.split(order, bounds), strict=True)}
+
+
+def undirected_graph(src: Array, dst: Array, num_nodes: int) -> Graph:
+    """Every pair as two edges, one each way; each edge once, however often the pair is given."""
+    graph = Graph.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), num_nodes)
+    is_first = np.ones(graph.num_edges, bool)
+    is_first[1:] = graph.indices[1:] != graph.indices[:-1]
+    begins = graph.indptr[:-1][graph.in_degrees() > 0]
+    is_first[begins] = True  # a column begins anew, whatever the one before ended with
+    indptr = np.concatenate([[0], np.cumsum(is_first)])[graph.indptr]
+    return Graph(indptr.astype(np.int64), graph.indices[is_first], is_sorted=True, validate=False)
+
+
+def narrow_features(x: Array) -> Array:
+    """Features (V, F) as uint8 if that is exact, else float16 as it is, else float32."""
+    if _fits_uint8(x):
+        return x.astype(np.uint8, copy=False)
+    return x if x.dtype == np.float16 else x.astype(np.float32, copy=False)
+
+
+def _fits_uint8(x: Array) -> bool:
+    if x.dtype == np.uint8 or x.dtype == bool:
+        return True
+    with np.errstate(invalid="ignore"):  # a NaN is no integer; the data set's own check names it
+        pieces = (x[begin : begin + 4096] for begin in range(0, len(x), 4096))
+        return all(np.array_equal(piece, piece.astype(np.uint8)) for piece in pieces)
+
+
+def num_classes_of(y: Array) -> int:
+    """C: columns of (V, C) labels, or one more than the largest class of (V,)."""
+    return int(y.shape[1]) if y.ndim == 2 else int(y.max(initial=-1)) + 1
+
+
+def masks_to_splits(masks: dict[str, Any]) -> dict[str, Array]:
+    """Boolean masks (V,) by the name of their split, as sorted vertex ids."""
+    return {split: np.flatnonzero(mask) for split, mask in masks.items()}

@@ -1,0 +1,62 @@
+"""``digits-knn``: 1,797 handwritten digits joined to their nearest neighbours. Real data that needs neither network nor files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets.build import RANDOM_SPLIT, random_splits, undirected_graph
+from hoptrain.engine.datasets.cache import open_cached, write_dataset
+from hoptrain.engine.datasets.source import Counts, Source
+
+NEIGHBORS = 8
+_VERSION = 1
+
+
+def load_digits_knn(name: str, root: Path | None, scale: float) -> Dataset:
+    """Convert once, then open."""
+    return open_cached(f"{name}-{_VERSION}", lambda writer: write_dataset(writer, convert_digits()))
+
+
+def convert_digits() -> Dataset:
+    """scikit-learn's copy of the UCI digits: x (1797, 64) float32 in [0, 1], ten classes, edges both ways between nearest neighbours."""
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
+    nearest = nearest_neighbors(pixels.astype(np.int64), NEIGHBORS)
+    dst = np.repeat(np.arange(len(pixels)), NEIGHBORS)
+    return Dataset(
+        name="digits-knn",
+        graph=undirected_graph(nearest.ravel(), dst, len(pixels)),
+        x=(pixels / 16).astype(np.float32),
+        y=y.astype(np.int64),
+        splits=random_splits(np.arange(len(pixels))),
+        num_classes=10,
+        meta={
+            "source": "scikit-learn load_digits (UCI optical recognition of handwritten digits, test part)",
+            "licence": "CC BY 4.0 (UCI), BSD-3 (scikit-learn)",
+            "graph": f"{NEIGHBORS} nearest neighbours by Euclidean distance of the pixels, ties by vertex id, made symmetric",
+            "split": RANDOM_SPLIT,
+        },
+    )
+
+
+def nearest_neighbors(points: Array, k: int) -> Array:
+    """(N, k) int64: the k nearest other points of each, ties by id; exact, since the coordinates (N, D) are integers."""
+    norms = (points * points).sum(axis=1)
+    distances = norms[:, None] + norms[None, :] - 2 * (points @ points.T)
+    np.fill_diagonal(distances, np.iinfo(np.int64).max)
+    return np.argsort(distances, axis=1, kind="stable")[:, :k]
+
+
+SOURCES = {
+    "digits-knn": Source(
+        about="1,797 real digits joined to their 8 nearest neighbours",
+        origin="scikit-learn, offline",
+        load=load_digits_knn,
+        counts=Counts(1797, 0, 64, 10),
+    )
+}

@@ -1,0 +1,91 @@
+"""Slots of shared memory that carry batches from a worker to its trainer.
+
+One ring belongs to one worker: the worker writes a slot, says so on its pipe, and does not touch the slot again until the trainer has given
+it back. So one side owns a slot at any time, and no lock is needed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.shared_memory import reserve
+
+Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
+"""Name, dtype and shape of an array."""
+Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
+"""Gives writable arrays for the specs; their contents are undefined."""
+
+_ALIGN = 64  # a cache line, and the alignment that torch and NumPy give their own arrays
+_GRAIN = 1 << 20
+
+
+def allocate_private(specs: Sequence[Spec]) -> dict[str, Array]:
+    """``Allocate`` in this process's own memory."""
+    return {name: np.empty(shape, dtype) for name, dtype, shape in specs}
+
+
+def carve(buffer: Array, specs: Sequence[Spec]) -> dict[str, Array]:
+    """Views of a byte buffer, one after another, each on a cache line."""
+    views: dict[str, Array] = {}
+    offset = 0
+    for name, dtype, shape in specs:
+        size = _size(dtype, shape)
+        views[name] = buffer[offset : offset + size].view(dtype).reshape(shape)
+        offset += _aligned(size)
+    return views
+
+
+def total_bytes(specs: Sequence[Spec]) -> int:
+    """Bytes that ``carve`` needs."""
+    return sum(_aligned(_size(dtype, shape)) for _, dtype, shape in specs)
+
+
+def _size(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+class Slot:
+    """One slot, as seen by either side. It grows to the largest batch met so far; after that nothing is allocated any more."""
+
+    def __init__(self, fd: int) -> None:
+        """Use the anonymous file ``fd``; both sides have it open."""
+        self.fd = fd
+        self._bytes: Array = np.empty(0, np.uint8)
+
+    def writable(self, num_bytes: int) -> Array:
+        """The worker's view, (at least num_bytes,) uint8; grows the file where it is too small, with a quarter to spare."""
+        if num_bytes > len(self._bytes):
+            reserve(self.fd, -(-num_bytes * 5 // 4 // _GRAIN) * _GRAIN)
+        return self.view(num_bytes)
+
+    def view(self, num_bytes: int) -> Array:
+        """A view of what is there, (at least num_bytes,) uint8; maps the file again where the other side has grown it."""
+        if num_bytes > len(self._bytes):
+            self._bytes = np.frombuffer(mmap.mmap(self.fd, os.fstat(self.fd).st_size), np.uint8)
+        return self._bytes
+
+
+class Lease:
+    """A slot in the trainer's hands: arrays made from it keep it alive, and the slot goes back when the last of them is gone.
+
+    NumPy replaces the base of a view by the base's base, but not past a foreign object; hence the array interface instead of a slice.
+    """
+
+    def __init__(self, buffer: Array, give_back: Callable[[], None]) -> None:
+        """Lend ``buffer`` (bytes,) uint8; ``give_back`` is called once, from whichever thread drops the last array."""
+        self.__array_interface__ = buffer.__array_interface__
+        self._buffer = buffer
+        self._give_back = give_back
+
+    def __del__(self) -> None:
+        self._give_back()

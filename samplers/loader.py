@@ -1,0 +1,174 @@
+"""The loader: a schedule, a sampler and a data set, run in this process or in sampler processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine import Dataset, Graph, InputError, Schedule
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.pool import WorkerPool, run_inline
+from hoptrain.engine.ring import Allocate
+from hoptrain.samplers.base import Sampler, Workspace, check_seeds
+from hoptrain.samplers.minibatch import MiniBatch
+
+
+class SampleLoader:
+    """Iterates over the mini-batches of an epoch; each ``iter()`` takes the next epoch.
+
+    The batches are the same to the bit with any number of workers. They are NumPy arrays in the queue's memory; ``batch.to(device)`` makes
+    torch tensors. Workers start with the first epoch, once, and end with ``close()`` or with this process, however it ends.
+
+    Attributes:
+        num_workers: sampler processes; 0 samples in this process.
+        wait_s: seconds spent so far waiting for batches (with 0 workers: making them).
+        num_sampled_edges: edges of all batches delivered so far.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        sampler: Sampler,
+        *,
+        split: str | Array = "train",
+        batch_size: int = 1024,
+        num_workers: int = 0,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        prefetch: int = 2,
+        stall_timeout: float = 120.0,
+    ) -> None:
+        """Set up; nothing is started yet.
+
+        Args:
+            data: graph, features and labels.
+            sampler: the algorithm.
+            split: name of a split of ``data``, or vertex ids (N,).
+            batch_size: seeds per rank and step.
+            num_workers: sampler processes of this rank.
+            seed: addresses every random number together with epoch and batch.
+            shuffle: a new order of the seeds each epoch.
+            rank: this process's rank; by default torch.distributed's, or that of its environment variables.
+            world_size: number of ranks; by default likewise.
+            prefetch: batches each worker may have ready ahead.
+            stall_timeout: seconds without a batch that is due, after which an error names the worker.
+
+        Raises:
+            InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks.
+        """
+        if num_workers < 0 or prefetch < 1:
+            raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
+        if rank is None or world_size is None:
+            rank, world_size = _rank_and_world_size()
+        seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split)
+        schedule = Schedule(seeds=seeds, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
+        self.num_workers = num_workers
+        self.wait_s = 0.0
+        self.num_sampled_edges = 0
+        self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout}
+        self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule)
+        self._pool: WorkerPool | None = None
+        self._position = (0, 0)  # epoch and step of the next batch
+        self._iteration = 0
+
+    def __len__(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        return self._task.schedule.num_steps
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        """The rest of the current epoch, if it was loaded by ``load_state_dict`` in its middle; else the next epoch."""
+        epoch, first = self._position
+        steps = range(first, len(self))
+        if self.num_workers == 0:
+            batches = run_inline(self._task, epoch, steps)
+        else:
+            self._pool = self._pool or WorkerPool(self._task, self.num_workers, **self._pool_options)
+            batches = self._pool.run(epoch, steps)
+        # An epoch that is left early counts as done: the next iter() moves on.
+        self._position = (epoch + 1, 0)
+        self._iteration += 1
+        return self._deliver(batches, epoch, steps, self._iteration)
+
+    def _deliver(self, batches: Iterator[Any], epoch: int, steps: range, iteration: int) -> Iterator[MiniBatch]:
+        for step in steps:
+            begin = time.perf_counter()
+            arrays, facts = next(batches)
+            batch = MiniBatch.from_arrays(arrays, **facts)
+            self.wait_s += time.perf_counter() - begin
+            self.num_sampled_edges += batch.num_edges
+            if iteration == self._iteration:
+                self._position = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
+            yield batch
+            del arrays, batch  # so that the slot is free before the wait for the next one
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next ``iter()`` start at the beginning of ``epoch``."""
+        self._position = (epoch, 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the next batch is: epoch and step. With it any number of workers continues the same sequence."""
+        return {"epoch": self._position[0], "step": self._position[1]}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue from ``state_dict``."""
+        self._position = (state["epoch"], state["step"])
+
+    def close(self) -> None:
+        """End the workers; the next ``iter()`` starts new ones."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class _SampleTask:
+    """What a worker does: sample, then gather features and labels straight into the slot. It is a ``hoptrain.engine.worker.Task``."""
+
+    graph: Graph
+    x: Array | None
+    y: Array | None
+    sampler: Sampler
+    schedule: Schedule
+    workspace: Workspace = field(default_factory=Workspace)
+
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
+        begin = time.perf_counter()
+        seeds = self.schedule.batch_seeds(epoch, step)
+        number = self.schedule.batch_number(step)
+        batch = self.sampler.sample(self.graph, seeds, seed=self.schedule.seed, epoch=epoch, batch=number, workspace=self.workspace)
+        structure = batch.arrays()
+        sampled = time.perf_counter()
+        specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
+        rows = [(name, store, ids) for name, store, ids in (("x", self.x, batch.node_ids), ("y", self.y, batch.seeds)) if store is not None]
+        specs += [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]
+        out = allocate(specs)
+        for name, array in structure.items():
+            out[name][...] = array
+        for name, store, ids in rows:
+            # "clip" writes straight into ``out``, where "raise" would go through a buffer; the ids are in range.
+            np.take(store, ids, axis=0, out=out[name], mode="clip")
+        return {
+            "num_src": tuple(block.num_src for block in batch.blocks),
+            "num_seeds": batch.num_seeds,
+            "epoch": epoch,
+            "batch": number,
+            "num_step_seeds": self.schedule.num_step_seeds(step),
+            "sample_s": sampled - begin,
+            "gather_s": time.perf_counter() - sampled,
+        }
+
+
+def _rank_and_world_size() -> tuple[int, int]:
+    """torch.distributed's, if it runs in this process; else the variables that its launchers set; else one rank."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
