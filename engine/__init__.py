@@ -1,8 +1,9 @@
 """Graph and feature stores, data sets, epoch schedule, shared-memory queue, worker pool. Knows no sampling algorithm, imports no torch."""
 
 from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.schedule import Schedule
 
-__all__ = ["Dataset", "Graph", "InputError", "Schedule", "WorkerError"]
+__all__ = ["Dataset", "Graph", "InputError", "Schedule", "WorkerError", "load_dataset"]

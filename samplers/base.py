@@ -73,12 +73,21 @@ def check_address(seed: int, epoch: int, batch: int) -> None:
             raise InputError(f"{name} is {value}: it is part of a random number's address and lies in [0, {limit})")
 
 
-def check_seeds(graph: Graph, seeds: Array) -> Array:
-    """The seeds as an array, checked for kind and range (not for duplicates)."""
+def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False) -> Array:
+    """The seeds as an array, checked for kind and range and, if asked, for duplicates."""
     seeds = np.asarray(seeds)
     if seeds.ndim != 1 or len(seeds) == 0 or not is_integer(seeds.dtype):
         raise InputError(f"seeds are {seeds.dtype} of shape {seeds.shape}: give a one-dimensional integer array of at least one vertex id")
     bad = seeds[(seeds < 0) | (seeds >= graph.num_nodes)]
     if len(bad):
         raise InputError(f"seed {bad[0]} is not in the graph: its vertices are 0 to {graph.num_nodes - 1}; drop it")
+    if distinct:
+        values, counts = np.unique(seeds, return_counts=True)
+        if counts.max() > 1:
+            raise seed_given_twice(values[counts.argmax()])
     return seeds
+
+
+def seed_given_twice(vertex: int) -> InputError:
+    """The error for a seed that stands in a batch or split more than once."""
+    return InputError(f"seed {vertex} is given twice: the seeds of a batch are distinct; use numpy.unique(seeds)")

@@ -68,7 +68,7 @@ class SampleLoader:
             raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
         if rank is None or world_size is None:
             rank, world_size = _rank_and_world_size()
-        seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split)
+        seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split, distinct=True)
         schedule = Schedule(seeds=seeds, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
         self.num_workers = num_workers
         self.wait_s = 0.0
@@ -76,7 +76,8 @@ class SampleLoader:
         self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout}
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule)
         self._pool: WorkerPool | None = None
-        self._position = (0, 0)  # epoch and step of the next batch
+        self._start = (0, 0)  # epoch and step at which the next iter() begins
+        self._position = (0, 0)  # epoch and step of the next batch: what state_dict() tells
         self._iteration = 0
 
     def __len__(self) -> int:
@@ -85,7 +86,7 @@ class SampleLoader:
 
     def __iter__(self) -> Iterator[MiniBatch]:
         """The rest of the current epoch, if it was loaded by ``load_state_dict`` in its middle; else the next epoch."""
-        epoch, first = self._position
+        epoch, first = self._start
         steps = range(first, len(self))
         if self.num_workers == 0:
             batches = run_inline(self._task, epoch, steps)
@@ -93,7 +94,7 @@ class SampleLoader:
             self._pool = self._pool or WorkerPool(self._task, self.num_workers, **self._pool_options)
             batches = self._pool.run(epoch, steps)
         # An epoch that is left early counts as done: the next iter() moves on.
-        self._position = (epoch + 1, 0)
+        self._start = (epoch + 1, 0)
         self._iteration += 1
         return self._deliver(batches, epoch, steps, self._iteration)
 
@@ -111,7 +112,7 @@ class SampleLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next ``iter()`` start at the beginning of ``epoch``."""
-        self._position = (epoch, 0)
+        self._start = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, int]:
         """Where the next batch is: epoch and step. With it any number of workers continues the same sequence."""
@@ -119,7 +120,7 @@ class SampleLoader:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from ``state_dict``."""
-        self._position = (state["epoch"], state["step"])
+        self._start = self._position = (state["epoch"], state["step"])
 
     def close(self) -> None:
         """End the workers; the next ``iter()`` starts new ones."""

@@ -10,7 +10,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import Sampler, Workspace, check_address, check_seeds
+from hoptrain.samplers.base import Sampler, Workspace, check_address, check_seeds, seed_given_twice
 from hoptrain.samplers.minibatch import Block, MiniBatch
 
 
@@ -95,6 +95,5 @@ def _enter_seeds(graph: Graph, seeds: Array, table: Array, workspace: Workspace)
     local = seeds.astype(graph.indices.dtype)
     num_nodes: int = kernels.relabel(local, table, nodes, 0)
     if num_nodes != len(seeds):
-        twice = seeds[np.flatnonzero(local != np.arange(len(seeds)))[0]]
-        raise InputError(f"seed {twice} is given twice: the seeds of a batch are distinct; use numpy.unique(seeds)")
+        raise seed_given_twice(seeds[np.flatnonzero(local != np.arange(len(seeds)))[0]])
     return num_nodes

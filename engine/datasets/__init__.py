@@ -1,1 +1,14 @@
-"""Data sets by name: where each comes from and how it becomes a folder of arrays."""
+"""Data sets by name: where each comes from and how it becomes a folder of arrays.
+
+``load.py``       load_dataset, list_datasets, the registry
+``digits.py``     scikit-learn's digits, offline
+``npz.py``        NAME.npz files
+``pyg.py``        downloads through PyTorch Geometric
+``ogb.py``        downloads from the Open Graph Benchmark
+``synthetic.py``  generated, at any scale
+``cache.py``      where conversions are kept; ``build.py`` what the sources share; ``source.py`` an entry of the registry
+"""
+
+from hoptrain.engine.datasets.load import Entry, list_datasets, load_dataset
+
+__all__ = ["Entry", "list_datasets", "load_dataset"]

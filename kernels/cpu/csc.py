@@ -36,6 +36,23 @@ def _stable_order(keys, order, num_keys, out):
     return offsets
 
 
+@cpu_kernel
+def coo_into_csc(src, dst, indptr, indices):
+    """Group edges by destination into arrays that the caller provides, on disk perhaps: no memory beyond V cursors.
+
+    ``indptr`` (V+1,), ``indices`` (E,); the sources of a column keep their order in the input: ``sort_columns`` sorts them.
+    """
+    indptr[:] = 0
+    for i in range(len(dst)):
+        indptr[dst[i] + 1] += 1
+    for v in range(len(indptr) - 1):
+        indptr[v + 1] += indptr[v]
+    cursor = indptr[:-1].copy()
+    for i in range(len(dst)):
+        indices[cursor[dst[i]]] = src[i]
+        cursor[dst[i]] += 1
+
+
 @cpu_kernel(parallel=True)
 def sort_columns(indptr, indices):
     """Sort the sources within each column, in place."""

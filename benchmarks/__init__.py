@@ -1,0 +1,1 @@
+"""One module for each question, run by `hoptrain bench NAME`."""

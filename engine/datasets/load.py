@@ -1,0 +1,125 @@
+"""``load_dataset`` and ``list_datasets``: the one registry, and the order in which a name is looked for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets import digits, npz, ogb, pyg, synthetic
+from hoptrain.engine.datasets.cache import is_folder
+from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.errors import InputError
+
+REGISTRY: Mapping[str, Source] = digits.SOURCES | npz.SOURCES | pyg.SOURCES | ogb.SOURCES | synthetic.SOURCES
+
+
+def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset:
+    """Open a data set, memory-mapped; the first time it is downloaded, generated or converted into the cache.
+
+    Looked for in this order: a path to a hoptrain folder or to a ``.npz`` file; a hoptrain folder ``root/name`` or ``root`` itself;
+    ``name.npz`` in ``root`` and in ``$HOPTRAIN_DATA``; the registry (see ``list_datasets``). Conversions are kept in
+    ``$HOPTRAIN_CACHE/datasets`` or ``~/.cache/hoptrain/datasets``.
+
+    Args:
+        name: a name of the registry, of a file or folder in ``root``, or a path.
+        root: a folder that holds data sets, or to which they are downloaded.
+        scale: share of a ``synthetic:`` set to generate, in (0, 1].
+
+    Raises:
+        InputError: an unknown name, a root that does not exist, a scale that cannot be honoured, a file that cannot be read, a download
+            that failed or that needs a licence to be accepted.
+    """
+    root = _existing(root)
+    source = REGISTRY.get(name)
+    if source is None and _is_path(name):
+        _check_unscaled(name, scale)
+        return _open_path(Path(name))
+    if root is not None:
+        folder = next((folder for folder in (root / name, root) if is_folder(folder)), None)
+        if folder is not None:
+            return _open_as(folder, name, scale)
+    if source is None or not source.is_scalable:
+        _check_unscaled(name, scale)
+    file = npz.find_npz(name, root)
+    if file is not None:
+        return npz.load_npz(file)
+    if source is None:
+        raise _unknown(name)
+    return source.load(name, root, scale)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A line of ``list_datasets``.
+
+    Attributes:
+        name: for ``load_dataset``.
+        about: one line.
+        origin: where it comes from.
+        counts: published V, E, F, C, or None if not known before it is loaded.
+        is_present: whether it can be had without the network.
+    """
+
+    name: str
+    about: str
+    origin: str
+    counts: Counts | None
+    is_present: bool
+
+
+def list_datasets(root: str | Path | None = None) -> list[Entry]:
+    """The registry in order of names, and after it the folders and ``.npz`` files of ``root`` and ``$HOPTRAIN_DATA`` it does not have."""
+    root = _existing(root)
+    known = [
+        Entry(name=name, about=source.about, origin=source.origin, counts=source.counts, is_present=source.is_present(name, root))
+        for name, source in sorted(REGISTRY.items())
+    ]
+    found: dict[str, Entry] = {}
+    for place in npz.places(root):
+        for path in sorted(place.iterdir() if place.is_dir() else []):
+            name = path.stem if path.suffix == ".npz" else path.name
+            if name not in REGISTRY and name not in found and (path.suffix == ".npz" or (place == root and is_folder(path))):
+                found[name] = Entry(name=name, about=f"found in {place}", origin=path.name, counts=None, is_present=True)
+    return known + list(found.values())
+
+
+def _existing(root: str | Path | None) -> Path | None:
+    if root is None:
+        return None
+    root = Path(root).expanduser()
+    if not root.is_dir():
+        raise InputError(f"root {root} is not a folder: it holds the data sets; create it or name another")
+    return root
+
+
+def _is_path(name: str) -> bool:
+    return os.sep in name or name.endswith(".npz") or is_folder(Path(name))
+
+
+def _open_path(path: Path) -> Dataset:
+    return npz.load_npz(path) if path.suffix == ".npz" else Dataset.open(path)
+
+
+def _open_as(folder: Path, name: str, scale: float) -> Dataset:
+    """Open a folder that has to hold what was asked for."""
+    data = Dataset.open(folder)
+    if data.name != name and folder.name != name:
+        raise InputError(f"root {folder} holds {data.name!r}, not {name!r}: ask for what it holds or name another root")
+    if data.meta.get("scale", 1.0) != scale:
+        raise InputError(f"{folder} holds {name} at scale {data.meta.get('scale', 1.0)}, not {scale}: ask for that scale or drop root")
+    return data
+
+
+def _check_unscaled(name: str, scale: float) -> None:
+    if scale != 1.0:
+        raise InputError(f"scale is {scale}: {name} has one size, only synthetic: sets are scaled; leave scale at 1.0")
+
+
+def _unknown(name: str) -> InputError:
+    near = difflib.get_close_matches(name, REGISTRY, n=3, cutoff=0.4)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "'hoptrain data list' names them"
+    return InputError(f"{name!r} is no data set that is known, nor a file or folder: {remedy}")

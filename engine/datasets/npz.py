@@ -1,0 +1,221 @@
+"""``NAME.npz`` files: one homogeneous graph as CSC arrays, features dense or as CSR parts, labels, masks.
+
+Members: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1 for no label, two-dimensional for
+several labels); ``train_mask``, ``val_mask``, ``test_mask``; ``node_label`` (a kind of vertex, taken as a feature where there is no ``x``);
+``meta``, a JSON text. Other members are not carried over; ``meta["not_carried"]`` names them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.engine.dataset import SPLITS, Dataset
+from hoptrain.engine.datasets.build import RANDOM_SPLIT, masks_to_splits, narrow_features, num_classes_of, random_splits
+from hoptrain.engine.datasets.cache import open_cached, write_dataset
+from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
+
+Arrays: TypeAlias = dict[str, Array]
+
+_VERSION = 1
+_IDENTITY_LIMIT = 4096
+_CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
+_MASKS = tuple(f"{split}_mask" for split in SPLITS)
+_CARRIED = {"indptr", "indices", "x", *_CSR, "y", *_MASKS, "node_label", "meta"}
+
+
+def places(root: Path | None) -> list[Path]:
+    """The folders where files are looked for: ``root``, then ``$HOPTRAIN_DATA``."""
+    variable = os.environ.get("HOPTRAIN_DATA")
+    return [place for place in (root, Path(variable) if variable else None) if place is not None]
+
+
+def find_npz(name: str, root: Path | None) -> Path | None:
+    """The file ``name.npz`` in the first of the places that has it."""
+    return next((place / f"{name}.npz" for place in places(root) if (place / f"{name}.npz").is_file()), None)
+
+
+def not_found(name: str, root: Path | None, remedy: str) -> InputError:
+    """The error for a data set that is in none of the places."""
+    root_text = "no root was given" if root is None else f"root {root} has no {name}.npz"
+    variable = os.environ.get("HOPTRAIN_DATA")
+    variable_text = f"$HOPTRAIN_DATA ({variable}) has none" if variable else "$HOPTRAIN_DATA is not set"
+    return InputError(f"{name} is not on this machine: {root_text} and {variable_text}; {remedy}")
+
+
+def load_missing(name: str, root: Path | None, scale: float) -> Dataset:
+    """For data sets that exist as a file only: reached when the file was not found."""
+    raise not_found(name, root, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA")
+
+
+def load_npz(path: Path) -> Dataset:
+    """Convert a file once, then open the folder; the key changes with the checksums of its members.
+
+    Raises:
+        InputError: no such file, no .npz, truncated, or not one homogeneous graph.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [(member.filename, member.CRC, member.file_size) for member in archive.infolist()]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, error) from None
+    key = f"{path.stem}-npz{_VERSION}-{zlib.crc32(repr(members).encode()):08x}"
+    return open_cached(key, lambda writer: write_dataset(writer, convert_npz(path)))
+
+
+def convert_npz(path: Path) -> Dataset:
+    """The data set in a file, in memory, validated."""
+    arrays = _read(path)
+    _check_kind(path, arrays)
+    meta = _read_meta(path, arrays)
+    y = _labels(path, arrays)
+    splits, split_note = _splits(path, arrays, y)
+    meta["split"] = split_note or meta.get("split", "none")
+    x = _features(path, arrays)
+    if x is None and y is not None and len(y) <= _IDENTITY_LIMIT:
+        # Without anything to tell vertices apart a small graph gets their identity; a large one would need V * V bytes.
+        x, meta["features"] = np.eye(len(arrays["indptr"]) - 1, dtype=np.uint8), "identity: the source has none"
+    left = sorted(set(arrays) - _CARRIED)
+    if left:
+        meta["not_carried"] = left
+    return Dataset(
+        name=path.stem,
+        graph=Graph(arrays["indptr"], arrays["indices"]),
+        x=x,
+        y=y,
+        splits=splits,
+        num_classes=0 if y is None else num_classes_of(y),
+        meta=meta,
+    )
+
+
+def _read(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return InputError(f"{path} cannot be read ({reason}): it has to be a whole .npz file without pickles; fetch it again")
+
+
+def _check_kind(path: Path, arrays: Arrays) -> None:
+    """Other kinds of data come as .npz files too; say what was found instead of a missing key."""
+    kind = _other_kind(arrays)
+    if kind is not None:
+        raise InputError(
+            f"{path} holds {kind}, not a homogeneous graph: a data set needs indptr and indices of one kind of vertex; choose another file"
+        )
+
+
+def _other_kind(arrays: Arrays) -> str | None:
+    names = arrays.keys()
+    if "node_type" in names or any(name.startswith("rel_") and "__" in name for name in names):
+        return "a heterogeneous graph (vertices of several kinds)"
+    if {"indptr", "indices"} <= names:
+        return None
+    if {"src", "dst", "t"} <= names:
+        return "a temporal graph (events src, dst, t)"
+    if {"train", "valid", "test"} <= names:
+        return "a knowledge graph (triples head, relation, tail)"
+    if {"train_x", "train_y"} <= names:
+        return "labelled samples without edges (train_x, train_y)"
+    return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}"
+
+
+def _read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
+    if "meta" not in arrays:
+        return {"source": path.name}
+    try:
+        return {"source": path.name} | dict(json.loads(str(arrays["meta"])))
+    except (ValueError, TypeError):
+        raise InputError(f"{path}: meta is no JSON object: it has to be a text like '{{\"source\": ...}}'; correct or remove it") from None
+
+
+def _features(path: Path, arrays: Arrays) -> Array | None:
+    if "x" in arrays:
+        return narrow_features(arrays["x"])
+    if set(_CSR) <= arrays.keys():
+        return narrow_features(_dense(path, *(arrays[name] for name in _CSR)))
+    return _one_hot(path, arrays["node_label"]) if "node_label" in arrays else None
+
+
+def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array) -> Array:
+    from scipy.sparse import csr_array
+
+    if shape.shape != (2,) or (len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]):
+        raise InputError(f"{path}: x_indices leaves the {shape.tolist()} entries of x_shape: a column is in [0, F); fetch the file again")
+    try:
+        dense: Array = csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape.tolist())).toarray()
+    except ValueError as error:
+        raise InputError(f"{path}: x_indptr, x_indices and x_data are no CSR matrix ({error}); fetch the file again") from None
+    return dense
+
+
+def _one_hot(path: Path, kinds: Array) -> Array:
+    if kinds.ndim != 1 or not is_integer(kinds.dtype) or kinds.min(initial=0) < 0 or kinds.max(initial=0) > 65535:
+        raise InputError(f"{path}: node_label is {kinds.dtype} of shape {kinds.shape}: it holds one small integer per vertex; correct it")
+    x = np.zeros((len(kinds), int(kinds.max(initial=-1)) + 1), np.uint8)
+    x[np.arange(len(kinds)), kinds] = 1
+    return x
+
+
+def _labels(path: Path, arrays: Arrays) -> Array | None:
+    y = arrays.get("y")
+    if y is None:
+        return None
+    if y.ndim not in (1, 2) or not is_integer(y.dtype):
+        raise InputError(f"{path}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) per vertex; correct it")
+    return y.astype(np.uint8 if y.ndim == 2 else np.int64, copy=False)
+
+
+def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | None]:
+    """The splits, and a note where they are ours."""
+    if y is None:
+        return {}, None
+    if not set(_MASKS) <= arrays.keys():
+        labelled = np.arange(len(y)) if y.ndim == 2 else np.flatnonzero(y >= 0)
+        return random_splits(labelled), RANDOM_SPLIT
+    for mask in _MASKS:
+        if arrays[mask].shape != (len(y),) or arrays[mask].dtype != bool:
+            raise InputError(
+                f"{path}: {mask} is {arrays[mask].dtype} of shape {arrays[mask].shape}: a mask is one bool per vertex; correct it"
+            )
+    return masks_to_splits({split: arrays[f"{split}_mask"] for split in SPLITS}), None
+
+
+def _file(about: str, *counts: int) -> Source:
+    return Source(
+        about=about,
+        origin="a .npz file",
+        load=load_missing,
+        counts=Counts(*counts),
+        is_present=lambda name, root: find_npz(name, root) is not None,
+    )
+
+
+SOURCES = {
+    "amazon_computers": _file("Amazon computers bought together", 13_752, 491_722, 767, 10),
+    "coauthor_physics": _file("physicists who wrote together", 34_493, 495_924, 8_415, 5),
+    "debian_deps": _file("Debian packages and what they depend on", 522_213, 7_201_792, 1_024, 58),
+    "flickr_attr": _file("Flickr users with attributes", 7_575, 479_476, 12_047, 9),
+    "karate": _file("Zachary's karate club", 34, 156, 34, 2),
+    "ogbl_ddi_train_graph": _file("drug interactions, no labels", 4_267, 2_135_822, 0, 0),
+    "rec_gowalla": _file("users and places of Gowalla, no labels", 70_839, 1_620_256, 0, 0),
+    "tu_enzymes": _file("600 enzymes side by side, no vertex labels", 19_580, 74_564, 18, 0),
+    "tu_mutag": _file("188 molecules side by side, no vertex labels", 3_371, 7_442, 7, 0),
+    "tu_proteins": _file("1,113 proteins side by side, no vertex labels", 43_471, 162_088, 3, 0),
+    "wordnet31": _file("WordNet 3.1 synsets", 117_791, 368_166, 2_048, 45),
+}

@@ -1,0 +1,77 @@
+"""OGB's binary layout (papers100M): arrays larger than most memories, which go from ``raw/data.npz`` to disk without passing through it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.dataset import Dataset, dataset_meta
+from hoptrain.engine.datasets.build import num_classes_of
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
+from hoptrain.engine.store import FolderWriter
+from hoptrain.kernels.cpu.csc import coo_into_csc, first_out_of_range, sort_columns
+
+
+def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
+    """Convert ``raw/data.npz`` and ``raw/node-label.npz``; features keep the dtype that they are stored in.
+
+    Args:
+        writer: of the new folder.
+        raw: folder of the two files.
+        name: of the data set.
+        splits: vertex ids by split.
+        meta: source, licence and so on.
+
+    Raises:
+        InputError: a file is missing, damaged or not of this layout.
+    """
+    try:
+        with zipfile.ZipFile(raw / "data.npz") as archive, tempfile.TemporaryDirectory(dir=writer.folder.parent) as scratch:
+            graph = _write_graph(writer, archive, Path(scratch))
+            # A member of an .npz is a .npy file, which is just what the folder holds: it is unpacked into place.
+            x = _unpack(archive, "node_feat", writer.folder / "x.npy")
+        with np.load(raw / "node-label.npz", allow_pickle=False) as file:
+            y = np.nan_to_num(file["node_label"].reshape(-1), nan=-1).astype(np.int64)
+    except InputError:
+        raise
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{raw} is missing a file or holds a damaged one ({reason}): remove it and download {name} again") from None
+    data = Dataset(name=name, graph=graph, x=x, y=y, splits=splits, num_classes=num_classes_of(y), meta=meta)
+    writer.add("y", y)
+    for split, ids in splits.items():
+        writer.add(f"split_{split}", ids)
+    writer.meta.update(dataset_meta(data))
+
+
+def _write_graph(writer: FolderWriter, archive: zipfile.ZipFile, scratch: Path) -> Graph:
+    num_nodes = int(_unpack(archive, "num_nodes_list", scratch / "num_nodes_list.npy")[0])
+    src, dst = _unpack(archive, "edge_index", scratch / "edge_index.npy")
+    for ids in (src, dst):
+        bad = first_out_of_range(ids, num_nodes)
+        if bad >= 0:
+            raise InputError(
+                f"edge {bad} of {archive.filename} names vertex {ids[bad]}: vertices are 0 to {num_nodes - 1}; download the file again"
+            )
+    indptr = writer.create("indptr", np.int64, (num_nodes + 1,))
+    indices = writer.create("indices", id_dtype(num_nodes), (len(src),))
+    coo_into_csc(src, dst, indptr, indices)
+    sort_columns(indptr, indices)
+    return Graph(indptr, indices, is_sorted=True, validate=False)
+
+
+def _unpack(archive: zipfile.ZipFile, member: str, path: Path) -> Array:
+    """Copy a member of an .npz to a file and map that."""
+    with archive.open(f"{member}.npy") as source, path.open("wb") as target:
+        shutil.copyfileobj(source, target, 1 << 24)
+    array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array

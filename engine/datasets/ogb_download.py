@@ -1,0 +1,72 @@
+"""Download of an Open Graph Benchmark archive, after its licence has been accepted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+from hoptrain.engine.errors import InputError
+
+ACCEPT = "HOPTRAIN_ACCEPT_OGB_LICENCE"
+_URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
+
+
+class Release(NamedTuple):
+    """One archive: the set's name and version, the folder inside the archive, its size in GB, its licence."""
+
+    name: str
+    version: int
+    archive: str
+    gigabytes: float
+    licence: str
+
+    @property
+    def url(self) -> str:
+        """Where the archive is."""
+        return f"{_URL}/{self.archive}.zip"
+
+
+def download(release: Release, folder: Path) -> None:
+    """Fetch and unpack an archive as ``folder``; it appears there whole or not at all.
+
+    Raises:
+        InputError: the licence was not accepted, or there is no network, no room or no whole archive.
+    """
+    accept_licence(release)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        archive = scratch / "archive.zip"
+        with urllib.request.urlopen(release.url, timeout=60) as response, archive.open("wb") as out:
+            shutil.copyfileobj(response, out, 1 << 20)
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(scratch)
+        (scratch / release.archive).rename(folder)
+    except (OSError, zipfile.BadZipFile) as error:
+        if not (folder / "raw").is_dir():  # else another process was faster
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(
+                f"{release.name} is not at {folder} and its download from {release.url} failed ({reason}): "
+                f"try again where there is a network, or unpack the archive there as {folder.name}"
+            ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def accept_licence(release: Release) -> None:
+    """State licence and size; go on if the variable says so, ask on a terminal, never wait where nobody can answer."""
+    print(f"{release.name}: {release.gigabytes} GB from {release.url}, licence {release.licence}", file=sys.stderr)
+    if os.environ.get(ACCEPT) == "1":
+        return
+    if not sys.stdin or not sys.stdin.isatty():
+        raise InputError(
+            f"{release.name} is to be downloaded under the licence {release.licence}: it has to be accepted; set {ACCEPT}=1 if you do"
+        )
+    if input("Download it and accept the licence? (y/N) ").strip().lower() != "y":
+        raise InputError(f"{release.name} was not downloaded: its licence was declined; set {ACCEPT}=1 to accept it without a question")

@@ -1,0 +1,204 @@
+"""``synthetic:*``: generated stand-ins with the sizes of well-known data sets, at any scale, the same on every machine.
+
+Degrees follow a power law with exponent 2.5. A class is a community: of the edges, about ``inside`` join two vertices of one class. The
+features are a class mean buried in noise, so that one vertex's features tell little and the average over its neighbourhood much. The two
+directions of an edge are both stored; duplicate edges may occur, as in any such model, and self loops do not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba
+import numpy as np
+
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.dataset import Dataset, dataset_meta
+from hoptrain.engine.datasets.cache import open_cached
+from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
+from hoptrain.engine.store import FolderWriter
+from hoptrain.kernels.cpu import synthetic as kernels
+from hoptrain.kernels.cpu.csc import sort_columns
+from hoptrain.kernels.cpu.shuffle import permutation
+
+_VERSION = 1
+_COUNTS_BYTES = 2 << 30
+"""Memory for the counts of all parts together; fewer parts where there are very many vertices."""
+
+_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What makes one set.
+
+    Attributes:
+        counts: V, E, F, C at scale 1.
+        split: vertices of train, val and test at scale 1.
+        offset: the rank r is drawn with probability ~ (r + offset) ** (-2/3); a larger one lowers the largest degree.
+        inside: share of the pairs whose second end is moved to the community of the first.
+        signal: size of a feature's class mean, the noise being 1.
+        dtype: of the features.
+        seed: of all its random numbers.
+    """
+
+    counts: Counts
+    split: tuple[int, int, int]
+    offset: int
+    inside: float
+    signal: float
+    dtype: str
+    seed: int
+
+
+RECIPES = {
+    "reddit": Recipe(
+        counts=Counts(232_965, 114_615_892, 602, 41),
+        split=(153_431, 23_831, 55_703),
+        offset=160,
+        inside=0.75,
+        signal=0.04,
+        dtype="float32",
+        seed=1,
+    ),
+    "products": Recipe(
+        counts=Counts(2_449_029, 123_718_280, 100, 47),
+        split=(196_615, 39_323, 2_213_091),
+        offset=75,
+        inside=0.8,
+        signal=0.13,
+        dtype="float32",
+        seed=2,
+    ),
+    "arxiv": Recipe(
+        counts=Counts(169_343, 2_332_486, 128, 40),
+        split=(90_941, 29_799, 48_603),
+        offset=1,
+        inside=0.65,
+        signal=0.13,
+        dtype="float32",
+        seed=3,
+    ),
+    "papers100M": Recipe(
+        counts=Counts(111_059_956, 1_615_685_872, 128, 172),
+        split=(1_207_179, 125_265, 214_338),
+        offset=100,
+        inside=0.65,
+        signal=0.15,
+        dtype="float16",
+        seed=4,
+    ),
+}
+
+
+def load_synthetic(name: str, root: Path | None, scale: float) -> Dataset:
+    """Generate once, then open.
+
+    Raises:
+        InputError: a scale outside (0, 1], or one that leaves fewer than two vertices per class.
+    """
+    recipe = RECIPES[name.removeprefix("synthetic:")]
+    counts = scaled_counts(name, recipe, scale)
+    key = f"{name.replace(':', '-')}-{scale!r}-{_VERSION}"
+    return open_cached(key, lambda writer: generate(writer, name, recipe, counts, scale))
+
+
+def scaled_counts(name: str, recipe: Recipe, scale: float) -> Counts:
+    """V and E times scale, E even; F and C as they are."""
+    if not 0 < scale <= 1:
+        raise InputError(f"scale is {scale}: it is the share of {name} to generate, in (0, 1]; give for instance 0.02")
+    num_nodes = round(recipe.counts.num_nodes * scale)
+    if num_nodes < 2 * recipe.counts.num_classes:
+        raise InputError(
+            f"scale is {scale}: that leaves {num_nodes} vertices for the {recipe.counts.num_classes} classes of {name}, "
+            "which needs two of each; give a larger scale"
+        )
+    return recipe.counts._replace(num_nodes=num_nodes, num_edges=2 * round(recipe.counts.num_edges // 2 * scale))
+
+
+def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, scale: float) -> None:
+    """Write the whole data set, array by array, straight into its files."""
+    factor, shift = affine_bijection(counts.num_nodes)
+    graph = _write_graph(writer, recipe, counts, factor, shift)
+    y = writer.create("y", np.int64, (counts.num_nodes,))
+    kernels.fill_labels(counts.num_classes, factor, shift, y)
+    x = writer.create("x", recipe.dtype, (counts.num_nodes, counts.num_features))
+    _fill_features(recipe, y, x)
+    splits = _splits(recipe, counts.num_nodes, scale)
+    for split, ids in splits.items():
+        writer.add(f"split_{split}", ids)
+    meta = {
+        "source": f"generated by hoptrain, version {_VERSION}: sizes of {name.removeprefix('synthetic:')}, no real data",
+        "scale": scale,
+        "split": "random, from hoptrain's permutation",
+        "note": "undirected, both directions stored, no self loops; duplicate edges may occur",
+        "inside": recipe.inside,
+        "signal": recipe.signal,
+    }
+    data = Dataset(
+        name=name, graph=graph, x=x, y=y, splits=splits, num_classes=counts.num_classes, meta=meta, path=writer.folder
+    )  # a path says that it needs no validation: it is right by construction
+    writer.meta.update(dataset_meta(data))
+
+
+def _write_graph(writer: FolderWriter, recipe: Recipe, counts: Counts, factor: int, shift: int) -> Graph:
+    """Generate the pairs twice: to count the edges of every column, and to place them."""
+    num_nodes, num_edges = counts.num_nodes, counts.num_edges
+    law = (np.uint64(recipe.seed), num_edges // 2, counts.num_classes, law_start(recipe.offset, num_nodes))
+    inside = np.uint64(round(recipe.inside * (1 << 32)))
+    parts = max(1, min(numba.get_num_threads(), _COUNTS_BYTES // (8 * num_nodes)))
+    cursors = np.zeros((parts, num_nodes), np.int64)
+    kernels.count_edges(*law, inside, factor, shift, cursors)
+    indptr = writer.create("indptr", np.int64, (num_nodes + 1,))
+    kernels.counts_to_cursors(cursors, indptr)
+    indices = writer.create("indices", id_dtype(num_nodes), (num_edges,))
+    kernels.place_edges(*law, inside, factor, shift, cursors, indices)
+    sort_columns(indptr, indices)
+    return Graph(indptr, indices, is_sorted=True, validate=False)
+
+
+def law_start(offset: int, num_nodes: int) -> float:
+    """Where the inverse of the law begins: the cube root of offset / V, in steps of 2**-16 by integers, since libm's differ."""
+    low, high = 0, 1 << 16
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if middle**3 * num_nodes <= offset << 48 else (low, middle)
+    return low / (1 << 16)
+
+
+def affine_bijection(num_nodes: int) -> tuple[int, int]:
+    """(factor, shift) of rank -> (factor * rank + shift) mod V; the golden ratio spreads neighbouring ranks over all ids."""
+    factor = max(1, num_nodes * 618_033_989 // 1_000_000_000)
+    while math.gcd(factor, num_nodes) != 1:
+        factor += 1
+    return factor, num_nodes // 3
+
+
+def _fill_features(recipe: Recipe, y: Array, x: Array) -> None:
+    """By pieces, since Numba does not write float16; NumPy rounds each piece into the file."""
+    means = np.empty((recipe.counts.num_classes, x.shape[1]), np.float64)
+    kernels.class_means(np.uint64(recipe.seed), means)
+    for begin in range(0, len(x), _ROWS):
+        piece = np.empty((min(_ROWS, len(x) - begin), x.shape[1]), np.float32)
+        kernels.fill_features(np.uint64(recipe.seed), begin, y, means, recipe.signal, piece)
+        x[begin : begin + len(piece)] = piece
+
+
+def _splits(recipe: Recipe, num_nodes: int, scale: float) -> dict[str, Array]:
+    sizes = [max(1, round(size * scale)) for size in recipe.split]
+    sizes[2] = min(sizes[2], num_nodes - sizes[0] - sizes[1])  # rounding up thrice may ask for one vertex too many
+    bounds = np.cumsum([0, *sizes])
+    order = permutation(num_nodes, recipe.seed, 0)
+    return {split: np.sort(order[begin:end]) for split, begin, end in zip(("train", "val", "test"), bounds[:-1], bounds[1:], strict=True)}
+
+
+SOURCES = {
+    f"synthetic:{name}": Source(
+        about=f"generated, with the sizes of {name}", origin="generated", load=load_synthetic, counts=recipe.counts, is_scalable=True
+    )
+    for name, recipe in RECIPES.items()
+}

@@ -1,0 +1,80 @@
+"""Fixtures for all tests, and the rule that no test leaves a process or a shared-memory file behind."""
+
+import gc
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, Graph
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+def child_processes():
+    """Ids of this process's children."""
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+def shared_memory():
+    return set(os.listdir("/dev/shm"))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    """A test ends all its processes and leaves nothing in /dev/shm."""
+    children, files = child_processes(), shared_memory()
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while child_processes() - children and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert child_processes() <= children, "the test left processes running"
+    assert shared_memory() <= files, "the test left files in /dev/shm"
+
+
+@pytest.fixture(autouse=True)
+def _quiet_environment(monkeypatch):
+    """The launcher variables of an outer job must not reach the tests."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PL_GLOBAL_SEED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def data_root():
+    """The folder with real graphs; a test that needs it is skipped where it is absent."""
+    root = Path(os.environ.get("HOPTRAIN_DATA", SHARED_DATA))
+    if not (root / "cora.npz").exists():
+        pytest.skip(f"real graphs are absent: no cora.npz in {root} (set HOPTRAIN_DATA)")
+    return root
+
+
+def make_graph(num_nodes=200, num_edges=3000, seed=0):
+    """A random multigraph with hubs, isolated vertices, self loops and repeated edges."""
+    rng = np.random.default_rng(seed)
+    src = rng.integers(0, num_nodes, num_edges)
+    dst = (rng.random(num_edges) ** 3 * (num_nodes - 10)).astype(np.int64)  # low ids are hubs, the last ten have no in-edges
+    src[:20] = dst[:20]
+    src[20:40], dst[20:40] = src[40:60], dst[40:60]
+    return Graph.from_edges(src, dst, num_nodes)
+
+
+@pytest.fixture(scope="session")
+def graph():
+    return make_graph()
+
+
+@pytest.fixture(scope="session")
+def dataset(graph):
+    rng = np.random.default_rng(1)
+    order = rng.permutation(graph.num_nodes)
+    return Dataset(
+        name="random",
+        graph=graph,
+        x=rng.random((graph.num_nodes, 7), dtype=np.float32),
+        y=rng.integers(0, 3, graph.num_nodes),
+        splits={"train": np.sort(order[:120]), "val": np.sort(order[120:150]), "test": np.sort(order[150:])},
+        num_classes=3,
+    )

@@ -1,0 +1,109 @@
+"""Where a name is looked for, in which order, and what is said when it is not found."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.datasets import list_datasets, load_dataset
+from hoptrain.engine.datasets.load import REGISTRY
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HOPTRAIN_DATA", raising=False)
+
+
+def pair(name="pair", **meta):
+    return Dataset(name=name, graph=Graph(np.array([0, 1, 2]), np.array([1, 0])), meta=meta)
+
+
+def write_npz(path, num_nodes=3):
+    indptr = np.arange(num_nodes + 1)
+    np.savez(path, indptr=indptr, indices=(np.arange(num_nodes, dtype=np.int32) + 1) % num_nodes)
+
+
+def test_a_folder_in_root_root_itself_and_a_path_open_the_same_data(tmp_path):
+    pair().save(tmp_path / "root" / "pair")
+    found = [
+        load_dataset("pair", root=tmp_path / "root"),
+        load_dataset("pair", root=str(tmp_path / "root" / "pair")),
+        load_dataset(str(tmp_path / "root" / "pair")),
+    ]
+    for data in found:
+        assert data.path == tmp_path / "root" / "pair"
+        assert data.graph.indices.tolist() == [1, 0]
+    assert not (tmp_path / "cache" / "datasets").exists()  # a folder is opened in place
+
+
+def test_a_root_that_holds_another_data_set_is_refused(tmp_path):
+    pair().save(tmp_path / "root")
+    with pytest.raises(InputError, match=r"holds 'pair', not 'cora'"):
+        load_dataset("cora", root=tmp_path / "root")
+
+
+def test_a_folder_at_another_scale_is_refused(tmp_path):
+    pair("synthetic:arxiv", scale=0.5).save(tmp_path / "root")
+    assert load_dataset("synthetic:arxiv", root=tmp_path / "root", scale=0.5).name == "synthetic:arxiv"
+    with pytest.raises(InputError, match=r"at scale 0\.5, not 0\.25"):
+        load_dataset("synthetic:arxiv", root=tmp_path / "root", scale=0.25)
+
+
+def test_root_goes_before_the_environment(tmp_path, monkeypatch):
+    for place, size in (("root", 3), ("variable", 5)):
+        (tmp_path / place).mkdir()
+        write_npz(tmp_path / place / "ring.npz", size)
+    monkeypatch.setenv("HOPTRAIN_DATA", str(tmp_path / "variable"))
+    assert load_dataset("ring").graph.num_nodes == 5
+    assert load_dataset("ring", root=tmp_path / "root").graph.num_nodes == 3
+    assert load_dataset(str(tmp_path / "root" / "ring.npz")).graph.num_nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cora", {"root": "/does/not/exist"}, r"root /does/not/exist is not a folder: .*create it"),
+        ("coar", {}, r"'coar' is no data set .*did you mean cora"),
+        ("?", {}, r"'hoptrain data list' names them"),
+        ("cora", {"scale": 0.5}, r"scale is 0\.5: cora has one size"),
+        ("digits-knn", {"scale": 0.5}, r"scale is 0\.5: digits-knn has one size"),
+        ("karate", {}, r"karate is not on this machine: no root was given and \$HOPTRAIN_DATA is not set; put karate\.npz"),
+        ("./nowhere", {}, r"nowhere is not a folder"),
+        ("./nowhere.npz", {}, r"nowhere\.npz cannot be read"),
+    ],
+)
+def test_mistakes_are_one_line_with_a_remedy(name, options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        load_dataset(name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_names_both_places(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_DATA", "/elsewhere")
+    with pytest.raises(InputError, match=rf"root {tmp_path} has no karate\.npz and \$HOPTRAIN_DATA \(/elsewhere\) has none"):
+        load_dataset("karate", root=tmp_path)
+
+
+def test_the_list_has_every_name_and_what_lies_in_root(tmp_path):
+    write_npz(tmp_path / "ring.npz")
+    write_npz(tmp_path / "karate.npz")
+    pair().save(tmp_path / "folder")
+    entries = {entry.name: entry for entry in list_datasets(tmp_path)}
+    assert entries.keys() == REGISTRY.keys() | {"ring", "folder"}
+    assert entries["karate"].is_present
+    assert entries["ring"].is_present
+    assert not entries["wordnet31"].is_present
+    assert not entries["reddit"].is_present
+    assert entries["cora"].counts == (2_708, 10_556, 1_433, 7)
+
+
+def test_importing_the_engine_imports_no_heavy_library():
+    code = (
+        "import sys, hoptrain.engine, hoptrain.engine.datasets, hoptrain.trainers.commands.data;"
+        "heavy = {'torch', 'torch_geometric', 'dgl', 'cupy', 'sklearn', 'ogb', 'pandas', 'pytorch_lightning'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,205 @@
+"""NAME.npz files: the real ones against their published counts, made-up ones for every rule."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import InputError
+from hoptrain.engine.datasets import load_dataset
+from hoptrain.engine.datasets.load import REGISTRY
+from hoptrain.engine.datasets.npz import SOURCES, convert_npz, load_npz
+
+REAL = Path(os.environ.get("HOPTRAIN_DATA") or Path(__file__).parents[4] / "shared" / "data")
+
+SPLITS = {
+    "cora": (140, 500, 1000),
+    "citeseer": (120, 500, 1000),
+    "pubmed": (60, 500, 1000),
+    "wordnet31": (70_674, 23_558, 23_559),
+    "debian_deps": (122_089, 13_604, 10_516),
+    "karate": (20, 7, 7),
+    "amazon_computers": (8_251, 2_750, 2_751),
+    "coauthor_physics": (20_695, 6_899, 6_899),
+    "flickr_attr": (4_545, 1_515, 1_515),
+}
+DTYPES = {"pubmed": np.float32, "tu_enzymes": np.float32}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+
+
+def real(name):
+    path = REAL / f"{name}.npz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there: set $HOPTRAIN_DATA to a folder that has it")
+    return path
+
+
+@pytest.mark.parametrize("name", [*SOURCES, "cora", "citeseer", "pubmed"])
+def test_real_files_have_their_published_counts(name):
+    real(name)
+    data = load_dataset(name, root=REAL)
+    graph = data.graph
+    assert (graph.num_nodes, graph.num_edges, data.num_features, data.num_classes) == REGISTRY[name].counts
+    assert tuple(len(data.split(split)) for split in ("train", "val", "test") if data.splits) == SPLITS.get(name, ())
+    assert graph.is_sorted
+    if data.x is not None:
+        assert data.x.dtype == DTYPES.get(name, np.uint8)
+    if data.y is not None:
+        assert (np.bincount(data.y[data.y >= 0], minlength=data.num_classes) > 0).all()
+
+
+def test_real_features_are_the_files_own():
+    path = real("cora")
+    data = load_npz(path)
+    with np.load(path) as file:
+        row = slice(*file["x_indptr"][41:43])
+        assert np.flatnonzero(data.x[41]).tolist() == sorted(file["x_indices"][row].tolist())
+        assert np.array_equal(data.y, file["y"])
+        assert np.array_equal(data.graph.indices, file["indices"])
+        assert np.array_equal(data.split("val"), np.flatnonzero(file["val_mask"]))
+
+
+def test_a_vertex_without_a_label_is_in_no_split():
+    data = load_npz(real("citeseer"))
+    assert (data.y == -1).sum() == 15
+    assert all((data.y[ids] >= 0).all() for ids in data.splits.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("hetero_acm", "a heterogeneous graph"),
+        ("temporal_jodie_wikipedia", "a temporal graph"),
+        ("kg_fb15k237", "a knowledge graph"),
+        ("cifar10_lossless4k", "labelled samples without edges"),
+    ],
+)
+def test_other_kinds_of_data_are_named(name, kind):
+    real(name)
+    with pytest.raises(InputError, match=rf"{name}\.npz holds {kind}.*, not a homogeneous graph") as caught:
+        load_dataset(name, root=REAL)
+    assert "\n" not in str(caught.value)
+
+
+def ring(size=10, **arrays):
+    """The arrays of a directed ring."""
+    indices = np.roll(np.arange(size, dtype=np.int32), 1)
+    return {"indptr": np.arange(size + 1), "indices": indices} | arrays
+
+
+def save(path, **arrays):
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+def test_features_take_the_narrowest_exact_dtype(tmp_path):
+    whole, halves = np.arange(20.0).reshape(10, 2), np.full((10, 2), 0.5)
+    for x, dtype in [(whole, np.uint8), (halves, np.float32), (whole + 250, np.float32), (-whole, np.float32)]:
+        data = convert_npz(save(tmp_path / "ring.npz", **ring(x=x)))
+        assert data.x.dtype == dtype
+        assert np.array_equal(data.x, x)
+
+
+def test_sparse_features_become_dense(tmp_path):
+    parts = {"x_indptr": np.array([0, 2, *[3] * 9]), "x_indices": np.array([0, 2, 1]), "x_data": np.array([1, 7, 3.0])}
+    data = convert_npz(save(tmp_path / "ring.npz", **ring(x_shape=np.array([10, 3]), **parts)))
+    assert data.x[:3].tolist() == [[1, 0, 7], [0, 3, 0], [0, 0, 0]]
+    assert data.x.dtype == np.uint8
+
+
+def test_what_stands_in_for_features(tmp_path):
+    kinds = np.array([0, 2] * 5)
+    data = convert_npz(save(tmp_path / "kinds.npz", **ring(node_label=kinds)))
+    assert data.x.tolist() == [[1, 0, 0], [0, 0, 1]] * 5
+    assert data.y is None
+    data = convert_npz(save(tmp_path / "plain.npz", **ring(y=np.arange(10) % 2)))
+    assert np.array_equal(data.x, np.eye(10))
+    assert data.meta["features"].startswith("identity")
+
+
+def test_labels_without_masks_are_split_at_random_and_that_is_stated(tmp_path):
+    y = np.array([-1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
+    data = convert_npz(save(tmp_path / "ring.npz", **ring(11, y=y, train_mask=y == 0)))
+    assert [len(data.split(split)) for split in ("train", "val", "test")] == [6, 2, 2]
+    assert sorted(np.concatenate(list(data.splits.values()))) == list(range(1, 11))
+    assert data.meta["split"].startswith("random 60/20/20")
+
+
+def test_several_labels_per_vertex(tmp_path):
+    y = np.eye(10, 4, dtype=np.uint8)
+    data = convert_npz(save(tmp_path / "ring.npz", **ring(y=y)))
+    assert data.is_multilabel
+    assert data.num_classes == 4
+    assert np.array_equal(data.y, y)
+
+
+def test_arrays_that_are_not_carried_are_named(tmp_path):
+    data = convert_npz(save(tmp_path / "ring.npz", **ring(edge_weight=np.ones(10), meta=np.array('{"licence": "CC0"}'))))
+    assert data.meta["not_carried"] == ["edge_weight"]
+    assert data.meta["licence"] == "CC0"
+
+
+def test_a_changed_file_is_converted_again_an_equal_one_is_not(tmp_path):
+    first = load_npz(save(tmp_path / "ring.npz", **ring(y=np.zeros(10, int))))
+    os.utime(tmp_path / "ring.npz", (0, 0))
+    assert load_npz(tmp_path / "ring.npz").path == first.path
+    changed = load_npz(save(tmp_path / "ring.npz", **ring(y=np.ones(10, int))))
+    assert changed.path != first.path
+    assert changed.y.tolist() == [1] * 10
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"indices": np.full(10, 10)}, r"edge 0 is vertex 10, but the graph has the 10 vertices"),
+        ({"indptr": np.zeros(11, int)}, r"indptr runs from 0 to 0"),
+        ({"y": np.zeros(10)}, r"y is float64 of shape \(10,\): labels are integers"),
+        ({"y": np.zeros(9, int)}, r"y is int64 of shape \(9,\)"),
+        ({"x": np.zeros((9, 2))}, r"x has shape \(9, 2\)"),
+        ({"x": np.full((10, 2), np.nan)}, r"x\[0, 0\] is nan"),
+        ({"node_label": np.full(10, -1)}, r"node_label is int64 of shape \(10,\)"),
+        ({"node_label": np.zeros(10)}, r"node_label is float64"),
+        ({"meta": np.array("no json")}, r"meta is no JSON object"),
+        (
+            {"y": np.zeros(10, int), "train_mask": np.ones(10), "val_mask": np.zeros(10, bool), "test_mask": np.zeros(10, bool)},
+            r"train_mask is float64 of shape \(10,\): a mask is one bool per vertex",
+        ),
+        (
+            {"x_indptr": np.arange(11), "x_indices": np.full(10, 3), "x_data": np.ones(10), "x_shape": np.array([10, 3])},
+            r"x_indices leaves the \[10, 3\] entries",
+        ),
+        (
+            {"x_indptr": np.arange(9), "x_indices": np.zeros(10, int), "x_data": np.ones(10), "x_shape": np.array([10, 3])},
+            r"are no CSR matrix",
+        ),
+    ],
+)
+def test_wrong_arrays_are_refused(tmp_path, arrays, message):
+    with pytest.raises(InputError, match=message) as caught:
+        load_npz(save(tmp_path / "ring.npz", **ring() | arrays))
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "cache" / "datasets").iterdir())
+
+
+def test_truncated_damaged_and_foreign_files_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    path = save(tmp_path / "ring.npz", **ring(x=rng.random((10, 100))))
+    content = path.read_bytes()
+    place = content.index(b"x.npy") + 500
+    damaged = content[:place] + bytes(byte ^ 0xFF for byte in content[place : place + 50]) + content[place + 50 :]
+    for wrong in (content[: len(content) // 2], damaged, b"no zip at all", b""):
+        path.write_bytes(wrong)
+        with pytest.raises(InputError, match=r"ring\.npz cannot be read .*fetch it again") as caught:
+            load_npz(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_pickles_are_not_read(tmp_path):
+    np.savez(tmp_path / "ring.npz", **ring(meta=np.array([{"a": 1}], dtype=object)))
+    with pytest.raises(InputError, match="Object arrays cannot be loaded"):
+        load_npz(tmp_path / "ring.npz")

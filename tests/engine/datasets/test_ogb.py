@@ -1,0 +1,219 @@
+"""OGB's layout on disk, written small by the tests; the download against a local archive; no network."""
+
+import gzip
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import InputError
+from hoptrain.engine.datasets import load_dataset, ogb_download
+from hoptrain.engine.datasets.ogb_download import ACCEPT
+
+EDGES = np.array([[0, 1], [1, 0], [2, 0], [4, 3], [4, 3]])
+X = np.arange(10, dtype=np.float64).reshape(5, 2) / 4
+Y = np.array([[0], [2], [1], [0], [1]])
+SPLIT = {"train": [3, 0], "valid": [1], "test": [2, 4]}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+    for variable in ("HOPTRAIN_DATA", ACCEPT):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def csv(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as stream:
+        stream.writelines(",".join(str(value) for value in row) + "\n" for row in rows)
+
+
+def write_split(folder):
+    for part, ids in SPLIT.items():
+        csv(folder / f"{part}.csv.gz", [[vertex] for vertex in ids])
+
+
+def write_csv_layout(folder, split, version=1):
+    csv(folder / "raw" / "edge.csv.gz", EDGES)
+    csv(folder / "raw" / "num-node-list.csv.gz", [[5]])
+    csv(folder / "raw" / "num-edge-list.csv.gz", [[5]])
+    csv(folder / "raw" / "node-feat.csv.gz", X)
+    csv(folder / "raw" / "node-label.csv.gz", Y)
+    write_split(folder / "split" / split)
+    (folder / f"RELEASE_v{version}.txt").touch()
+    return folder
+
+
+def columns(graph):
+    return [column.tolist() for column in np.split(graph.indices, graph.indptr[1:-1])]
+
+
+def check_contents(data):
+    assert np.array_equal(data.x, X)
+    assert data.y.tolist() == [0, 2, 1, 0, 1]
+    assert data.num_classes == 3
+    assert [data.split(split).tolist() for split in ("train", "val", "test")] == [[0, 3], [1], [2, 4]]
+
+
+@pytest.mark.parametrize(("name", "split"), [("ogbn-arxiv", "time"), ("ogbn-products", "sales_ranking")])
+def test_the_csv_layout_becomes_undirected_with_every_edge_once(name, split, tmp_path):
+    write_csv_layout(tmp_path / name.replace("-", "_"), split)
+    data = load_dataset(name, root=tmp_path)
+    check_contents(data)
+    assert data.x.dtype == np.float32
+    assert columns(data.graph) == [[1, 2], [0], [0], [4], [3]]
+    assert "undirected" in data.meta["note"]
+    assert "licence" in data.meta
+
+
+def test_papers100m_keeps_dtype_and_direction_and_marks_missing_labels(tmp_path):
+    folder = tmp_path / "ogbn_papers100M"
+    (folder / "raw").mkdir(parents=True)
+    arrays = {"edge_index": EDGES.T, "num_nodes_list": np.array([5]), "num_edges_list": np.array([5])}
+    np.savez(folder / "raw" / "data.npz", node_feat=X.astype(np.float16), node_year=np.zeros((5, 1)), **arrays)
+    np.savez(folder / "raw" / "node-label.npz", node_label=np.array([[0.0], [2], [1], [0], [np.nan]]))
+    write_split(folder / "split" / "time")
+    csv(folder / "split" / "time" / "test.csv.gz", [[2]])
+    (folder / "RELEASE_v1.txt").touch()
+    data = load_dataset("ogbn-papers100M", root=tmp_path)
+    assert data.x.dtype == np.float16
+    assert np.array_equal(data.x, X)
+    assert data.y.tolist() == [0, 2, 1, 0, -1]
+    assert columns(data.graph) == [[1, 2], [0], [], [4, 4], []]
+    assert data.graph.is_sorted
+    assert "directed as published" in data.meta["note"]
+    assert sorted(path.name for path in (tmp_path / "cache" / "datasets").iterdir()) == [data.path.name]  # no scratch is left
+
+
+def write_binary(folder, **changes):
+    (folder / "raw").mkdir(parents=True)
+    arrays = {"edge_index": EDGES.T, "num_nodes_list": np.array([5]), "node_feat": X} | changes
+    np.savez(folder / "raw" / "data.npz", **{name: array for name, array in arrays.items() if array is not None})
+    np.savez(folder / "raw" / "node-label.npz", node_label=Y.astype(float))
+    write_split(folder / "split" / "time")
+    (folder / "RELEASE_v1.txt").touch()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"edge_index": np.array([[0, 1], [1, 5]])}, r"edge 1 of .*data\.npz names vertex 5: vertices are 0 to 4"),
+        ({"node_feat": None}, r"raw is missing a file or holds a damaged one .*node_feat"),
+        ({"node_feat": np.full((5, 2), np.nan)}, r"x\[0, 0\] is nan"),
+    ],
+)
+def test_wrong_binary_files_are_refused(changes, message, tmp_path):
+    write_binary(tmp_path / "ogbn_papers100M", **changes)
+    with pytest.raises(InputError, match=message):
+        load_dataset("ogbn-papers100M", root=tmp_path)
+
+
+def test_mag_gives_its_papers_and_their_citations(tmp_path):
+    folder = tmp_path / "ogbn_mag"
+    csv(folder / "raw" / "relations" / "paper___cites___paper" / "edge.csv.gz", EDGES)
+    csv(folder / "raw" / "relations" / "author___writes___paper" / "edge.csv.gz", [[7, 1]])
+    csv(folder / "raw" / "node-feat" / "paper" / "node-feat.csv.gz", X)
+    csv(folder / "raw" / "node-label" / "paper" / "node-label.csv.gz", Y)
+    write_split(folder / "split" / "time" / "paper")
+    (folder / "RELEASE_v2.txt").touch()
+    data = load_dataset("ogbn-mag", root=tmp_path)
+    check_contents(data)
+    assert columns(data.graph) == [[1, 2], [0], [0], [4], [3]]
+    assert data.meta["note"].startswith("only papers and their citations of the heterogeneous graph")
+
+
+def test_files_that_change_are_converted_again(tmp_path):
+    folder = write_csv_layout(tmp_path / "ogbn_arxiv", "time")
+    first = load_dataset("ogbn-arxiv", root=tmp_path)
+    assert load_dataset("ogbn-arxiv", root=tmp_path).path == first.path
+    csv(folder / "raw" / "edge.csv.gz", [[0, 4]])
+    assert load_dataset("ogbn-arxiv", root=tmp_path).graph.num_edges == 2
+
+
+def test_another_release_is_refused(tmp_path):
+    write_csv_layout(tmp_path / "ogbn_arxiv", "time", version=0)
+    with pytest.raises(InputError, match=r"is not release 1 of ogbn-arxiv \(no RELEASE_v1\.txt\): remove the folder"):
+        load_dataset("ogbn-arxiv", root=tmp_path)
+
+
+@pytest.mark.parametrize("file", ["raw/node-feat", "split/time/valid"])
+def test_missing_and_damaged_files_are_named(file, tmp_path):
+    path = write_csv_layout(tmp_path / "ogbn_arxiv", "time") / f"{file}.csv.gz"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=rf"{file}\.csv\.gz is missing or damaged"):
+        load_dataset("ogbn-arxiv", root=tmp_path)
+    path.unlink()
+    with pytest.raises(InputError, match=rf"{file}\.csv\.gz is missing or damaged"):
+        load_dataset("ogbn-arxiv", root=tmp_path)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def serve(monkeypatch, content):
+    """Replace the network by ``content``; returns the list of what was asked for."""
+    asked = []
+
+    def urlopen(url, timeout):
+        asked.append(url)
+        if isinstance(content, Exception):
+            raise content
+        return io.BytesIO(content)
+
+    monkeypatch.setattr(ogb_download.urllib.request, "urlopen", urlopen)
+    return asked
+
+
+@pytest.fixture
+def archive(tmp_path):
+    folder = write_csv_layout(tmp_path / "packed" / "arxiv", "time")
+    with zipfile.ZipFile(tmp_path / "arxiv.zip", "w") as packed:
+        for file in folder.rglob("*"):
+            packed.write(file, file.relative_to(folder.parent))
+    return (tmp_path / "arxiv.zip").read_bytes()
+
+
+def test_a_licence_accepted_by_the_variable_downloads_once(archive, monkeypatch, capsys):
+    asked = serve(monkeypatch, archive)
+    monkeypatch.setenv(ACCEPT, "1")
+    check_contents(load_dataset("ogbn-arxiv"))
+    check_contents(load_dataset("ogbn-arxiv"))
+    assert asked == ["https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"]
+    assert "licence ODC-BY (https://opendatacommons.org/licenses/by/1-0/)" in capsys.readouterr().err
+
+
+def test_a_terminal_is_asked(archive, monkeypatch):
+    asked = serve(monkeypatch, archive)
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    with pytest.raises(InputError, match=rf"its licence was declined; set {ACCEPT}=1"):
+        load_dataset("ogbn-arxiv")
+    assert not asked
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    check_contents(load_dataset("ogbn-arxiv"))
+
+
+def test_without_a_terminal_nothing_waits(archive, monkeypatch):
+    asked = serve(monkeypatch, archive)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(InputError, match=rf"ODC-BY .*it has to be accepted; set {ACCEPT}=1") as caught:
+        load_dataset("ogbn-arxiv")
+    assert "\n" not in str(caught.value)
+    assert not asked
+
+
+@pytest.mark.parametrize("content", [OSError("no route to host"), b"<html>not found</html>"])
+def test_a_failed_download_leaves_nothing_behind(content, tmp_path, monkeypatch):
+    serve(monkeypatch, content)
+    monkeypatch.setenv(ACCEPT, "1")
+    (tmp_path / "root").mkdir()
+    with pytest.raises(
+        InputError, match=r"ogbn-arxiv is not at .*ogbn_arxiv and its download from https://.* failed .*try again"
+    ) as caught:
+        load_dataset("ogbn-arxiv", root=tmp_path / "root")
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "root").iterdir())

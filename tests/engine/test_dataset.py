@@ -1,0 +1,241 @@
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, Graph, InputError
+
+GRAPH = Graph.from_edges(np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0]))
+X = np.arange(8, dtype=np.float32).reshape(4, 2)
+Y = np.array([0, 1, -1, 2])
+
+
+def make(**changes):
+    """Four vertices, two features, three classes; vertex 2 has no label."""
+    fields = {
+        "name": "tiny",
+        "graph": GRAPH,
+        "x": X,
+        "y": Y,
+        "splits": {"train": np.array([0, 1]), "val": np.array([3])},
+        "num_classes": 3,
+        "meta": {"source": "made up", "year": 2024},
+    }
+    return Dataset(**fields | changes)
+
+
+def test_properties():
+    data = make()
+    assert (data.num_features, data.num_classes, data.is_multilabel, data.path) == (2, 3, False, None)
+    assert data.split("train").tolist() == [0, 1]
+
+
+def test_graph_alone():
+    data = Dataset(name="bare", graph=GRAPH)
+    assert (data.num_features, data.num_classes, data.is_multilabel) == (0, 0, False)
+    assert data.arrays().keys() == {"indptr", "indices"}
+
+
+def test_multilabel():
+    data = make(y=np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]], np.uint8))
+    assert data.is_multilabel
+
+
+# Round trip.
+
+
+def assert_same(one, other):
+    assert (one.name, one.num_classes, dict(one.meta)) == (other.name, other.num_classes, dict(other.meta))
+    assert one.graph.is_sorted == other.graph.is_sorted
+    assert one.arrays().keys() == other.arrays().keys()
+    for name, array in one.arrays().items():
+        assert array.dtype == other.arrays()[name].dtype, name
+        assert np.array_equal(array, other.arrays()[name]), name
+
+
+UNSORTED = Graph(np.array([0, 2, 2, 2, 2]), np.array([3, 1]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"x": X.astype(np.float16)},
+        {"x": X.astype(np.uint8)},
+        {"x": None, "y": None, "splits": {}, "num_classes": 0},
+        {"y": np.eye(4, 3, dtype=np.uint8)},
+        {"splits": {"train": np.array([], np.int64), "fold_1.train": np.array([3])}},
+        {"graph": UNSORTED},
+    ],
+)
+def test_round_trip(tmp_path, changes):
+    data = make(**changes)
+    data.save(tmp_path / "tiny")
+    opened = Dataset.open(tmp_path / "tiny")
+    assert_same(data, opened)
+    assert opened.path == tmp_path / "tiny"
+
+
+def test_opened_arrays_are_mapped(tmp_path):
+    make().save(str(tmp_path / "tiny"))
+    opened = Dataset.open(str(tmp_path / "tiny"))
+    for name, array in opened.arrays().items():
+        assert isinstance(array, np.memmap), name
+        assert not array.flags.writeable, name
+
+
+def test_save_does_not_overwrite(tmp_path):
+    make().save(tmp_path / "tiny")
+    with pytest.raises(InputError, match="tiny exists: a data set is not written over another; remove it"):
+        make(name="other").save(tmp_path / "tiny")
+    assert Dataset.open(tmp_path / "tiny").name == "tiny"
+
+
+@pytest.mark.parametrize("key", ["name", "is_sorted", "num_classes", "info"])
+def test_missing_key_of_the_header(tmp_path, key):
+    make().save(tmp_path / "tiny")
+    file = tmp_path / "tiny" / "header.json"
+    header = json.loads(file.read_text())
+    del header["meta"][key]
+    file.write_text(json.dumps(header))
+    with pytest.raises(InputError, match=f"tiny has no '{key}' in its header"):
+        Dataset.open(tmp_path / "tiny")
+
+
+def test_missing_array(tmp_path):
+    make().save(tmp_path / "tiny")
+    file = tmp_path / "tiny" / "header.json"
+    header = json.loads(file.read_text())
+    del header["arrays"]["indptr"]
+    file.write_text(json.dumps(header))
+    with pytest.raises(InputError, match="tiny has no 'indptr' in its header"):
+        Dataset.open(tmp_path / "tiny")
+
+
+def test_damaged_file(tmp_path):
+    make().save(tmp_path / "tiny")
+    file = tmp_path / "tiny" / "indices.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(InputError, match=r"indices\.npy does not match its checksum"):
+        Dataset.open(tmp_path / "tiny")
+
+
+# Mistakes.
+
+
+def features_with(value, row, column, num_nodes=4):
+    x = np.zeros((num_nodes, 2), np.float32)
+    x[row, column] = value
+    return x
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_features_that_are_not_finite(value, dtype):
+    with pytest.raises(InputError, match=rf"tiny: x\[2, 1\] is {value}: features are finite.*nan_to_num"):
+        make(x=features_with(value, 2, 1).astype(dtype))
+
+
+def test_a_nan_far_down_is_named_by_its_row():
+    graph = Graph.from_edges(np.array([0]), np.array([1]), num_nodes=70_000)
+    with pytest.raises(InputError, match=r"x\[69999, 0\] is nan"):
+        Dataset(name="long", graph=graph, x=features_with(np.nan, 69_999, 0, 70_000))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (5, 2), (4,), (4, 2, 1)])
+def test_features_of_a_wrong_shape(shape):
+    with pytest.raises(InputError, match=rf"tiny: x has shape {re.escape(str(shape))}: .*each of the 4 vertices; reshape"):
+        make(x=np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("y", [np.array([0, 1, 2]), np.zeros((4, 3, 1), np.int64), np.zeros(4), np.zeros(4, bool)])
+def test_labels_of_a_wrong_kind(y):
+    with pytest.raises(InputError, match=rf"tiny: y is {y.dtype} of shape {re.escape(str(y.shape))}: labels are integers"):
+        make(y=y)
+
+
+@pytest.mark.parametrize("label", [-2, 3, 2**40])
+def test_label_out_of_range(label):
+    with pytest.raises(InputError, match=rf"tiny: y\[1\] is {label}: labels are in \[-1, 3\); correct it or num_classes \(3\)"):
+        make(y=np.array([0, label, -1, 2]))
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_multilabel_out_of_range(label):
+    with pytest.raises(InputError, match=rf"tiny: y\[3, 1\] is {label}: labels are in \[0, 2\)"):
+        make(y=np.array([[0, 1, 0]] * 3 + [[0, label, 0]]))
+
+
+def test_multilabel_columns():
+    with pytest.raises(InputError, match="tiny: y has 2 columns, but num_classes is 3"):
+        make(y=np.zeros((4, 2), np.uint8))
+
+
+@pytest.mark.parametrize("vertex", [-1, 4, 2**32])
+def test_split_out_of_range(vertex):
+    with pytest.raises(InputError, match=rf"tiny: split train names vertex {vertex}: vertices are 0 to 3; drop it"):
+        make(splits={"train": np.array([0, vertex])})
+
+
+def test_split_names_a_vertex_twice():
+    with pytest.raises(InputError, match=r"tiny: split val names a vertex twice.*np\.unique"):
+        make(splits={"train": np.array([0, 1]), "val": np.array([3, 0, 3])})
+
+
+def test_split_holds_an_unlabelled_vertex():
+    with pytest.raises(InputError, match=r"tiny: vertex 2 of split train has no label \(-1\)"):
+        make(splits={"train": np.array([0, 2])})
+
+
+@pytest.mark.parametrize("ids", [np.array([True, False, True, True]), np.array([0.0]), np.array([[0]])])
+def test_split_of_a_wrong_kind(ids):
+    with pytest.raises(InputError, match=rf"tiny: split train is {ids.dtype} of shape .*flatnonzero"):
+        make(splits={"train": ids})
+
+
+def test_empty_split():
+    data = make(splits={"train": np.array([], np.int64)})
+    with pytest.raises(InputError, match=r"the train split of tiny is empty.*at least one vertex"):
+        data.split("train")
+
+
+def test_unknown_split():
+    with pytest.raises(InputError, match="tiny has no split 'trian': it has train, val; choose one"):
+        make().split("trian")
+    with pytest.raises(InputError, match="it has none at all"):
+        make(splits={}).split("train")
+
+
+# Not refused yet, or refused by accident in another's words. Remove the mark with the fix: an unexpected pass fails.
+
+FOUND = pytest.mark.xfail(reason="the constructor does not look")
+
+
+@FOUND
+def test_a_changed_copy_of_an_opened_data_set_is_validated(tmp_path):
+    make().save(tmp_path / "tiny")
+    opened = Dataset.open(tmp_path / "tiny")
+    with pytest.raises(InputError, match="names vertex 99"):
+        dataclasses.replace(opened, splits={"train": np.array([99])})
+
+
+@FOUND
+def test_splits_and_labels_are_int64_as_documented():
+    data = make(y=Y.astype(np.int32), splits={"train": np.array([0], np.int32)})
+    assert data.y.dtype == np.int64
+    assert data.split("train").dtype == np.int64
+
+
+@FOUND
+@pytest.mark.parametrize("dtype", [object, bool, np.complex64])
+def test_features_of_a_kind_that_cannot_be_stored_or_trained_on(dtype):
+    with pytest.raises(InputError, match=r"x is|x has"):
+        make(x=X.astype(dtype))
+
+
+@FOUND
+def test_a_split_whose_name_is_no_file_name(tmp_path):
+    with pytest.raises(InputError, match="split"):
+        make(splits={"../train": np.array([0])}).save(tmp_path / "tiny")

@@ -1,0 +1,266 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from hoptrain.engine import Graph, InputError
+
+SRC = np.array([2, 0, 1, 2, 2, 0])
+DST = np.array([0, 1, 1, 1, 1, 3])
+INDPTR = [0, 1, 5, 5, 6]
+INDICES = [2, 0, 1, 2, 2, 0]
+
+
+def check(graph):
+    assert graph.indptr.tolist() == INDPTR
+    assert graph.indices.tolist() == INDICES
+    assert (graph.indptr.dtype, graph.indices.dtype) == (np.int64, np.int32)
+    assert (graph.num_nodes, graph.num_edges, graph.is_sorted) == (4, 6, True)
+
+
+# Constructors.
+
+
+def test_from_csc():
+    check(Graph(np.array(INDPTR), np.array(INDICES)))
+    check(Graph(np.array(INDPTR, np.uint32), np.array(INDICES, np.uint8)))
+
+
+def test_arrays_of_the_right_kind_are_not_copied():
+    indptr, indices = np.array(INDPTR, np.int64), np.array(INDICES, np.int32)
+    graph = Graph(indptr, indices)
+    assert np.shares_memory(graph.indptr, indptr)
+    assert np.shares_memory(graph.indices, indices)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint64])
+def test_from_edges_of_any_integer_dtype(dtype):
+    check(Graph.from_edges(SRC.astype(dtype), DST.astype(dtype)))
+
+
+def test_from_edges_in_any_order():
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(SRC))
+        check(Graph.from_edges(SRC[order], DST[order]))
+
+
+def test_from_edges_with_strides():
+    pairs = np.stack([SRC, DST], axis=1)
+    check(Graph.from_edges(pairs[:, 0], pairs[:, 1]))
+
+
+def test_from_edges_with_isolated_vertices_at_the_end():
+    graph = Graph.from_edges(SRC, DST, num_nodes=6)
+    assert graph.num_nodes == 6
+    assert graph.in_degrees().tolist() == [1, 4, 0, 1, 0, 0]
+
+
+def test_self_loops_and_multi_edges_are_kept():
+    graph = Graph.from_edges(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 0]))
+    assert graph.indptr.tolist() == [0, 3, 4]
+    assert graph.indices.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("convert", ["tocsc", "tocsr", "tocoo", "tolil"])
+@pytest.mark.parametrize("kind", [scipy.sparse.coo_matrix, scipy.sparse.coo_array])
+def test_from_scipy(convert, kind):
+    matrix = kind((np.ones(5), (SRC[:5], DST[:5])), shape=(4, 4))
+    graph = Graph.from_scipy(getattr(matrix, convert)())
+    assert graph.indptr.tolist() == [0, 1, 4, 4, 4]
+    assert graph.indices.tolist() == [2, 0, 1, 2]
+    assert graph.indices.dtype == np.int32
+
+
+def test_from_scipy_counts_stored_zeros():
+    assert Graph.from_scipy(scipy.sparse.csc_array((np.zeros(1), ([1], [0])), shape=(2, 2))).num_edges == 1
+
+
+def test_from_scipy_with_unsorted_columns():
+    graph = Graph.from_scipy(scipy.sparse.csc_array((np.ones(2), np.array([1, 0]), np.array([0, 2, 2])), shape=(2, 2)))
+    assert not graph.is_sorted
+    assert graph.indices.tolist() == [1, 0]
+
+
+def test_from_pyg():
+    check(Graph.from_pyg(Data(edge_index=torch.tensor(np.stack([SRC, DST])), num_nodes=4)))
+
+
+def test_from_pyg_takes_its_number_of_vertices():
+    assert Graph.from_pyg(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=7)).num_nodes == 7
+
+
+def fake_dgl(src=SRC, dst=DST, num_nodes=4, homogeneous=True):
+    return SimpleNamespace(
+        is_homogeneous=homogeneous,
+        canonical_etypes=[("user", "likes", "item"), ("user", "knows", "user")],
+        edges=lambda: (torch.tensor(src), torch.tensor(dst)),
+        num_nodes=lambda: num_nodes,
+    )
+
+
+def test_from_dgl():
+    check(Graph.from_dgl(fake_dgl()))
+    assert Graph.from_dgl(fake_dgl(num_nodes=9)).num_nodes == 9
+
+
+# Nothing, and order.
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        Graph(np.array([0]), np.array([], np.int64)),
+        Graph.from_edges(np.array([]), np.array([])),
+        Graph.from_edges(np.array([], np.int64), np.array([], np.int64), num_nodes=0),
+        Graph.from_scipy(scipy.sparse.csr_array((0, 0))),
+    ],
+)
+def test_empty_graph(graph):
+    assert (graph.num_nodes, graph.num_edges, graph.is_sorted) == (0, 0, True)
+    assert graph.in_degrees().tolist() == []
+    assert graph.indices.dtype == np.int32
+
+
+def test_no_edges():
+    graph = Graph.from_edges(np.array([]), np.array([]), num_nodes=3)
+    assert (graph.num_nodes, graph.num_edges) == (3, 0)
+    assert graph.in_degrees().tolist() == [0, 0, 0]
+
+
+def test_is_sorted():
+    assert Graph(np.array([0, 2, 4]), np.array([0, 1, 0, 0])).is_sorted is True
+    assert Graph(np.array([0, 2, 4]), np.array([0, 1, 1, 0])).is_sorted is False
+    assert Graph(np.array([0, 2, 4]), np.array([0, 1, 1, 0]), is_sorted=True).is_sorted is True, "stated, so not looked at"
+
+
+def test_repr():
+    assert repr(Graph.from_edges(SRC, DST)) == "Graph(num_nodes=4, num_edges=6, is_sorted=True)"
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize("wrong", [2**32 + 1, 2**32, -(2**32) + 1, 2**63 - 1])
+def test_an_id_beyond_32_bits_is_refused_rather_than_wrapped(wrong):
+    with pytest.raises(InputError, match=rf"source of edge 1 is vertex {wrong}.*3 vertices 0 to 2.*num_nodes"):
+        Graph(np.array([0, 2, 2, 2]), np.array([0, wrong]))
+    with pytest.raises(InputError, match=rf"destination of edge 1 is vertex {wrong}"):
+        Graph.from_edges(np.array([0, 0]), np.array([0, wrong]), num_nodes=3)
+    with pytest.raises(InputError, match=rf"source of edge 1 is vertex {wrong}"):
+        Graph.from_edges(np.array([0, wrong]), np.array([0, 0]), num_nodes=3)
+
+
+def test_an_unsigned_id_beyond_63_bits_is_refused():
+    with pytest.raises(InputError, match="source of edge 0"):
+        Graph.from_edges(np.array([2**64 - 1], np.uint64), np.array([0], np.uint64), num_nodes=3)
+
+
+@pytest.mark.parametrize("wrong", [-1, 4, 100])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_vertex_out_of_range(wrong, dtype):
+    with pytest.raises(InputError, match=rf"source of edge 5 is vertex {wrong}, but the graph has the 4 vertices"):
+        Graph(np.array(INDPTR), np.array([*INDICES[:5], wrong], dtype))
+
+
+def test_negative_id_without_num_nodes():
+    with pytest.raises(InputError, match="source of edge 0 is vertex -1"):
+        Graph.from_edges(np.array([-1, 2]), np.array([0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "match"),
+    [
+        ([0, 1], [0], "src has 2 entries and dst has 1.*equal length"),
+        ([0.0], [0], "src is a float64 array.*convert it"),
+        ([0], [True], "dst is a bool array.*convert it"),
+        ([[0]], [0], r"src is a int64 array of shape \(1, 1\).*one-dimensional"),
+    ],
+)
+def test_from_edges_mistakes(src, dst, match):
+    with pytest.raises(InputError, match=match):
+        Graph.from_edges(np.array(src), np.array(dst))
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "match"),
+    [
+        ([1, 2], [0, 0], "indptr runs from 1 to 2: with 2 edges it has to run from 0 to 2"),
+        ([0, 1], [0, 0], "indptr runs from 0 to 1"),
+        ([0, 2, 1, 3], [0, 0, 0], "indptr falls from 2 to 1 at vertex 1.*from_edges"),
+        ([0, 1], [0.5], "indices is a float64 array"),
+        ([0, 1], [[0]], r"indices is a int64 array of shape \(1, 1\)"),
+    ],
+)
+def test_csc_mistakes(indptr, indices, match):
+    with pytest.raises(InputError, match=match):
+        Graph(np.array(indptr), np.array(indices))
+
+
+def test_empty_indptr():
+    with pytest.raises(InputError, match=r"indptr has shape \(0,\): it holds V \+ 1 offsets"):
+        Graph(np.array([], np.int64), np.array([], np.int32))
+
+
+def test_two_dimensional_indptr():
+    with pytest.raises(InputError, match=r"indptr has shape \(1, 2\)"):
+        Graph(np.array([[0, 0]]), np.array([], np.int32))
+
+
+def test_scipy_matrix_that_is_not_square():
+    with pytest.raises(InputError, match="the matrix is 2 x 3: an adjacency matrix is square; pad"):
+        Graph.from_scipy(scipy.sparse.csr_array((2, 3)))
+
+
+@pytest.mark.parametrize("data", [Data(x=torch.ones(2, 1)), HeteroData()])
+def test_pyg_without_edge_index(data):
+    with pytest.raises(InputError, match=r"Data has no edge_index.*homogeneous"):
+        Graph.from_pyg(data)
+
+
+def test_heterogeneous_dgl():
+    with pytest.raises(InputError, match=r"edge types .*likes.*graph\[etype\]"):
+        Graph.from_dgl(fake_dgl(homogeneous=False))
+
+
+# Not refused yet, or refused by accident in another's words. Remove the mark with the fix: an unexpected pass fails.
+
+FOUND = pytest.mark.xfail(reason="the constructor does not look")
+
+
+@FOUND
+def test_float_offsets_are_refused():
+    with pytest.raises(InputError, match="indptr is"):
+        Graph(np.array([0, 1.7, 2]), np.array([0, 0]))
+
+
+@FOUND
+def test_scalar_indptr_is_refused():
+    with pytest.raises(InputError, match="indptr"):
+        Graph(np.array(0), np.array([], np.int32))
+
+
+@FOUND
+def test_negative_num_nodes_is_refused():
+    with pytest.raises(InputError, match="num_nodes"):
+        Graph.from_edges(np.array([], np.int64), np.array([], np.int64), num_nodes=-1)
+
+
+@FOUND
+def test_lists_are_taken_or_refused_in_words():
+    check(Graph(INDPTR, INDICES))
+
+
+@FOUND
+def test_edge_index_of_a_wrong_shape_is_refused():
+    with pytest.raises(InputError, match="edge_index"):
+        Graph.from_pyg(Data(edge_index=torch.zeros(3, 2, dtype=torch.long), num_nodes=4))
+
+
+@FOUND
+def test_from_scipy_keeps_equal_entries():
+    """A COO matrix may store an entry twice, and a stored entry is an edge."""
+    matrix = scipy.sparse.coo_array((np.ones(2), ([0, 0], [1, 1])), shape=(2, 2))
+    assert Graph.from_scipy(matrix).num_edges == 2

@@ -1,0 +1,87 @@
+"""Every rank the same steps, every seed exactly once, whatever the sizes."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import InputError, Schedule
+
+
+def ranks(num_seeds, batch_size, world_size, **options):
+    seeds = np.arange(num_seeds) * 3 + 1
+    return [Schedule(seeds=seeds, batch_size=batch_size, rank=r, world_size=world_size, **options) for r in range(world_size)]
+
+
+SIZES = [(n, b, w) for n, b, w in itertools.product((1, 2, 5, 7, 8, 9, 16, 17, 31, 100), (1, 2, 3, 8, 64), (1, 2, 3, 4)) if -(-n // b) >= w]
+
+
+@pytest.mark.parametrize(("num_seeds", "batch_size", "world_size"), SIZES)
+def test_every_seed_once_and_equal_steps(num_seeds, batch_size, world_size):
+    schedules = ranks(num_seeds, batch_size, world_size, seed=5)
+    steps = schedules[0].num_steps
+    assert all(s.num_steps == steps for s in schedules)
+    assert steps >= 1
+    seen = []
+    for step in range(steps):
+        batches = [s.batch_seeds(2, step) for s in schedules]
+        sizes = [len(batch) for batch in batches]
+        assert min(sizes) >= 1
+        assert max(sizes) - min(sizes) <= 1
+        # Only the last step may hold one seed more than the batch size: where its remainder is too small for a step of its own.
+        assert max(sizes) <= batch_size + (step == steps - 1)
+        assert sum(sizes) == schedules[0].num_step_seeds(step)
+        seen += batches
+    assert sorted(np.concatenate(seen)) == list(range(1, 3 * num_seeds + 1, 3))
+
+
+def test_batch_numbers_are_distinct_over_ranks_and_steps():
+    schedules = ranks(100, 8, 3)
+    numbers = [s.batch_number(step) for s in schedules for step in range(s.num_steps)]
+    assert sorted(numbers) == list(range(len(numbers)))
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    def order(seed, epoch):
+        schedule = ranks(50, 50, 1, seed=seed)[0]
+        return schedule.batch_seeds(epoch, 0).tolist()
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(1, 1)
+    assert order(1, 0) != order(2, 0)
+
+
+def test_one_rank_and_two_take_the_same_epoch_order():
+    alone = ranks(40, 8, 1, seed=3)[0]
+    pair = ranks(40, 4, 2, seed=3)
+    for step in range(alone.num_steps):
+        assert alone.batch_seeds(0, step).tolist() == [v for s in pair for v in s.batch_seeds(0, step)]
+
+
+def test_without_shuffle_the_seeds_keep_their_order():
+    schedule = ranks(10, 4, 1, shuffle=False)[0]
+    assert [schedule.batch_seeds(7, s).tolist() for s in range(3)] == [[1, 4, 7, 10], [13, 16, 19, 22], [25, 28]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 1 << 64}, "64-bit"),
+        ({"world_size": 4, "batch_size": 4}, r"4 ranks for 3 batches .*at most 3 devices or a batch size of at most 2"),
+        ({"world_size": 11, "batch_size": 1}, "11 ranks for 10 batches"),
+    ],
+)
+def test_sizes_that_cannot_be(options, message):
+    with pytest.raises(InputError, match=message):
+        Schedule(**{"seeds": np.arange(10), "batch_size": 4} | options)
+
+
+def test_steps_and_epochs_out_of_range():
+    schedule = ranks(10, 4, 1)[0]
+    with pytest.raises(InputError, match="step 3 of an epoch of 3 steps"):
+        schedule.batch_seeds(0, 3)
+    with pytest.raises(InputError, match="epochs have 20 bits"):
+        schedule.batch_seeds(1 << 20, 0)

@@ -1,0 +1,154 @@
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+import hoptrain.kernels.cpu.compile
+from hoptrain.kernels.cpu.compile import cpu_kernel, private_cache_root, sources_hash
+
+KERNELS = Path(hoptrain.kernels.cpu.compile.__file__).parents[1]
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    return shutil.copytree(KERNELS, tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def test_hash_is_that_of_the_sources(kernels):
+    assert sources_hash(kernels) == sources_hash(KERNELS)
+    assert hoptrain.kernels.cpu.compile._CACHE_DIR.name.startswith(sources_hash(KERNELS))
+
+
+def test_hash_changes_with_every_file(kernels):
+    files = sorted(kernels.rglob("*.py"))
+    assert kernels / "shared" / "philox.py" in files
+    hashes = {sources_hash(kernels)}
+    for file in files:
+        text = file.read_text()
+        file.write_text(text + "\n")
+        hashes.add(sources_hash(kernels))
+        file.write_text(text)
+    assert len(hashes) == len(files) + 1
+    assert sources_hash(kernels) == sources_hash(KERNELS)
+
+
+def test_hash_changes_with_names_and_new_files(kernels):
+    before = sources_hash(kernels)
+    (kernels / "shared" / "new.py").touch()
+    added = sources_hash(kernels)
+    (kernels / "shared" / "new.py").rename(kernels / "shared" / "newer.py")
+    assert len({before, added, sources_hash(kernels)}) == 3
+
+
+def test_hash_ignores_other_files(kernels):
+    before = sources_hash(kernels)
+    (kernels / "notes.txt").write_text("compiled code and editors' files are no sources")
+    assert sources_hash(kernels) == before
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """Where temporary folders are made, so that they can be told apart and go away."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_root_is_private_and_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "new" / "cache"))
+    root = private_cache_root()
+    assert root == tmp_path / "new" / "cache" / "numba"
+    assert mode(root) == 0o700
+    assert private_cache_root() == root
+
+
+def test_root_without_the_variable_is_below_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOPTRAIN_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert private_cache_root() == tmp_path / ".cache" / "hoptrain" / "numba"
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o722, 0o777])
+def test_root_that_others_may_write_is_refused(tmp_path, monkeypatch, temporary, bits):
+    root = tmp_path / "numba"
+    root.mkdir()
+    root.chmod(bits)
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
+    found = private_cache_root()
+    assert found.parent == temporary
+    assert mode(found) == 0o700
+
+
+def test_root_of_another_user_is_refused(tmp_path, monkeypatch, temporary):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    assert private_cache_root().parent == temporary
+
+
+def test_root_that_cannot_be_made_is_replaced(tmp_path, monkeypatch, temporary):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "file"))
+    assert private_cache_root().parent == temporary
+
+
+def test_importing_leaves_the_setting_of_numba_alone():
+    code = (
+        "import numba; before = numba.config.CACHE_DIR; import hoptrain.kernels.cpu.csc; assert numba.config.CACHE_DIR == before, 'changed'"
+    )
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"NUMBA_CACHE_DIR": "users-own"}, check=True, timeout=60)
+
+
+def test_setting_is_put_back_after_a_failure(monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "users-own")
+    with pytest.raises(TypeError, match="not a function"):
+        cpu_kernel(5)
+    assert numba.config.CACHE_DIR == "users-own"
+
+
+def test_kernels_check_no_bounds_and_divide_as_in_c():
+    @cpu_kernel
+    def divide(a, b):
+        return a // b
+
+    assert divide(np.uint64(5), np.uint64(0)) == 0
+    assert not divide.targetoptions["boundscheck"]
+    assert divide.targetoptions["nogil"]
+
+
+SECOND_RUN = """
+import json
+import numpy as np
+from hoptrain.kernels.cpu.csc import columns_sorted
+columns_sorted(np.zeros(1, np.int64), np.zeros(0, np.int32))
+print(json.dumps([sum(columns_sorted.stats.cache_hits.values()), sum(columns_sorted.stats.cache_misses.values())]))
+"""
+
+
+def test_machine_code_is_loaded_by_the_second_process(tmp_path):
+    hits_and_misses = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", SECOND_RUN],
+                env=os.environ | {"HOPTRAIN_CACHE": str(tmp_path)},
+                stdout=subprocess.PIPE,
+                check=True,
+                timeout=60,
+            ).stdout
+        )
+        for _ in range(2)
+    ]
+    assert hits_and_misses == [[0, 1], [1, 0]]
+    assert list((tmp_path / "numba").glob(f"{sources_hash(KERNELS)}-*/**/*.nbc")), "the code lies in the folder named by the sources"

@@ -1,0 +1,77 @@
+"""A slow, plain reference of neighbour sampling: Python integers and lists, no Numba, no code shared with the kernels."""
+
+MASK = 0xFFFFFFFF
+
+
+def philox4x32(counter, key):
+    """Philox4x32-10 as Salmon et al. write it: counter of four 32-bit words, key of two, four words out."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        high0, low0 = divmod(0xD2511F53 * c0, 1 << 32)
+        high1, low1 = divmod(0xCD9E8D57 * c2, 1 << 32)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
+    return c0, c1, c2, c3
+
+
+def counter_of(epoch, batch, hop, vertex, group):
+    """The 128-bit counter of an address as four words: 40 bits of vertex, 24 of group, 32 of batch, 12 of hop, 20 of epoch."""
+    whole = vertex + (group << 40) + (batch << 64) + (hop << 96) + (epoch << 108)
+    return tuple((whole >> shift) & MASK for shift in (0, 32, 64, 96))
+
+
+def words(key, vertex, number):
+    """The first ``number`` words of the stream at ``key`` = (seed, epoch, batch, hop) and ``vertex``."""
+    seed, epoch, batch, hop = key
+    stream = []
+    for group in range((number + 3) // 4):
+        stream += philox4x32(counter_of(epoch, batch, hop, vertex, group), (seed & MASK, seed >> 32))
+    return stream[:number]
+
+
+def bounded(word, n):
+    """An integer in [0, n): the word as a fraction of 2**32, times n."""
+    return word * n // 2**32
+
+
+def offsets(degree, fanout, replace, key, vertex):
+    """Offsets into the column of a vertex: all of them, draws with replacement, or Floyd's subset."""
+    if degree == 0 or fanout < 0 or (not replace and degree <= fanout):
+        return list(range(degree))
+    stream = words(key, vertex, fanout)
+    if replace:
+        return [bounded(word, degree) for word in stream]
+    chosen = []
+    for word, top in zip(stream, range(degree - fanout, degree), strict=True):
+        offset = bounded(word, top + 1)
+        chosen.append(top if offset in chosen else offset)
+    return chosen
+
+
+def hop(columns, nodes, fanout, replace, key):
+    """One hop over ``columns`` (the in-neighbours of each vertex) from the destinations ``nodes``, which differ.
+
+    Returns the edges' offsets in their columns, as a list for each destination, the sources as local ids, and all nodes after the hop.
+    """
+    drawn = [offsets(len(columns[v]), fanout, replace, key, v) for v in nodes]
+    after = list(nodes)
+    place = {v: i for i, v in enumerate(after)}
+    local = []
+    for v, chosen in zip(nodes, drawn, strict=True):
+        for offset in chosen:
+            neighbor = columns[v][offset]
+            if neighbor not in place:
+                place[neighbor] = len(after)
+                after.append(neighbor)
+            local.append(place[neighbor])
+    return drawn, local, after
+
+
+def permutation(n, seed, epoch):
+    """range(n) sorted by 64 random bits for each element, from the reserved hop 4095."""
+    keys = []
+    for i in range(n):
+        high, low = words((seed, epoch, 0, 4095), i, 2)
+        keys.append((high << 32) + low)
+    return sorted(range(n), key=lambda i: keys[i])

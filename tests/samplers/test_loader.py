@@ -1,0 +1,135 @@
+"""The loader gives the same batches however they are made, and each seed once."""
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import NeighborSampler, SampleLoader
+
+
+@pytest.fixture
+def loader_of(dataset):
+    """Makes loaders and closes them."""
+    loaders = []
+
+    def make(data=dataset, fanouts=(4, 3), **options):
+        loaders.append(SampleLoader(data, NeighborSampler(fanouts), **({"batch_size": 16, "seed": 5} | options)))
+        return loaders[-1]
+
+    yield make
+    for loader in loaders:
+        loader.close()
+
+
+def contents(batch):
+    """All that a batch holds, as bytes."""
+    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {
+        "facts": (batch.epoch, batch.batch, batch.num_step_seeds)
+    }
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_workers_change_nothing(loader_of, num_workers):
+    inline, fed = loader_of(), loader_of(num_workers=num_workers)
+    for _ in range(2):
+        assert [contents(b) for b in fed] == [contents(b) for b in inline]
+
+
+def test_a_data_set_on_disk_feeds_the_same(loader_of, dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    opened = Dataset.open(tmp_path / "data")
+    assert [contents(b) for b in loader_of(opened, num_workers=2)] == [contents(b) for b in loader_of()]
+
+
+def test_batches_carry_features_and_labels(loader_of, dataset):
+    for batch in loader_of(num_workers=1):
+        np.testing.assert_array_equal(batch.x, dataset.x[batch.node_ids])
+        np.testing.assert_array_equal(batch.y, dataset.y[batch.seeds])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.uint8, np.float32])
+def test_features_stay_as_stored(loader_of, dataset, dtype):
+    data = Dataset(name="d", graph=dataset.graph, x=(dataset.x * 200).astype(dtype), splits=dataset.splits)
+    batch = next(iter(loader_of(data)))
+    assert batch.x.dtype == dtype
+    np.testing.assert_array_equal(batch.x, data.x[batch.node_ids])
+    assert batch.y is None
+
+
+def test_ranks_cover_the_split_once(loader_of, dataset):
+    loaders = [loader_of(batch_size=7, rank=rank, world_size=3) for rank in range(3)]
+    assert len({len(loader) for loader in loaders}) == 1
+    batches = [list(loader) for loader in loaders]
+    assert sorted(v for rank in batches for b in rank for v in b.seeds) == dataset.splits["train"].tolist()
+    for step in zip(*batches, strict=True):
+        assert {b.num_step_seeds for b in step} == {sum(b.num_seeds for b in step)}
+
+
+def test_rank_and_world_size_come_from_the_launcher(loader_of, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert [b.seeds.tolist() for b in loader_of()] == [b.seeds.tolist() for b in loader_of(rank=1, world_size=2)]
+
+
+def test_each_iteration_is_the_next_epoch(loader_of):
+    loader = loader_of()
+    first, second = [b.seeds.tolist() for b in loader], [b.seeds.tolist() for b in loader]
+    assert first != second
+    next(iter(loader))  # the third, left early
+    assert {b.epoch for b in loader} == {3}
+    loader.set_epoch(0)
+    assert [b.seeds.tolist() for b in loader] == first
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (1, 4)])
+def test_an_epoch_goes_on_where_it_was_left(loader_of, before, after):
+    """Also with another number of workers."""
+    whole = loader_of()
+    expected = [contents(b) for _ in range(2) for b in whole]
+    start, rest = loader_of(num_workers=before), loader_of(num_workers=after)
+    iterator = iter(start)
+    done = [contents(next(iterator)) for _ in range(3)]
+    rest.load_state_dict(start.state_dict())
+    assert done + [contents(b) for _ in range(2) for b in rest] == expected
+
+
+def test_state_at_the_end_of_an_epoch_is_the_next(loader_of):
+    loader = loader_of()
+    for _ in loader:
+        pass
+    assert loader.state_dict() == {"epoch": 1, "step": 0}
+
+
+def test_counts_edges_and_waiting(loader_of):
+    loader = loader_of()
+    assert sum(b.num_edges for b in loader) == loader.num_sampled_edges > 0
+    assert loader.wait_s > 0
+
+
+def test_seeds_may_be_given_as_ids(loader_of):
+    loader = loader_of(split=np.array([9, 8, 7]), shuffle=False, batch_size=2)
+    assert [b.seeds.tolist() for b in loader] == [[9, 8], [7]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "training"}, "has no split 'training': it has train, val, test"),
+        ({"split": np.array([500])}, "seed 500 is not in the graph"),
+        ({"split": np.array([3, 3])}, "seed 3 is given twice"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"num_workers": -1}, "num_workers is -1"),
+        ({"prefetch": 0}, "prefetch 0"),
+        ({"rank": 0, "world_size": 50}, "50 ranks for 8 batches"),
+    ],
+)
+def test_bad_options(loader_of, options, message):
+    with pytest.raises(InputError, match=message):
+        loader_of(**options)
+
+
+def test_an_empty_split(loader_of, dataset):
+    data = Dataset(name="d", graph=dataset.graph, splits={"train": np.empty(0, np.int64)})
+    with pytest.raises(InputError, match="the train split of d is empty"):
+        loader_of(data)

@@ -1,0 +1,147 @@
+"""NeighborSampler against a slow reference, and its rules."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from reference import neighbor as reference
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import NeighborSampler, Workspace
+
+
+def columns_of(graph):
+    return [graph.indices[a:b].tolist() for a, b in zip(graph.indptr[:-1], graph.indptr[1:], strict=True)]
+
+
+def reference_batch(graph, seeds, fanouts, replace, seed, epoch, batch):
+    """(indptr, indices, edge_ids, num_src) of each hop from the seeds outward, and the input nodes."""
+    columns, nodes, hops = columns_of(graph), list(seeds), []
+    for h, fanout in enumerate(fanouts):
+        drawn, local, after = reference.hop(columns, nodes, fanout, replace, (seed, epoch, batch, h))
+        edge_ids = [int(graph.indptr[v]) + o for v, chosen in zip(nodes, drawn, strict=True) for o in chosen]
+        indptr = np.cumsum([0] + [len(chosen) for chosen in drawn]).tolist()
+        hops.append((indptr, local, edge_ids, len(after)))
+        nodes = after
+    return hops, nodes
+
+
+def as_lists(batch):
+    hops = [(b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.num_src) for b in reversed(batch.blocks)]
+    return hops, batch.node_ids.tolist()
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanouts", [[5, 3], [1], [-1], [2, -1, 4], [100, 70]])
+def test_equal_to_the_reference(graph, fanouts, replace):
+    rng = np.random.default_rng(0)
+    workspace = Workspace()
+    for batch in range(5):
+        seeds = rng.choice(graph.num_nodes, 12, replace=False)
+        address = {"seed": 2**63 + 7, "epoch": 3, "batch": batch}
+        sampled = NeighborSampler(fanouts, replace).sample(graph, seeds, workspace=workspace, **address)
+        assert as_lists(sampled) == reference_batch(graph, seeds.tolist(), fanouts, replace, **address)
+
+
+def test_blocks_fit_together(graph):
+    batch = NeighborSampler([4, 3, 2]).sample(graph, np.arange(20))
+    assert batch.blocks[0].num_src == len(batch.node_ids)
+    assert batch.blocks[-1].num_dst == batch.num_seeds == 20
+    for outer, inner in zip(batch.blocks[:-1], batch.blocks[1:], strict=True):
+        assert outer.num_dst == inner.num_src
+    assert batch.seeds.tolist() == list(range(20))
+    assert len(set(batch.node_ids.tolist())) == len(batch.node_ids)
+
+
+def test_every_edge_exists_and_is_what_it_says(graph):
+    batch = NeighborSampler([6, 6]).sample(graph, np.arange(0, 190, 7))
+    for block in batch.blocks:
+        src, dst = block.edge_index().numpy()
+        assert (graph.indices[block.edge_ids] == batch.node_ids[src]).all()
+        owner = np.searchsorted(graph.indptr, block.edge_ids, side="right") - 1
+        assert (owner == batch.node_ids[dst]).all()
+
+
+def test_without_replacement_takes_distinct_edges_or_all(graph):
+    degrees = graph.in_degrees()
+    block = NeighborSampler([8]).sample(graph, np.arange(graph.num_nodes)).blocks[0]
+    assert (np.diff(block.indptr) == np.minimum(degrees, 8)).all()
+    assert len(set(block.edge_ids.tolist())) == block.num_edges
+
+
+def test_isolated_vertices_self_loops_and_multi_edges():
+    graph = Graph.from_edges(np.array([0, 0, 0, 2]), np.array([0, 1, 1, 1]), 4)
+    batch = NeighborSampler([-1]).sample(graph, np.array([3, 0, 1]))
+    block = batch.blocks[0]
+    assert batch.node_ids.tolist() == [3, 0, 1, 2]
+    assert block.indptr.tolist() == [0, 0, 1, 4]  # 3 is isolated, 0 has a self loop, 1 hears twice from 0 and once from 2
+    assert block.indices.tolist() == [1, 1, 1, 3]
+    with_replacement = NeighborSampler([5], replace=True).sample(graph, np.array([3, 0])).blocks[0]
+    assert with_replacement.indptr.tolist() == [0, 0, 5]
+
+
+def test_a_bulk_is_its_batches(graph):
+    sampler, seeds = NeighborSampler([3, 2]), [np.arange(5), np.arange(50, 60), np.array([7])]
+    bulk = sampler.sample_bulk(graph, seeds, seed=1, epoch=2, first_batch=10)
+    alone = [sampler.sample(graph, s, seed=1, epoch=2, batch=10 + i) for i, s in enumerate(seeds)]
+    assert [as_lists(b) for b in bulk] == [as_lists(b) for b in alone]
+    assert [b.batch for b in bulk] == [10, 11, 12]
+
+
+def test_each_part_of_the_address_changes_the_draws(graph):
+    def draw(**address):
+        return as_lists(NeighborSampler([3, 3]).sample(graph, np.arange(30), **({"seed": 0, "epoch": 0, "batch": 0} | address)))
+
+    first = draw()
+    assert first == draw()
+    assert all(first != draw(**{name: 1}) for name in ("seed", "epoch", "batch"))
+
+
+def test_a_neighbour_is_drawn_as_often_as_any_other():
+    """One vertex of degree 10, three draws, many batches: each neighbour 30 % of the time (chi-square, 9 degrees of freedom)."""
+    graph = Graph.from_edges(np.arange(1, 11), np.zeros(10, np.int64))
+    sampler, seeds, counts = NeighborSampler([3]), np.array([0]), np.zeros(11)
+    for batch in range(4000):
+        counts[sampler.sample(graph, seeds, batch=batch).node_ids[1:]] += 1
+    # Drawn without replacement the counts vary less than multinomial ones, so the bound (p = 0.001) is on the safe side.
+    assert ((counts[1:] - 1200) ** 2 / 1200).sum() < 27.9
+
+
+def test_ids_are_as_narrow_as_they_can_be(graph):
+    batch = NeighborSampler([3]).sample(graph, np.arange(5, dtype=np.int64))
+    assert batch.node_ids.dtype == batch.blocks[0].indices.dtype == batch.blocks[0].edge_ids.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ([0, 200], "seed 200 is not in the graph: its vertices are 0 to 199"),
+        ([-1], "seed -1 is not in the graph"),
+        ([4, 5, 4], "seed 4 is given twice"),
+        ([], "at least one vertex id"),
+        ([[1, 2]], "one-dimensional integer array"),
+        ([1.5], "one-dimensional integer array"),
+    ],
+)
+def test_bad_seeds(graph, seeds, message):
+    with pytest.raises(InputError, match=message):
+        NeighborSampler([2]).sample(graph, np.array(seeds))
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", -1), ("seed", 1 << 64), ("epoch", 1 << 20), ("batch", 1 << 32)])
+def test_addresses_out_of_range(graph, name, value):
+    with pytest.raises(InputError, match=f"{name} is {value}: it is part of a random number's address"):
+        NeighborSampler([2]).sample(graph, np.array([0]), **{name: value})
+
+
+@pytest.mark.parametrize("fanouts", [[], [0], [5, 0], [-2], [1 << 26]])
+def test_bad_fanouts(fanouts):
+    with pytest.raises(InputError, match="fanout"):
+        NeighborSampler(fanouts)
+
+
+def test_a_workspace_serves_graphs_of_different_sizes():
+    workspace, sampler = Workspace(), NeighborSampler([4, 4])
+    for seed, size in ((0, 300), (1, 50), (2, 500)):
+        graph = make_graph(size, 10 * size, seed)
+        with_scratch = sampler.sample(graph, np.arange(20), workspace=workspace)
+        assert as_lists(with_scratch) == as_lists(sampler.sample(graph, np.arange(20)))

@@ -1,0 +1,138 @@
+import argparse
+import json
+import subprocess
+import sys
+
+import pytest
+
+import hoptrain.benchmarks
+from hoptrain.engine import InputError
+from hoptrain.trainers.commands import bench
+
+TOY = '''"""How fast is a toy?
+
+More about toys.
+"""
+from hoptrain.benchmarks.harness import Result
+
+
+def add_arguments(parser):
+    parser.add_argument("--size", type=int, default=3)
+
+
+def run(args):
+    rows = [{"row": i, "half": i / 2} for i in range(1 if args.quick else args.size)]
+    return Result(records=rows, summary={"rows": len(rows)}, seeds=[7])
+'''
+
+
+@pytest.fixture
+def benchmarks(tmp_path, monkeypatch):
+    """A package of benchmarks in place of the real one: a toy, one that must not be imported, a module that is no benchmark."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "toy_speed.py").write_text(TOY)
+    (folder / "heavy.py").write_text('"""Is it imported?"""\nraise ImportError("heavy was imported")\ndef run(args): ...\n')
+    (folder / "helpers.py").write_text('"""No benchmark."""\ndef runner(): ...\nclass A:\n    def run(self): ...\n')
+    (folder / "silent.py").write_text("def run(args): ...\n")
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("def run(args): ...\n")
+    path = [str(folder), *hoptrain.benchmarks.__path__]  # the harness stays where it is
+    monkeypatch.setattr(hoptrain.benchmarks, "__path__", path)
+    monkeypatch.setattr(hoptrain.benchmarks.__spec__, "submodule_search_locations", [str(folder)])
+    yield folder
+    for name in ("toy_speed", "heavy"):
+        sys.modules.pop(f"hoptrain.benchmarks.{name}", None)
+
+
+def bench_command(*arguments):
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["bench", *arguments])
+    return args.run(args)
+
+
+def test_questions(benchmarks):
+    assert bench.questions() == {"heavy": "Is it imported?", "silent": "", "toy-speed": "How fast is a toy?"}
+    assert "hoptrain.benchmarks.toy_speed" not in sys.modules
+
+
+def test_help_lists_the_questions(benchmarks, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        bench_command("--help")
+    text = capsys.readouterr().out
+    assert "  toy-speed       How fast is a toy?\n" in text
+    assert "heavy" in text
+    assert "helpers" not in text
+
+
+def test_run(benchmarks, tmp_path, capsys):
+    assert bench_command("toy-speed", "--out", str(tmp_path / "out"), "--size", "2") == 0
+    path = tmp_path / "out" / "results.json"
+    assert capsys.readouterr().out == f"row  half\n  0     0\n  1   0.5\n\nsummary  value\nrows         2\n\nwritten to {path}\n"
+    content = json.loads(path.read_text())
+    assert content["command"] == f"hoptrain bench toy-speed --out {tmp_path}/out --size 2"
+    assert (content["benchmark"], content["quick"], content["seeds"], content["summary"]) == ("toy-speed", False, [7], {"rows": 2})
+
+
+def test_quick_into_the_default_folder(benchmarks, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert bench_command("toy-speed", "--quick") == 0
+    content = json.loads((tmp_path / "runs" / "bench" / "toy-speed" / "results.json").read_text())
+    assert content["quick"] is True
+    assert content["summary"] == {"rows": 1}
+
+
+def test_options_of_the_benchmark(benchmarks, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        bench_command("toy-speed", "--help")
+    text = capsys.readouterr().out
+    assert text.startswith("usage: hoptrain bench toy-speed ")
+    assert "How fast is a toy?" in text
+    assert all(option in text for option in ("--quick", "--out DIR", "--size SIZE"))
+
+
+def test_unknown_name(benchmarks):
+    with pytest.raises(InputError, match=r"there is no benchmark 'toy_sped': choose one that exists; the nearest are toy-speed$"):
+        bench_command("toy_sped")
+    with pytest.raises(InputError, match=r"the nearest are heavy, silent, toy-speed$"):
+        bench_command("zzzzzz")
+
+
+def test_unknown_option(benchmarks, capsys):
+    with pytest.raises((SystemExit, InputError), match=r"2|unrecognized"):
+        bench_command("toy-speed", "--colour", "green")
+
+
+@pytest.mark.parametrize("value", ["None", "[]", "float('nan')"])
+def test_a_summary_that_cannot_be_written(benchmarks, tmp_path, value):
+    (benchmarks / "toy_speed.py").write_text(TOY.replace("len(rows)}", f"{value}}}"))
+    with pytest.raises(InputError, match=r"summary\['rows'\]"):
+        bench_command("toy-speed", "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_imports_nothing_heavy():
+    code = """
+import argparse, sys
+from hoptrain.trainers.commands import bench
+bench.add_parser(argparse.ArgumentParser().add_subparsers())
+heavy = {"numpy", "numba", "torch", "pytorch_lightning"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_real_benchmarks_state_their_questions():
+    assert all(question.endswith("?") for question in bench.questions().values())
+
+
+def test_table():
+    records = [{"name": "a", "edges": 5, "rate": 1234567.0}, {"name": "long", "rate": None, "note": "x"}, {"edges": 12}]
+    assert bench.table(records) == (
+        "name  edges       rate  note\n"
+        "a         5  1.235e+06\n"
+        "long                    x\n"
+        "         12"
+    )  # fmt: skip
+    assert bench.table([]) == ""

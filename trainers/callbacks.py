@@ -1,0 +1,55 @@
+"""What a run shows and leaves behind."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+
+from hoptrain.samplers import SampleLoader
+
+
+class FeedMonitor(Callback):
+    """Shows whether data or computing is the bottleneck: sampled edges per second of this rank, and the share of time spent waiting.
+
+    ``Medges/s`` counts the edges of the blocks trained on; ``wait_%`` is the time between asking for a batch and having it. Both are taken over
+    an epoch so far.
+    """
+
+    def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Start the clock; an epoch's first batch is asked for after this."""
+        self._begin = (time.perf_counter(), *self._feed(trainer))
+
+    def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *args: Any) -> None:
+        """Put both figures into the progress bar and the logs."""
+        begin_s, begin_wait, begin_edges = self._begin
+        wait, edges = self._feed(trainer)
+        elapsed = max(time.perf_counter() - begin_s, 1e-9)
+        figures = {"Medges/s": (edges - begin_edges) / elapsed / 1e6, "wait_%": 100 * (wait - begin_wait) / elapsed}
+        module.log_dict(figures, prog_bar=True, batch_size=1)
+
+    @staticmethod
+    def _feed(trainer: Trainer) -> tuple[float, int]:
+        loader = trainer.train_dataloader
+        return (loader.wait_s, loader.num_sampled_edges) if isinstance(loader, SampleLoader) else (0.0, 0)
+
+
+class PredictionWriter(Callback):
+    """Writes ``predictions.npy``: (V, num_classes) float32 scores of all vertices, in vertex order."""
+
+    def on_predict_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
+        """Collect the ranks' shares, which are contiguous and in order; rank 0 writes."""
+        mine = torch.cat([torch.as_tensor(scores) for scores in trainer.predict_loop.predictions])
+        parts: list[Any] = [mine]
+        if trainer.world_size > 1:
+            parts = [None] * trainer.world_size
+            torch.distributed.all_gather_object(parts, mine)
+        if trainer.is_global_zero:
+            folder = Path(trainer.log_dir or trainer.default_root_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            np.save(folder / "predictions.npy", torch.cat(parts).numpy(), allow_pickle=False)
+            print(f"scores of all vertices: {folder / 'predictions.npy'}")

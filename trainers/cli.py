@@ -1,0 +1,71 @@
+"""The command ``hoptrain``: picks the subcommand, turns a user's mistake into one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from hoptrain.engine import InputError, WorkerError
+
+LIGHTNING = {
+    "fit": "train, then test the best checkpoint",
+    "validate": "evaluate a checkpoint on the validation split",
+    "test": "evaluate a checkpoint on the test split",
+    "predict": "write the scores of all vertices",
+}
+MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code: 0, 1 for a failure of ours, 2 for a mistake in the input."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(arguments)
+    except InputError as error:
+        print(f"hoptrain: {error}", file=sys.stderr)
+        return MISTAKE
+    except WorkerError as error:
+        print(f"hoptrain: {error}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        print("hoptrain: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `hoptrain data list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments and arguments[0] in LIGHTNING:
+        from hoptrain.trainers.lightning_cli import run  # torch and Lightning take seconds to import: only where they are needed
+
+        run(arguments)
+        return 0
+    options = _parser().parse_args(arguments)
+    code: int = options.run(options)
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a mistake as InputError, like everything else."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise InputError(f"{message}; see '{self.prog} --help'")
+
+
+def _parser() -> argparse.ArgumentParser:
+    from hoptrain.trainers.commands import bench, data, doctor
+
+    parser = _Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, help_text in LIGHTNING.items():
+        subparsers.add_parser(name, help=f"{help_text} ('hoptrain {name} --help' shows the options)")
+    for command in (data, doctor, bench):
+        command.add_parser(subparsers)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

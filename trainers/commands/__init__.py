@@ -1,0 +1,1 @@
+"""The subcommands of ``hoptrain`` that do not train."""

@@ -1,0 +1,109 @@
+"""``hoptrain bench NAME``: run one benchmark, print its table, write its ``results.json``.
+
+The benchmarks are found by looking: every module of ``hoptrain.benchmarks`` that defines ``run``. Only the chosen one is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "hoptrain.benchmarks"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Add the subcommand ``bench``. The options behind NAME belong to the benchmark and are parsed once it is known."""
+    lines = [f"  {name:<16}{question}" for name, question in questions().items()]
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure something and write down the numbers",
+        description="Run one benchmark. 'hoptrain bench NAME --help' shows its options.",
+        epilog="\n".join(["benchmarks:", *lines]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("benchmark", metavar="NAME", help="one of the benchmarks below")
+    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="--quick, --out DIR and the benchmark's own options")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the benchmark named by the arguments; returns 0.
+
+    Raises:
+        InputError: no such benchmark, options it does not have, or results that cannot be written.
+    """
+    # Here, so that other commands do not wait for what only a benchmark needs.
+    from hoptrain.benchmarks.harness import write_results
+    from hoptrain.engine import InputError
+
+    known = questions()
+    if args.benchmark not in known:
+        near = difflib.get_close_matches(args.benchmark, known, n=3, cutoff=0.4) or list(known)
+        raise InputError(f"there is no benchmark {args.benchmark!r}: choose one that exists; the nearest are {', '.join(near) or 'none'}")
+    module = importlib.import_module(f"{PACKAGE}.{args.benchmark.replace('-', '_')}")
+    options = option_parser(args.benchmark, known[args.benchmark], module).parse_args(args.options)
+    result = module.run(options)
+    command = shlex.join(["hoptrain", "bench", args.benchmark, *args.options])
+    print(table(result.records))  # before the file: a long run is not lost to a full disk
+    print()
+    print(table([{"summary": name, "value": value} for name, value in result.summary.items()]))
+    path = write_results(options.out, args.benchmark, result, quick=options.quick, command=command)
+    print(f"\nwritten to {path}")
+    return 0
+
+
+def questions() -> dict[str, str]:
+    """The question of every benchmark by name: the first line of its docstring, read without importing it."""
+    found = {}
+    for path in sorted(_sources()):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
+            found[path.stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
+
+
+def _sources() -> list[Path]:
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    return [Path(folder) / f"{module.name}.py" for folder in folders for module in pkgutil.iter_modules([folder]) if not module.ispkg]
+
+
+def option_parser(name: str, question: str, module: Any) -> argparse.ArgumentParser:
+    """The parser of the options every benchmark has, and of those that its module adds."""
+    parser = argparse.ArgumentParser(prog=f"hoptrain bench {name}", description=question)
+    parser.add_argument("--quick", action="store_true", help="a glance: less than a minute, on a small scale")
+    parser.add_argument("--out", type=Path, default=Path("runs", "bench", name), metavar="DIR", help="folder of results.json (%(default)s)")
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
+    return parser
+
+
+def table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Records as aligned columns, in the order in which their names first appear; numbers to the right, nothing for what is missing."""
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    rows = [[_cell(record.get(column)) for column in columns] for record in records]
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    numeric = [all(isinstance(record.get(column), float | int | None) for record in records) for column in columns]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in [columns, *rows]
+    ]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

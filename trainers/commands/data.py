@@ -1,0 +1,135 @@
+"""``hoptrain data list|info|convert``: what data sets there are, what is in one, and a copy of one as a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets import list_datasets, load_dataset
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``data`` to the subparsers of ``hoptrain``; the parsed arguments carry ``run``."""
+    parser = subparsers.add_parser("data", help="list, inspect and convert data sets", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="every data set that is known, and whether it is present")
+    info = actions.add_parser("info", help="sizes, degrees and splits of a data set; verifies its checksums")
+    convert = actions.add_parser("convert", help="write a data set as a folder that opens at once, memory-mapped")
+    for action in (info, convert):
+        action.add_argument("name", help="a name from 'hoptrain data list', a .npz file or a hoptrain folder")
+    convert.add_argument("dest", help="the new folder; it must not exist")
+    for action in (listing, info, convert):
+        action.add_argument("--root", help="a folder that holds data sets")
+    for action in (info, convert):
+        action.add_argument("--scale", type=float, default=1.0, help="share of a synthetic: set, in (0, 1]")
+    for action, run_action in ((listing, run_list), (info, run_info), (convert, run_convert)):
+        action.set_defaults(run=run, run_action=run_action)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was parsed; the exit status.
+
+    Raises:
+        InputError: a mistake of the user's, for the caller to print.
+    """
+    args.run_action(args)
+    return 0
+
+
+def run_list(args: argparse.Namespace) -> None:
+    """Print the table of data sets."""
+    header = ["name", "vertices", "edges", "features", "classes", "state", "from", "what"]
+    rows = [
+        [
+            entry.name,
+            *(["?"] * 4 if entry.counts is None else [f"{count:,}" if count else "-" for count in entry.counts]),
+            "present" if entry.is_present else "absent",
+            entry.origin,
+            entry.about,
+        ]
+        for entry in list_datasets(args.root)
+    ]
+    print(table([header, *rows], right_aligned=range(1, 5)))
+    print()
+    print("absent, from a .npz file: put NAME.npz into a folder and name that by --root or in $HOPTRAIN_DATA")
+    print("absent, from a download: it is fetched when first used, into --root or $HOPTRAIN_CACHE/downloads")
+
+
+def run_info(args: argparse.Namespace) -> None:
+    """Print what a data set holds, after its checksums have been verified."""
+    path = load_dataset(args.name, root=args.root, scale=args.scale).path
+    data = Dataset.open(Path(str(path)), verify=True)
+    print(table(facts(data)))
+    print("checksums ok")
+
+
+def run_convert(args: argparse.Namespace) -> None:
+    """Write a data set as a folder."""
+    data = load_dataset(args.name, root=args.root, scale=args.scale)
+    data.save(args.dest)
+    print(f"{args.name}: {data.graph.num_nodes:,} vertices, {data.graph.num_edges:,} edges written to {args.dest}")
+
+
+def facts(data: Dataset) -> list[list[str]]:
+    """Lines (what, value) about a data set."""
+    graph, degrees = data.graph, data.graph.in_degrees()
+    lines = [
+        ["name", data.name],
+        ["folder", str(data.path)],
+        ["vertices", f"{graph.num_nodes:,}"],
+        ["edges", f"{graph.num_edges:,}"],
+        ["features", f"{data.num_features:,}"],
+        ["classes", f"{data.num_classes:,}{' (several per vertex)' if data.is_multilabel else ''}"],
+        ["in-degree", f"min {degrees.min()}, mean {degrees.mean():.2f}, max {degrees.max()}" if len(degrees) else "-"],
+        ["isolated", f"{count_isolated(data):,}"],
+        ["self loops", f"{count_self_loops(data):,}"],
+        ["sorted", "yes" if graph.is_sorted else "no"],
+    ]
+    order = {split: place for place, split in enumerate(("train", "val", "test"))}
+    splits = sorted(data.splits, key=lambda split: (order.get(split, len(order)), split))
+    lines += [[f"split {split}", f"{len(data.splits[split]):,}"] for split in splits]
+    lines += [[f"array {name}", f"{array.dtype} {array.shape}, {megabytes(array.nbytes)}"] for name, array in data.arrays().items()]
+    lines.append(["on disk", megabytes(sum(array.nbytes for array in data.arrays().values()))])
+    lines += [[f"meta {key}", value if isinstance(value, str) else json.dumps(value)] for key, value in data.meta.items()]
+    return lines
+
+
+def count_isolated(data: Dataset) -> int:
+    """Vertices without any edge, in or out."""
+    is_joined = data.graph.in_degrees() > 0
+    is_joined[data.graph.indices] = True
+    return int((~is_joined).sum())
+
+
+def count_self_loops(data: Dataset) -> int:
+    """Edges from a vertex to itself, counted by ranges of vertices so that memory stays small."""
+    indptr, indices = data.graph.indptr, data.graph.indices
+    total = 0
+    for begin in range(0, data.graph.num_nodes, 1 << 20):
+        ends = indptr[begin : begin + (1 << 20) + 1]
+        columns = np.repeat(np.arange(begin, begin + len(ends) - 1), np.diff(ends))
+        total += int((indices[ends[0] : ends[-1]] == columns).sum())
+    return total
+
+
+def megabytes(count: int) -> str:
+    """Bytes in MB."""
+    return f"{count / 1e6:,.2f} MB"
+
+
+def table(rows: Sequence[Sequence[str]], right_aligned: Sequence[int] = ()) -> str:
+    """Rows of text in columns of equal width."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place in right_aligned else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

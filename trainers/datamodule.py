@@ -1,0 +1,139 @@
+"""The data of a run for Lightning: a data set by name, sampled batches for training, plain vertex ids for everything else."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from pytorch_lightning import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from hoptrain.engine import Dataset, InputError, load_dataset
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers import SampleLoader, Sampler
+
+
+class NodeBatch(NamedTuple):
+    """Vertices to evaluate exactly: what validation, test and predict loaders give, one batch a rank.
+
+    Attributes:
+        node_ids: (N,) int64 global ids.
+        y: (N,) or (N, C) labels, or None.
+    """
+
+    node_ids: Tensor
+    y: Tensor | None
+
+
+class GraphDataModule(LightningDataModule):
+    """Loads a data set and feeds training from sampler processes.
+
+    Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        sampler: Sampler,
+        root: str | None = None,
+        scale: float = 1.0,
+        batch_size: int = 1024,
+        num_workers: int = 2,
+        seed: int | None = None,
+        prefetch: int = 2,
+        stall_timeout: float = 120.0,
+    ) -> None:
+        """Open the data set (and convert, download or generate it the first time).
+
+        Args:
+            dataset: name ('hoptrain data list' shows them), or a folder written by 'hoptrain data convert'.
+            sampler: the sampling algorithm, for instance NeighborSampler with its fanouts.
+            root: folder with the data's files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set as a share of the real one.
+            batch_size: seeds per rank and step.
+            num_workers: sampler processes per rank; 0 samples in the training process.
+            seed: seed of the order and of the samples; by default that of seed_everything.
+            prefetch: batches each worker may have ready ahead.
+            stall_timeout: seconds without a batch that is due, after which the run ends with an error.
+        """
+        super().__init__()
+        self.data: Dataset = load_dataset(dataset, root=root, scale=scale)
+        if self.data.y is None or self.data.x is None:
+            missing = "labels" if self.data.y is None else "features"
+            raise InputError(f"{dataset} has no {missing}: node classification needs both; choose another data set ('hoptrain data list')")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
+        self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout}
+        self.loader: SampleLoader | None = None
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return self.data.num_features
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.data.num_classes
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return self.data.is_multilabel
+
+    @property
+    def num_hops(self) -> int:
+        """Blocks of a mini-batch."""
+        return self.sampler.num_hops
+
+    def make_loader(self, rank: int, world_size: int, seed: int) -> SampleLoader:
+        """The training loader of a rank. Nothing is started by it, so it also serves to check the sizes before a run."""
+        return SampleLoader(
+            self.data,
+            self.sampler,
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            **self._feed_options,
+        )
+
+    def train_dataloader(self) -> SampleLoader:
+        """This rank's share of the training split, sampled."""
+        if self.trainer is None:
+            return self.make_loader(0, 1, self.seed)
+        # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
+        seed = self.trainer.strategy.broadcast(self.seed)
+        self.loader = self.make_loader(self.trainer.global_rank, self.trainer.world_size, seed)
+        return self.loader
+
+    def val_dataloader(self) -> DataLoader[NodeBatch]:
+        """This rank's share of the validation split; nothing if there is none."""
+        return self._node_batches(self.data.splits.get("val", np.empty(0, np.int64)))
+
+    def test_dataloader(self) -> DataLoader[NodeBatch]:
+        """This rank's share of the test split."""
+        return self._node_batches(self.data.split("test"))
+
+    def predict_dataloader(self) -> DataLoader[NodeBatch]:
+        """This rank's share of all vertices."""
+        return self._node_batches(np.arange(self.data.graph.num_nodes))
+
+    def teardown(self, stage: str) -> None:
+        """End the sampler processes."""
+        if self.loader is not None:
+            self.loader.close()
+
+    def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch]:
+        """One batch for each rank, so that all make the same number of steps; contiguous shares, in order."""
+        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
+        mine = np.array_split(nodes, world_size)[rank]
+        y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
+        batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]

@@ -1,0 +1,108 @@
+"""``hoptrain fit|validate|test|predict``: LightningCLI with hoptrain's data, model and defaults."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+
+from hoptrain.engine import InputError
+from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter
+from hoptrain.trainers.datamodule import GraphDataModule
+from hoptrain.trainers.node_classifier import NodeClassifier
+
+_FROM_DATA = {"num_features": "in_channels", "num_classes": "num_classes", "num_hops": "num_layers", "is_multilabel": "multilabel"}
+
+
+def _logger(kind: str, name: str) -> dict[str, Any]:
+    return {"class_path": f"pytorch_lightning.loggers.{kind}", "init_args": {"save_dir": "runs", "name": name}}
+
+
+TRAINER_DEFAULTS: dict[str, Any] = {
+    # The schedule gives each rank its own share already; a second sampler would divide it again.
+    "use_distributed_sampler": False,
+    # The sanity check would run exact inference over the whole graph before anything was learnt.
+    "num_sanity_val_steps": 0,
+    "log_every_n_steps": 10,
+    "logger": [_logger("CSVLogger", ""), _logger("TensorBoardLogger", "")],
+}
+
+
+class _Parser(LightningArgumentParser):
+    """Reports a wrong option or configuration in one line."""
+
+    def error(self, message: str, ex: Exception | None = None) -> Any:
+        raise InputError(" ".join(message.split()))
+
+
+class HoptrainCLI(LightningCLI):
+    """Parses, builds data, model and trainer, and runs the subcommand."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Sizes that the model takes from the data, and the checkpoint to keep."""
+        for source, target in _FROM_DATA.items():
+            parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
+        parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.set_defaults({"checkpoint.monitor": "val_acc", "checkpoint.mode": "max", "checkpoint.save_last": True})
+
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        # A checkpoint may come from elsewhere: tensors and plain values are read from it, no pickled code.
+        parser.set_defaults({"weights_only": True})
+        return parser
+
+    def _parse_ckpt_path(self) -> None:
+        """Leave the configuration alone: a checkpoint's sizes are checked against the data when its weights are loaded."""
+
+    def before_fit(self) -> None:
+        """Check before any process is started what would otherwise fail in all of them."""
+        self.datamodule.make_loader(0, self.trainer.world_size, self.datamodule.seed)
+        if "val" not in self.datamodule.data.splits:
+            self._checkpoint().monitor = None
+
+    def after_fit(self) -> None:
+        """Test the best checkpoint and print the result as the last line."""
+        if self.trainer.interrupted or "test" not in self.datamodule.data.splits:
+            return
+        best = self._checkpoint().best_model_path or None  # none was written by a run of no epochs
+        results = self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False, weights_only=True)
+        if self.trainer.is_global_zero:
+            print(f"test {'micro-F1' if self.datamodule.is_multilabel else 'accuracy'} {results[0]['test_acc']:.3f}", flush=True)
+
+    def _checkpoint(self) -> ModelCheckpoint:
+        checkpoint = self.trainer.checkpoint_callback
+        if not isinstance(checkpoint, ModelCheckpoint):
+            raise InputError("trainer.enable_checkpointing is off: fit keeps the best weights for its test; leave it on")
+        return checkpoint
+
+
+def quieten() -> None:
+    """Drop what Lightning says that a user of hoptrain can do nothing about."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(lambda record: "litlogger" not in record.getMessage())
+    for message in (
+        "LightningCLI's args parameter",  # hoptrain's own dispatch passes them
+        "`isinstance\\(treespec, LeafSpec\\)`",  # between Lightning and torch
+        "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of vertices
+        "The number of training batches",  # epoch figures are logged all the same
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+def run(arguments: list[str]) -> None:
+    """Run a subcommand with its options."""
+    quieten()
+    HoptrainCLI(
+        NodeClassifier,
+        GraphDataModule,
+        trainer_class=Trainer,
+        trainer_defaults=TRAINER_DEFAULTS | {"callbacks": [FeedMonitor(), PredictionWriter(), RichProgressBar()]},
+        seed_everything_default=1,
+        auto_configure_optimizers=False,
+        parser_class=_Parser,
+        parser_kwargs={"prog": "hoptrain"},
+        args=arguments,
+    )

@@ -1,0 +1,133 @@
+"""A stack of message-passing layers, each applied to one block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import Block
+
+Arch = Literal["sage", "gat", "gcn", "gin"]
+Conv = Literal["pyg", "dgl"]
+Norm = Literal["none", "batch", "layer"]
+
+
+class GNN(nn.Module):
+    """``num_layers`` convolutions; between two of them normalisation, activation (ELU for GAT, else ReLU) and dropout.
+
+    Layer i takes block i: its sources' vectors in, its destinations' vectors out. Nothing here knows how blocks were sampled, so the same
+    weights run on sampled blocks in training and on full neighbourhoods in inference.
+    """
+
+    def __init__(
+        self,
+        arch: Arch,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int,
+        *,
+        dropout: float = 0.5,
+        input_dropout: float = 0.0,
+        heads: int = 8,
+        out_heads: int = 1,
+        norm: Norm = "none",
+        conv: Conv = "pyg",
+    ) -> None:
+        """Build the layers.
+
+        Args:
+            arch: kind of convolution.
+            in_channels: F, features of a vertex.
+            hidden_channels: width between layers (for GAT over all heads together).
+            out_channels: number of classes.
+            num_layers: number of blocks of a mini-batch.
+            dropout: share of hidden inputs dropped (and of GAT's attention).
+            input_dropout: share of features dropped.
+            heads: GAT's attention heads, which share ``hidden_channels``.
+            out_heads: GAT's heads in the last layer, averaged.
+            norm: normalisation between layers.
+            conv: library that the convolutions come from.
+
+        Raises:
+            InputError: sizes that do not fit.
+        """
+        super().__init__()
+        if num_layers < 1 or min(in_channels, hidden_channels, out_channels) < 1:
+            raise InputError(
+                f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all are at least 1"
+            )
+        if arch == "gat" and hidden_channels % heads:
+            raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
+        self.widths = widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
+        make = _layer_factory(conv)
+        self.layers = nn.ModuleList()
+        for i in range(num_layers):
+            last = i == num_layers - 1
+            options = {"heads": out_heads if last else heads, "concat": not last, "dropout": dropout} if arch == "gat" else {}
+            self.layers.append(make(arch, widths[i], widths[i + 1], **options))
+        self.norms = nn.ModuleList(_normalisation(norm, width) for width in widths[1:-1])
+        self.activation = nn.ELU() if arch == "gat" else nn.ReLU()
+        self.dropout = nn.Dropout(dropout)
+        self.input_dropout = nn.Dropout(input_dropout)
+
+    def forward(self, x: Tensor, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
+        """Scores of the last block's destinations.
+
+        Args:
+            x: (S, F) float features of the input nodes.
+            blocks: one a layer, the outermost first.
+            degrees: (S,) in-degrees of the input nodes in the whole graph.
+
+        Returns:
+            (B, out_channels) logits.
+        """
+        for i, block in enumerate(blocks):
+            x = self.layer(i, x, block, degrees[: block.num_src])
+        return x
+
+    def layer(self, i: int, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+        """Layer ``i`` alone, with what stands before and after it: (num_src, C) in, (num_dst, C') out."""
+        x = self.dropout(x) if i else self.input_dropout(x)
+        x = self.layers[i](x, block, degrees)
+        return self.activation(self.norms[i](x)) if i < len(self.norms) else x
+
+    @property
+    def num_layers(self) -> int:
+        """Number of blocks that ``forward`` takes."""
+        return len(self.layers)
+
+
+def _layer_factory(conv: Conv) -> Any:
+    if conv == "dgl":
+        from hoptrain.trainers.models.dgl_layers import make_layer as make_dgl_layer
+
+        return make_dgl_layer
+    from hoptrain.trainers.models.pyg_layers import make_layer
+
+    return make_layer
+
+
+def _normalisation(norm: Norm, width: int) -> nn.Module:
+    kinds: dict[Norm, type[nn.Module]] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+    return kinds[norm](width)
+
+
+def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights of GCN's normalised adjacency with self loops (Kipf & Welling 2017), from degrees of the whole graph.
+
+    An edge j -> i weighs 1 / sqrt((d_i + 1) (d_j + 1)); where only some of the d_i edges were sampled, each stands for d_i / sampled of
+    them, so that the sum is an unbiased estimate. The vertex itself weighs 1 / (d_i + 1).
+
+    Returns:
+        (M,) weights of the edges and (num_dst,) weights of the destinations themselves.
+    """
+    scale = (degrees + 1).rsqrt()
+    sampled = block.indptr.diff().long()
+    own = degrees[: block.num_dst] / sampled.clamp(min=1) * scale[: block.num_dst]
+    edges = torch.repeat_interleave(own, sampled, output_size=block.num_edges) * scale[block.indices.long()]
+    return edges, scale[: block.num_dst] ** 2

@@ -1,0 +1,91 @@
+"""PyG's convolutions over a block. Each layer maps (num_src, C) to (num_dst, C')."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GINConv, SAGEConv
+
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.gnn import Arch, gcn_weights
+
+
+def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
+    """One layer; ``options`` are GAT's heads, concat and dropout."""
+    kinds: dict[Arch, type[nn.Module]] = {"sage": SAGELayer, "gat": GATLayer, "gcn": GCNLayer, "gin": GINLayer}
+    return kinds[arch](in_channels, out_channels, **options)
+
+
+def adjacency(block: Block, values: Tensor) -> Tensor:
+    """The block as a sparse CSR matrix (num_dst, num_src), for PyG's fused gather-and-reduce."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(block.indptr, block.indices, values, (block.num_dst, block.num_src), check_invariants=False)
+
+
+def _ones(block: Block, x: Tensor) -> Tensor:
+    return x.new_ones(block.num_edges)
+
+
+class SAGELayer(nn.Module):
+    """GraphSAGE with the mean aggregator (Hamilton, Ying, Leskovec 2017)."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.conv = SAGEConv((in_channels, in_channels), out_channels)
+
+    def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+        """Apply to one block."""
+        out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+        return out
+
+
+class GINLayer(nn.Module):
+    """Graph isomorphism network with a two-layer perceptron and a learnt epsilon (Xu et al. 2019)."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        mlp = nn.Sequential(nn.Linear(in_channels, out_channels), nn.ReLU(), nn.Linear(out_channels, out_channels))
+        self.conv = GINConv(mlp, train_eps=True)
+
+    def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+        """Apply to one block."""
+        out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+        return out
+
+
+class GATLayer(nn.Module):
+    """Graph attention (Veličković et al. 2018); a destination attends to itself too."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, heads: int, concat: bool, dropout: float) -> None:
+        super().__init__()
+        width = out_channels // heads if concat else out_channels
+        self.conv = GATConv(in_channels, width, heads=heads, concat=concat, dropout=dropout)
+
+    def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+        """Apply to one block."""
+        out: Tensor = self.conv((x, x[: block.num_dst]), block.edge_index(), size=(block.num_src, block.num_dst))
+        return out
+
+
+class GCNLayer(nn.Module):
+    """Graph convolution (Kipf & Welling 2017), with the whole graph's degrees.
+
+    PyG's ``GCNConv`` normalises by the degrees of the graph it is given, which in a block are those of the sample; hence its own few lines.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, out_channels, bias=False)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+        """Apply to one block."""
+        edge_weights, self_weights = gcn_weights(block, degrees)
+        x = self.linear(x)
+        neighbours: Tensor = adjacency(block, edge_weights) @ x
+        return neighbours + self_weights[:, None] * x[: block.num_dst] + self.bias
