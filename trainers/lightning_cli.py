@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from hoptrain.engine import InputError
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter
@@ -33,7 +37,10 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 
 
 class _Parser(LightningArgumentParser):
-    """Reports a wrong option or configuration in one line."""
+    """Reports a wrong option or configuration in one line, and takes no abbreviations: they would hide typing errors."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, allow_abbrev=False)
 
     def error(self, message: str, ex: Exception | None = None) -> Any:
         raise InputError(" ".join(message.split()))
@@ -56,7 +63,16 @@ class HoptrainCLI(LightningCLI):
         return parser
 
     def _parse_ckpt_path(self) -> None:
-        """Leave the configuration alone: a checkpoint's sizes are checked against the data when its weights are loaded."""
+        """Only look whether the file is there. The options stay as given; the model compares its sizes with the checkpoint's."""
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        if path not in (None, "best", "last", "hpc", "registry") and not Path(path).is_file():
+            raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written")
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Add the progress bar, unless it is switched off."""
+        shown = self.config_init[self.subcommand].trainer.get("enable_progress_bar") is not False
+        self.trainer_defaults["callbacks"] = [FeedMonitor(), PredictionWriter()] + [RichProgressBar()] * shown
+        return super().instantiate_trainer(**kwargs)
 
     def before_fit(self) -> None:
         """Check before any process is started what would otherwise fail in all of them."""
@@ -82,6 +98,7 @@ class HoptrainCLI(LightningCLI):
 
 def quieten() -> None:
     """Drop what Lightning says that a user of hoptrain can do nothing about."""
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # between Lightning and jsonargparse
     logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(lambda record: "litlogger" not in record.getMessage())
     for message in (
         "LightningCLI's args parameter",  # hoptrain's own dispatch passes them
@@ -95,14 +112,21 @@ def quieten() -> None:
 def run(arguments: list[str]) -> None:
     """Run a subcommand with its options."""
     quieten()
-    HoptrainCLI(
-        NodeClassifier,
-        GraphDataModule,
-        trainer_class=Trainer,
-        trainer_defaults=TRAINER_DEFAULTS | {"callbacks": [FeedMonitor(), PredictionWriter(), RichProgressBar()]},
-        seed_everything_default=1,
-        auto_configure_optimizers=False,
-        parser_class=_Parser,
-        parser_kwargs={"prog": "hoptrain"},
-        args=arguments,
-    )
+    try:
+        HoptrainCLI(
+            NodeClassifier,
+            GraphDataModule,
+            trainer_class=Trainer,
+            trainer_defaults=dict(TRAINER_DEFAULTS),
+            seed_everything_default=1,
+            auto_configure_optimizers=False,
+            parser_class=_Parser,
+            parser_kwargs={"prog": "hoptrain"},
+            args=arguments,
+        )
+    except MisconfigurationException as error:
+        raise InputError(" ".join(str(error).split())) from error
+    except UnpicklingError as error:
+        raise InputError(
+            f"the checkpoint is damaged or holds more than weights and plain values: give one that hoptrain wrote ({error})"
+        ) from error

@@ -19,6 +19,9 @@ from hoptrain.trainers.inference import exact_logits
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Arch, Conv, Norm
 
+_SHAPE = ("arch", "conv", "in_channels", "num_classes", "num_layers", "hidden_channels", "heads", "out_heads", "norm")
+"""The arguments that fix the shapes of the weights."""
+
 
 class NodeClassifier(LightningModule):
     """A GNN that classifies vertices.
@@ -98,6 +101,16 @@ class NodeClassifier(LightningModule):
                 f"{data.num_features} and {self._datamodule.num_hops}: use the data set and the number of hops that it was made for"
             )
         self.degrees = torch.from_numpy(data.graph.in_degrees()).float().to(self.device)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit."""
+        theirs = checkpoint.get("hyper_parameters", {})
+        for name in _SHAPE:
+            if name in theirs and theirs[name] != self.hparams[name]:
+                raise InputError(
+                    f"the checkpoint's model has {name} {theirs[name]}, this one {self.hparams[name]}: "
+                    "use the data set and the configuration that it was trained with"
+                )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""

@@ -32,7 +32,7 @@ def undirected_graph(src: Array, dst: Array, num_nodes: int) -> Graph:
 
 
 def narrow_features(x: Array) -> Array:
-    """Features (V, F) as uint8 if that is exact, else float16 as it is, else float32."""
+    """Features (V, F), or their values (N,), as uint8 if that is exact, else float16 as it is, else float32."""
     if _fits_uint8(x):
         return x.astype(np.uint8, copy=False)
     return x if x.dtype == np.float16 else x.astype(np.float32, copy=False)
@@ -42,7 +42,7 @@ def _fits_uint8(x: Array) -> bool:
     if x.dtype == np.uint8 or x.dtype == bool:
         return True
     with np.errstate(invalid="ignore"):  # a NaN is no integer; the data set's own check names it
-        pieces = (x[begin : begin + 4096] for begin in range(0, len(x), 4096))
+        pieces = (x[begin : begin + 4096] for begin in range(0, len(x), 65536))
         return all(np.array_equal(piece, piece.astype(np.uint8)) for piece in pieces)
 
 

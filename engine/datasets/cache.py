@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hoptrain.engine.dataset import KIND, Dataset, dataset_meta
+from hoptrain.engine.errors import InputError
 from hoptrain.engine.store import HEADER, FolderWriter, create_folder
 
 
@@ -36,12 +38,28 @@ def open_cached(key: str, write: Callable[[FolderWriter], None]) -> Dataset:
 
     ``key`` has to change with the source and with the converter. Two processes may convert at once: each writes a folder of its own and
     the first to end gives it the name.
+
+    Raises:
+        InputError: the cache cannot be written, or what ``write`` and ``Dataset.open`` raise.
     """
     path = converted(key)
     if not is_folder(path):
-        with create_folder(path, KIND) as writer:
-            write(writer)
+        try:
+            with create_folder(path, KIND) as writer:
+                write(writer)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
     return Dataset.open(path)
+
+
+def check_room(folder: Path, num_bytes: int) -> None:
+    """Refuse to start what cannot end: writing to a mapped file on a full disk kills the process instead of raising an error."""
+    free = shutil.disk_usage(folder).free
+    if num_bytes > free:
+        raise InputError(
+            f"{folder.parent} has {free / 1e9:.1f} GB free, but {num_bytes / 1e9:.1f} GB are needed: make room, set $HOPTRAIN_CACHE "
+            "to another disk, or take a smaller scale where there is one"
+        )
 
 
 def write_dataset(writer: FolderWriter, data: Dataset) -> None:

@@ -57,6 +57,6 @@ SOURCES = {
         about="1,797 real digits joined to their 8 nearest neighbours",
         origin="scikit-learn, offline",
         load=load_digits_knn,
-        counts=Counts(1797, 0, 64, 10),
+        counts=Counts(1_797, 19_858, 64, 10),
     )
 }

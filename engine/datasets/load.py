@@ -33,7 +33,7 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
         InputError: an unknown name, a root that does not exist, a scale that cannot be honoured, a file that cannot be read, a download
             that failed or that needs a licence to be accepted.
     """
-    root = _existing(root)
+    root, scale = _existing(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):
         _check_unscaled(name, scale)

@@ -148,7 +148,7 @@ def _features(path: Path, arrays: Arrays) -> Array | None:
     if "x" in arrays:
         return narrow_features(arrays["x"])
     if set(_CSR) <= arrays.keys():
-        return narrow_features(_dense(path, *(arrays[name] for name in _CSR)))
+        return _dense(path, *(arrays[name] for name in _CSR))
     return _one_hot(path, arrays["node_label"]) if "node_label" in arrays else None
 
 
@@ -158,9 +158,12 @@ def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array)
     if shape.shape != (2,) or (len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]):
         raise InputError(f"{path}: x_indices leaves the {shape.tolist()} entries of x_shape: a column is in [0, F); fetch the file again")
     try:
-        dense: Array = csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape.tolist())).toarray()
+        matrix = csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape.tolist()))
     except ValueError as error:
         raise InputError(f"{path}: x_indptr, x_indices and x_data are no CSR matrix ({error}); fetch the file again") from None
+    matrix.sum_duplicates()
+    matrix.data = narrow_features(matrix.data)  # before there are V * F of them
+    dense: Array = matrix.toarray()
     return dense
 
 

@@ -119,7 +119,7 @@ def _csv(stem: Path, dtype: type[np.generic]) -> Array:
         table: Array = pandas.read_csv(path, header=None, dtype=dtype).to_numpy()
     except (OSError, EOFError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{path} is missing or damaged ({reason}): remove {stem.name}'s data set and download it again") from None
+        raise InputError(f"{path} is missing or damaged ({reason}): remove the data set's folder, and it is downloaded again") from None
     return table
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.dataset import Dataset, dataset_meta
 from hoptrain.engine.datasets.build import num_classes_of
+from hoptrain.engine.datasets.cache import check_room
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter
@@ -36,6 +37,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
     """
     try:
         with zipfile.ZipFile(raw / "data.npz") as archive, tempfile.TemporaryDirectory(dir=writer.folder.parent) as scratch:
+            check_room(writer.folder, sum(member.file_size for member in archive.infolist()) * 5 // 4)
             graph = _write_graph(writer, archive, Path(scratch))
             # A member of an .npz is a .npy file, which is just what the folder holds: it is unpacked into place.
             x = _unpack(archive, "node_feat", writer.folder / "x.npy")

@@ -16,7 +16,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.dataset import Dataset, dataset_meta
-from hoptrain.engine.datasets.cache import open_cached
+from hoptrain.engine.datasets.cache import check_room, open_cached
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
@@ -61,7 +61,7 @@ RECIPES = {
         split=(153_431, 23_831, 55_703),
         offset=160,
         inside=0.75,
-        signal=0.04,
+        signal=0.05,
         dtype="float32",
         seed=1,
     ),
@@ -122,6 +122,8 @@ def scaled_counts(name: str, recipe: Recipe, scale: float) -> Counts:
 
 def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, scale: float) -> None:
     """Write the whole data set, array by array, straight into its files."""
+    row_bytes = 8 + 8 + counts.num_features * np.dtype(recipe.dtype).itemsize
+    check_room(writer.folder, counts.num_nodes * row_bytes + counts.num_edges * id_dtype(counts.num_nodes).itemsize)
     factor, shift = affine_bijection(counts.num_nodes)
     graph = _write_graph(writer, recipe, counts, factor, shift)
     y = writer.create("y", np.int64, (counts.num_nodes,))

@@ -1,7 +1,9 @@
 """Where a name is looked for, in which order, and what is said when it is not found."""
 
+import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.datasets import list_datasets, load_dataset
 from hoptrain.engine.datasets.load import REGISTRY
+
+_KERNEL_CACHE = {name: value for name, value in os.environ.items() if name == "HOPTRAIN_CACHE"}
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +102,33 @@ def test_the_list_has_every_name_and_what_lies_in_root(tmp_path):
     assert not entries["wordnet31"].is_present
     assert not entries["reddit"].is_present
     assert entries["cora"].counts == (2_708, 10_556, 1_433, 7)
+
+
+def test_two_processes_may_convert_at_once(tmp_path):
+    # The variable is set after the import, which decides where machine code is kept: that need not be made anew.
+    code = (
+        "import os; from hoptrain.engine.datasets import load_dataset;"
+        f"os.environ['HOPTRAIN_CACHE'] = {str(tmp_path / 'cache')!r};"
+        "print(load_dataset('synthetic:arxiv', scale=0.3).graph.num_edges)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "HOPTRAIN_CACHE"} | _KERNEL_CACHE
+    processes = [subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate(timeout=100)[0] for process in processes] == ["699746\n"] * 2
+    assert len(list((tmp_path / "cache" / "datasets").iterdir())) == 1
+
+
+def test_a_conversion_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("hoptrain.engine.datasets.cache.shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(InputError, match=r"0\.0 GB free, but 0\.1 GB are needed: make room"):
+        load_dataset("synthetic:arxiv", scale=0.9)
+    assert not list((tmp_path / "cache" / "datasets").iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(InputError, match=r"digits-knn-1 cannot be written .*\$HOPTRAIN_CACHE") as caught:
+        load_dataset("digits-knn")
+    assert "\n" not in str(caught.value)
 
 
 def test_importing_the_engine_imports_no_heavy_library():

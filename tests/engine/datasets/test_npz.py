@@ -1,6 +1,7 @@
 """NAME.npz files: the real ones against their published counts, made-up ones for every rule."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ DTYPES = {"pubmed": np.float32, "tu_enzymes": np.float32}
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+    yield
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # pytest keeps what the last runs wrote, and this is a gigabyte
 
 
 def real(name):

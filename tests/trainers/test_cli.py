@@ -1,0 +1,163 @@
+"""Wrong input: one line that names the value, the rule and the remedy; exit code 2; no traceback."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset
+from hoptrain.trainers.cli import main
+
+QUICKSTART = str(Path(__file__).parents[2] / "configs" / "quickstart.yaml")
+
+
+@pytest.fixture
+def fails(capsys, monkeypatch, tmp_path):
+    """Runs the command and returns the one line it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        error = capsys.readouterr().err
+        lines = [line for line in error.splitlines() if line and not line.startswith(("Seed set", "GPU ", "TPU ", "HPU "))]
+        assert code == 2, error
+        assert len(lines) == 1, error
+        assert lines[0].startswith("hoptrain: ")
+        return lines[0]
+
+    return run
+
+
+def fit(fails, *arguments):
+    return fails("fit", "--config", QUICKSTART, *arguments)
+
+
+@pytest.fixture
+def tiny(dataset, tmp_path):
+    """Saves a variation of the random data set; returns its folder."""
+
+    def save(**changes):
+        fields = {"name": "tiny", "graph": dataset.graph, "x": dataset.x, "y": dataset.y, "splits": dataset.splits, "num_classes": 3}
+        Dataset(**fields | changes).save(tmp_path / "tiny")
+        return tmp_path / "tiny"
+
+    return save
+
+
+def test_unknown_dataset_with_the_nearest_names(fails):
+    line = fit(fails, "--data.dataset", "corra")
+    assert "corra" in line
+    assert "cora" in line
+
+
+def test_missing_root(fails, tmp_path):
+    assert f"{tmp_path}/nowhere" in fit(fails, "--data.dataset", "cora", "--data.root", f"{tmp_path}/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--data.batchsize", "5", "batchsize"),
+        ("--model.arch", "sagee", "sagee"),
+        ("--trainer.max_epoch", "5", "max_epoch"),
+        ("--data.batch_size", "many", "many"),
+        ("--data.batch_size", "0", "batch_size is 0"),
+        ("--data.sampler.init_args.fanouts", "[5,0]", "fanout 0 in [5, 0]"),
+        ("--data.sampler.init_args.fanout", "[5]", "fanout"),
+        ("--data.num_workers", "-1", "num_workers is -1"),
+        ("--data.scale", "0.5", "scale"),
+        ("--model.hidden_channels", "0", "from 64 over 0 to 10 channels"),
+    ],
+)
+def test_wrong_options(fails, option, value, words):
+    assert words in fit(fails, option, value)
+
+
+def test_a_typo_in_the_configuration(fails, tmp_path):
+    config = tmp_path / "typo.yaml"
+    config.write_text(Path(QUICKSTART).read_text().replace("batch_size:", "batchsize:"))
+    assert "batchsize" in fails("fit", "--config", config)
+
+
+def test_a_configuration_that_is_not_there(fails):
+    assert "nowhere.yaml" in fails("fit", "--config", "nowhere.yaml")
+
+
+def test_a_truncated_folder(fails, tiny):
+    folder = tiny()
+    (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:-10])
+    assert "x.npy" in fit(fails, "--data.dataset", folder)
+
+
+def test_an_altered_folder(fails, tiny):
+    folder = tiny()
+    altered = bytearray((folder / "indices.npy").read_bytes())
+    altered[-1] ^= 1
+    (folder / "indices.npy").write_bytes(altered)
+    assert "does not match its checksum" in fit(fails, "--data.dataset", folder)
+
+
+def test_a_foreign_folder(fails, tmp_path):
+    (tmp_path / "foreign").mkdir()
+    assert "foreign" in fit(fails, "--data.dataset", tmp_path / "foreign")
+
+
+def test_an_empty_train_split(fails, tiny):
+    assert "the train split of tiny is empty" in fit(fails, "--data.dataset", tiny(splits={"train": np.empty(0, np.int64)}))
+
+
+def test_no_labels(fails, tiny):
+    assert "has no labels" in fit(fails, "--data.dataset", tiny(y=None))
+
+
+def test_more_ranks_than_batches(fails):
+    line = fit(fails, "--trainer.devices", 2, "--trainer.accelerator", "cpu", "--data.batch_size", 5000)
+    assert "2 ranks for 1 batches" in line
+
+
+def test_a_checkpoint_that_is_not_there(fails, tmp_path):
+    assert "nothing.ckpt" in fails("test", "--config", QUICKSTART, "--ckpt_path", tmp_path / "nothing.ckpt")
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol 4")
+def test_a_checkpoint_that_is_none(fails, tmp_path):
+    (tmp_path / "foreign.ckpt").write_bytes(pickle.dumps(Path("x")))
+    assert "the checkpoint is damaged or holds more than" in fails("test", "--config", QUICKSTART, "--ckpt_path", tmp_path / "foreign.ckpt")
+
+
+def test_a_checkpoint_of_another_model(fails, tmp_path, capsys):
+    small = ("--config", QUICKSTART, "--trainer.max_epochs", "1", "--data.num_workers", "0", "--trainer.enable_progress_bar", "false")
+    assert main(["fit", *small, "--trainer.default_root_dir", str(tmp_path)]) == 0
+    capsys.readouterr()
+    checkpoint = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"
+    line = fails("test", *small, "--model.hidden_channels", 64, "--ckpt_path", checkpoint)
+    assert "the checkpoint's model has hidden_channels 128, this one 64" in line
+
+
+def test_unknown_command(fails):
+    line = fails("fitt")
+    assert "fitt" in line
+
+
+@pytest.mark.parametrize("name", ["nan", "edge", "seed"])
+def test_data_that_cannot_be(fails, tmp_path, name):
+    """An .npz file with NaN features, an edge to a vertex that does not exist, a split beyond the graph."""
+    arrays = {
+        "indptr": np.array([0, 1, 2]),
+        "indices": np.array([1, 0], np.int32),
+        "x": np.ones((2, 3), np.float32),
+        "y": np.array([0, 1]),
+        "train_mask": np.array([True, False]),
+        "val_mask": np.array([False, True]),
+        "test_mask": np.array([False, True]),
+    }
+    if name == "nan":
+        arrays["x"][1, 2] = np.nan
+    elif name == "edge":
+        arrays["indices"][0] = 7
+    else:
+        arrays["train_mask"] = np.array([True, False, True])
+    np.savez(tmp_path / "broken.npz", **arrays)
+    line = fit(fails, "--data.dataset", "broken", "--data.root", tmp_path)
+    assert {"nan": "x[1, 2] is nan", "edge": "vertex 7", "seed": "train"}[name] in line

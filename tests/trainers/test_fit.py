@@ -1,0 +1,110 @@
+"""The command line end to end: training runs, their equality, and what they leave."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+
+
+def hoptrain(*arguments, cwd, check=True, **environment):
+    """Run the command in a folder of its own."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hoptrain"), *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def quick_fit(cwd, *arguments, epochs=2):
+    options = ("--trainer.max_epochs", epochs, "--trainer.enable_progress_bar", "false", "--trainer.log_every_n_steps", 1)
+    return hoptrain("fit", "--config", QUICKSTART, *options, *arguments, cwd=cwd)
+
+
+def column(folder, name, version=0):
+    """A column of the run's metrics.csv, empty cells left out."""
+    with open(folder / "runs" / f"version_{version}" / "metrics.csv") as file:
+        return [row[name] for row in csv.DictReader(file) if row.get(name)]
+
+
+@pytest.fixture(scope="module")
+def inline_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inline")
+    return folder, quick_fit(folder, "--data.num_workers", 0)
+
+
+def test_a_run_prints_its_accuracy_last(inline_run):
+    *_, last = inline_run[1].stdout.strip().splitlines()
+    name, value = last.rsplit(" ", 1)
+    assert name == "test accuracy"
+    assert 0.7 < float(value) <= 1
+
+
+def test_a_run_leaves_logs_and_checkpoints(inline_run):
+    folder = inline_run[0] / "runs" / "version_0"
+    assert (folder / "config.yaml").exists()
+    assert (folder / "checkpoints" / "last.ckpt").exists()
+    assert list(folder.glob("events.out.tfevents.*"))
+    assert len(column(inline_run[0], "train_loss_step")) == 18
+    for name in ("train_loss", "train_acc", "val_loss", "val_acc"):
+        assert len(column(inline_run[0], name)) == 2
+    assert all(float(v) > 0 for v in column(inline_run[0], "Medges/s"))
+    assert all(0 <= float(v) <= 100 for v in column(inline_run[0], "wait_%"))
+
+
+def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, tmp_path):
+    quick_fit(tmp_path, "--data.num_workers", 4)
+    for name in ("train_loss_step", "val_loss", "val_acc"):
+        assert column(tmp_path, name) == column(inline_run[0], name)
+
+
+def test_another_seed_gives_another_curve(inline_run, tmp_path):
+    quick_fit(tmp_path, "--data.num_workers", 0, "--seed_everything", 2, epochs=1)
+    assert column(tmp_path, "train_loss_step") != column(inline_run[0], "train_loss_step")[:9]
+
+
+def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, tmp_path):
+    """One epoch, then the second from the checkpoint with two workers: the losses are those of the run in one piece."""
+    quick_fit(tmp_path, "--data.num_workers", 0, epochs=1)
+    last = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"
+    quick_fit(tmp_path, "--data.num_workers", 2, "--ckpt_path", last)
+    curve = column(tmp_path, "train_loss_step") + column(tmp_path, "train_loss_step", version=1)
+    assert curve == column(inline_run[0], "train_loss_step")
+
+
+def test_two_ranks_share_the_epoch(tmp_path):
+    """Each rank makes the same steps; metrics count every vertex of both."""
+    done = quick_fit(tmp_path, "--trainer.accelerator", "cpu", "--trainer.devices", 2, "--data.num_workers", 1)
+    assert "test accuracy 0." in done.stdout
+    assert done.stdout.count("test accuracy") == 1
+    assert len(column(tmp_path, "train_loss_step")) == 10  # 1,078 seeds, 2 x 128 a step: five steps an epoch
+    # An accuracy over all 359 validation vertices is a multiple of 1/359; over one rank's share it would not be.
+    from hoptrain.engine import load_dataset
+
+    count = len(load_dataset("digits-knn").splits["val"])
+    for value in column(tmp_path, "val_acc"):
+        assert abs(float(value) * count - round(float(value) * count)) < 1e-3
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+def test_a_checkpoint_serves_the_other_commands(inline_run, tmp_path, command):
+    checkpoint = inline_run[0] / "runs" / "version_0" / "checkpoints" / "last.ckpt"
+    done = hoptrain(command, "--config", QUICKSTART, "--ckpt_path", checkpoint, cwd=tmp_path)
+    if command == "predict":
+        scores = np.load(tmp_path / "runs" / "version_0" / "predictions.npy")
+        assert scores.shape == (1797, 10)
+        assert np.isfinite(scores).all()
+        assert "predictions.npy" in done.stdout
+    else:
+        assert {"validate": "val_acc", "test": "test_acc"}[command] in done.stdout

@@ -1,0 +1,136 @@
+"""Layers over blocks against the same layers over whole graphs."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import NeighborSampler
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.gnn import gcn_weights
+
+ARCHS = ("sage", "gat", "gcn", "gin")
+
+
+@pytest.fixture(scope="module")
+def simple_graph():
+    """Without self loops and repeated edges, where PyG's and hoptrain's conventions agree; symmetric."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 60, (2, 150))
+    pairs = {(a, b) for a, b in zip(src, dst, strict=True) if a != b}
+    pairs |= {(b, a) for a, b in pairs}
+    src, dst = np.array(sorted(pairs)).T
+    return Graph.from_edges(src, dst, 61)  # vertex 60 is isolated
+
+
+def whole_graph_edges(graph):
+    dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    return torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
+
+
+def degrees_of(graph, nodes):
+    return torch.from_numpy(graph.in_degrees()[nodes]).float()
+
+
+def make_model(arch, layers=2, **options):
+    torch.manual_seed(0)
+    return GNN(arch, 6, 8, 4, layers, heads=2, **options).eval()
+
+
+def whole_graph_layer(arch, layer):
+    """PyG's own layer with the same weights, for the whole graph."""
+    if arch == "gcn":
+        conv = GCNConv(layer.linear.in_features, layer.linear.out_features)
+        conv.lin.weight, conv.bias = layer.linear.weight, layer.bias
+        return conv
+    assert isinstance(layer.conv, {"sage": SAGEConv, "gat": GATConv, "gin": GINConv}[arch])
+    return layer.conv
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_full_neighbourhoods_equal_the_whole_graph(simple_graph, arch):
+    model = make_model(arch)
+    x = torch.randn(simple_graph.num_nodes, 6)
+    seeds = np.array([60, 3, 17, 25])
+    batch = NeighborSampler([-1, -1]).sample(simple_graph, seeds).to("cpu")
+    nodes = batch.node_ids.long()
+    on_blocks = model(x[nodes], batch.blocks, degrees_of(simple_graph, nodes.numpy()))
+    edges, h = whole_graph_edges(simple_graph), x
+    for i, layer in enumerate(model.layers):
+        h = whole_graph_layer(arch, layer)(h, edges)
+        h = model.activation(h) if i == 0 else h
+    torch.testing.assert_close(on_blocks, h[seeds], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_gradients_reach_every_parameter(simple_graph, arch):
+    model = make_model(arch, norm="batch").train()
+    batch = NeighborSampler([3, 3]).sample(simple_graph, np.arange(20)).to("cpu")
+    nodes = batch.node_ids.long()
+    out = model(torch.randn(len(nodes), 6), batch.blocks, degrees_of(simple_graph, nodes.numpy()))
+    assert out.shape == (20, 4)
+    out.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_sampled_gcn_weights_are_unbiased(graph):
+    """The mean over many samples is the sum over all neighbours (degree 3 of many, so the scale matters)."""
+    hub = int(np.argmax(graph.in_degrees()))
+    values = torch.randn(graph.num_nodes, dtype=torch.float64)
+
+    def estimate(batch):
+        batch = batch.to("cpu")
+        nodes = batch.node_ids.long()
+        weights, _ = gcn_weights(batch.blocks[0], degrees_of(graph, nodes.numpy()).double())
+        return float((weights * values[nodes[batch.blocks[0].indices.long()]]).sum())
+
+    exact = estimate(NeighborSampler([-1]).sample(graph, np.array([hub])))
+    samples = [estimate(NeighborSampler([3]).sample(graph, np.array([hub]), batch=b)) for b in range(4000)]
+    assert abs(np.mean(samples) - exact) < 4 * np.std(samples) / np.sqrt(len(samples))
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+def test_depth_and_norm(simple_graph, norm):
+    model = make_model("sage", layers=3, norm=norm)
+    assert (model.num_layers, len(model.norms)) == (3, 2)
+    batch = NeighborSampler([2, 2, 2]).sample(simple_graph, np.array([1, 2])).to("cpu")
+    nodes = batch.node_ids.long()
+    assert model(torch.randn(len(nodes), 6), batch.blocks, degrees_of(simple_graph, nodes.numpy())).shape == (2, 4)
+
+
+def test_sizes_that_cannot_be():
+    with pytest.raises(InputError, match="hidden_channels 10 cannot be shared by 8 heads"):
+        GNN("gat", 4, 10, 3, 2)
+    with pytest.raises(InputError, match="a model of 0 layers"):
+        GNN("sage", 4, 8, 3, 0)
+
+
+@pytest.mark.skipif(find_spec("dgl") is None, reason="dgl is not installed: pip install hoptrain[dgl]")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_dgl_layers_run_on_the_same_blocks(simple_graph, arch):
+    model = make_model(arch, conv="dgl")
+    x, seeds = torch.randn(simple_graph.num_nodes, 6), np.array([60, 3, 17])
+
+    def scores(fanouts):
+        batch = NeighborSampler(fanouts).sample(simple_graph, seeds).to("cpu")
+        nodes = batch.node_ids.long()
+        return model(x[nodes], batch.blocks, degrees_of(simple_graph, nodes.numpy()))
+
+    assert scores([2, 2]).shape == (3, 4)
+    everything = NeighborSampler([-1, -1]).sample(simple_graph, np.arange(61)).to("cpu")
+    nodes = everything.node_ids.long()
+    whole = model(x[nodes], everything.blocks, degrees_of(simple_graph, nodes.numpy()))
+    torch.testing.assert_close(scores([-1, -1]), whole[seeds], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(find_spec("dgl") is None, reason="dgl is not installed: pip install hoptrain[dgl]")
+def test_dgl_gcn_equals_ours(simple_graph):
+    ours, theirs = make_model("gcn"), make_model("gcn", conv="dgl")
+    for a, b in zip(ours.layers, theirs.layers, strict=True):
+        b.conv.weight.data, b.conv.bias.data = a.linear.weight.data.T, a.bias.data
+    batch = NeighborSampler([3, 3]).sample(simple_graph, np.array([60, 3, 17])).to("cpu")
+    x, degrees = torch.randn(len(batch.node_ids), 6), degrees_of(simple_graph, batch.node_ids.numpy())
+    torch.testing.assert_close(theirs(x, batch.blocks, degrees), ours(x, batch.blocks, degrees), rtol=1e-4, atol=1e-5)
