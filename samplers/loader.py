@@ -13,14 +13,14 @@ import numpy as np
 
 from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.pool import WorkerPool, run_inline
+from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.ring import Allocate
 from hoptrain.samplers.base import Sampler, Workspace, check_seeds
 from hoptrain.samplers.minibatch import MiniBatch
 
 
 class SampleLoader:
-    """Iterates over the mini-batches of an epoch; each ``iter()`` takes the next epoch.
+    """Iterates over the mini-batches of an epoch; each iteration takes the next epoch.
 
     The batches are the same to the bit with any number of workers. They are NumPy arrays in the queue's memory; ``batch.to(device)`` makes
     torch tensors. Workers start with the first epoch, once, and end with ``close()`` or with this process, however it ends.
@@ -76,7 +76,7 @@ class SampleLoader:
         self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout}
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule)
         self._pool: WorkerPool | None = None
-        self._start = (0, 0)  # epoch and step at which the next iter() begins
+        self._start = (0, 0)  # epoch and step at which the next iteration begins
         self._position = (0, 0)  # epoch and step of the next batch: what state_dict() tells
         self._iteration = 0
 
@@ -85,21 +85,17 @@ class SampleLoader:
         return self._task.schedule.num_steps
 
     def __iter__(self) -> Iterator[MiniBatch]:
-        """The rest of the current epoch, if it was loaded by ``load_state_dict`` in its middle; else the next epoch."""
+        """The rest of the current epoch, if it was loaded by ``load_state_dict`` in its middle; else the next epoch.
+
+        The epoch is taken when the first batch is asked for: Lightning calls ``iter()`` also to see whether that works.
+        """
         epoch, first = self._start
-        steps = range(first, len(self))
-        if self.num_workers == 0:
-            batches = run_inline(self._task, epoch, steps)
-        else:
-            self._pool = self._pool or WorkerPool(self._task, self.num_workers, **self._pool_options)
-            batches = self._pool.run(epoch, steps)
-        # An epoch that is left early counts as done: the next iter() moves on.
+        # An epoch that is left early counts as done: the next iterator moves on.
         self._start = (epoch + 1, 0)
         self._iteration += 1
-        return self._deliver(batches, epoch, steps, self._iteration)
-
-    def _deliver(self, batches: Iterator[Any], epoch: int, steps: range, iteration: int) -> Iterator[MiniBatch]:
-        for step in steps:
+        iteration = self._iteration
+        batches = self._run(epoch, range(first, len(self)))
+        for step in range(first, len(self)):
             begin = time.perf_counter()
             arrays, facts = next(batches)
             batch = MiniBatch.from_arrays(arrays, **facts)
@@ -110,8 +106,14 @@ class SampleLoader:
             yield batch
             del arrays, batch  # so that the slot is free before the wait for the next one
 
+    def _run(self, epoch: int, steps: range) -> Iterator[Batch]:
+        if self.num_workers == 0:
+            return run_inline(self._task, epoch, steps)
+        self._pool = self._pool or WorkerPool(self._task, self.num_workers, **self._pool_options)
+        return self._pool.run(epoch, steps)
+
     def set_epoch(self, epoch: int) -> None:
-        """Let the next ``iter()`` start at the beginning of ``epoch``."""
+        """Let the next iteration start at the beginning of ``epoch``."""
         self._start = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, int]:
@@ -123,7 +125,7 @@ class SampleLoader:
         self._start = self._position = (state["epoch"], state["step"])
 
     def close(self) -> None:
-        """End the workers; the next ``iter()`` starts new ones."""
+        """End the workers; the next iteration starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -159,6 +161,7 @@ class _SampleTask:
         return {
             "num_src": tuple(block.num_src for block in batch.blocks),
             "num_seeds": batch.num_seeds,
+            "seed": self.schedule.seed,
             "epoch": epoch,
             "batch": number,
             "num_step_seeds": self.schedule.num_step_seeds(step),

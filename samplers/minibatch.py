@@ -68,6 +68,7 @@ class MiniBatch:
         num_seeds: B.
         x: (S, F) features of the input nodes, or None.
         y: (B,) or (B, C) labels of the seeds, or None.
+        seed: the user's seed; with epoch and batch it is the address of all the batch's random numbers.
         epoch: the epoch it belongs to.
         batch: its number within the epoch, over all ranks.
         num_step_seeds: seeds of this step over all ranks; B with one rank.
@@ -80,6 +81,7 @@ class MiniBatch:
     num_seeds: int
     x: Any = None
     y: Any = None
+    seed: int = 0
     epoch: int = 0
     batch: int = 0
     num_step_seeds: int = 0

@@ -69,6 +69,7 @@ class NeighborSampler(Sampler):
             node_ids=workspace.array("nodes", num_nodes, graph.indices.dtype, keep=num_nodes),
             blocks=tuple(reversed(blocks)),
             num_seeds=len(seeds),
+            seed=seed,
             epoch=epoch,
             batch=batch,
             num_step_seeds=len(seeds),

@@ -70,6 +70,7 @@ class GraphDataModule(LightningDataModule):
         self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
         self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout}
         self.loader: SampleLoader | None = None
+        self._resume_at: dict[str, int] | None = None
 
     @property
     def num_features(self) -> int:
@@ -111,7 +112,17 @@ class GraphDataModule(LightningDataModule):
         # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
         seed = self.trainer.strategy.broadcast(self.seed)
         self.loader = self.make_loader(self.trainer.global_rank, self.trainer.world_size, seed)
+        if self._resume_at is not None:
+            self.loader.load_state_dict(self._resume_at)
         return self.loader
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the training loader is, for the checkpoint. (Lightning restores a loader's own state in mid-epoch only.)"""
+        return {} if self.loader is None else self.loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Let the training loader continue from a checkpoint."""
+        self._resume_at = state_dict or None
 
     def val_dataloader(self) -> DataLoader[NodeBatch]:
         """This rank's share of the validation split; nothing if there is none."""

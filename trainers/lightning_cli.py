@@ -9,10 +9,11 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from pytorch_lightning import Trainer
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from hoptrain.engine import InputError
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter
@@ -22,17 +23,13 @@ from hoptrain.trainers.node_classifier import NodeClassifier
 _FROM_DATA = {"num_features": "in_channels", "num_classes": "num_classes", "num_hops": "num_layers", "is_multilabel": "multilabel"}
 
 
-def _logger(kind: str, name: str) -> dict[str, Any]:
-    return {"class_path": f"pytorch_lightning.loggers.{kind}", "init_args": {"save_dir": "runs", "name": name}}
-
-
 TRAINER_DEFAULTS: dict[str, Any] = {
     # The schedule gives each rank its own share already; a second sampler would divide it again.
     "use_distributed_sampler": False,
     # The sanity check would run exact inference over the whole graph before anything was learnt.
     "num_sanity_val_steps": 0,
     "log_every_n_steps": 10,
-    "logger": [_logger("CSVLogger", ""), _logger("TensorBoardLogger", "")],
+    "default_root_dir": "runs",
 }
 
 
@@ -69,9 +66,15 @@ class HoptrainCLI(LightningCLI):
             raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Add the progress bar, unless it is switched off."""
-        shown = self.config_init[self.subcommand].trainer.get("enable_progress_bar") is not False
-        self.trainer_defaults["callbacks"] = [FeedMonitor(), PredictionWriter()] + [RichProgressBar()] * shown
+        """Add the progress bar and the logs, unless they are switched off or given."""
+        options = self.config_init[self.subcommand].trainer
+        callbacks: list[Callback] = [FeedMonitor(), PredictionWriter()]
+        if options.enable_progress_bar is not False:
+            callbacks.append(RichProgressBar())
+        self.trainer_defaults["callbacks"] = callbacks
+        if options.logger in (None, True):
+            table = CSVLogger(options.default_root_dir, name="")
+            kwargs["logger"] = [table, TensorBoardLogger(options.default_root_dir, name="", version=table.version)]
         return super().instantiate_trainer(**kwargs)
 
     def before_fit(self) -> None:
@@ -127,6 +130,4 @@ def run(arguments: list[str]) -> None:
     except MisconfigurationException as error:
         raise InputError(" ".join(str(error).split())) from error
     except UnpicklingError as error:
-        raise InputError(
-            f"the checkpoint is damaged or holds more than weights and plain values: give one that hoptrain wrote ({error})"
-        ) from error
+        raise InputError("the checkpoint is damaged or holds more than weights and plain values: give one that hoptrain wrote") from error

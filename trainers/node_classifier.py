@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import torch
@@ -124,6 +125,7 @@ class NodeClassifier(LightningModule):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
+        torch.manual_seed(dropout_seed(batch))
         logits = self(batch)
         total = self._loss(logits, batch.y)
         self._update("fit", logits, batch.y, total)
@@ -200,6 +202,12 @@ class NodeClassifier(LightningModule):
         if not isinstance(datamodule, GraphDataModule):
             raise InputError("NodeClassifier evaluates on the whole graph: run it with trainer.fit(model, datamodule=GraphDataModule(...))")
         return datamodule
+
+
+def dropout_seed(batch: MiniBatch) -> int:
+    """Torch's seed for a batch's dropout, from the address of the batch: a resumed run drops the units that one in one piece drops."""
+    address = f"{batch.seed}/{batch.epoch}/{batch.batch}".encode()
+    return int.from_bytes(hashlib.blake2b(address, digest_size=8).digest(), "little") >> 1
 
 
 def _score(multilabel: bool, num_classes: int) -> Metric:

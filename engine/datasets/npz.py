@@ -1,6 +1,6 @@
 """``NAME.npz`` files: one homogeneous graph as CSC arrays, features dense or as CSR parts, labels, masks.
 
-Members: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1 for no label, two-dimensional for
+Members: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1: no label; two-dimensional:
 several labels); ``train_mask``, ``val_mask``, ``test_mask``; ``node_label`` (a kind of vertex, taken as a feature where there is no ``x``);
 ``meta``, a JSON text. Other members are not carried over; ``meta["not_carried"]`` names them.
 """

@@ -128,7 +128,7 @@ def test_a_checkpoint_that_is_none(fails, tmp_path):
 
 def test_a_checkpoint_of_another_model(fails, tmp_path, capsys):
     small = ("--config", QUICKSTART, "--trainer.max_epochs", "1", "--data.num_workers", "0", "--trainer.enable_progress_bar", "false")
-    assert main(["fit", *small, "--trainer.default_root_dir", str(tmp_path)]) == 0
+    assert main(["fit", *small, "--trainer.default_root_dir", str(tmp_path / "runs")]) == 0
     capsys.readouterr()
     checkpoint = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"
     line = fails("test", *small, "--model.hidden_channels", 64, "--ckpt_path", checkpoint)
