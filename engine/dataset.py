@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,18 @@ SPLITS = ("train", "val", "test")
 class Dataset:
     """Graph, features, labels and splits of V vertices; read-only.
 
-    Constructing one validates it; ``Dataset.open`` trusts the checksums instead.
+    Constructing one validates it; ``Dataset.open`` trusts the checksums instead. Labels and splits of another integer dtype are converted.
 
     Attributes:
         name: for messages and logs.
         graph: the graph.
-        x: (V, F) features as stored (float32, float16 or uint8), or None.
+        x: (V, F) features as stored (float32, float16, uint8 or another dtype of real numbers), or None.
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or None.
-        splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other.
+        splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier.
         num_classes: number of classes, 0 without labels.
         meta: source, licence, where the split comes from: anything JSON can hold.
         path: the folder it was opened from, or None.
+        validate: an argument only: False for arrays that are right by construction.
     """
 
     name: str
@@ -43,13 +44,17 @@ class Dataset:
     num_classes: int = 0
     meta: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
+    validate: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.path is None:
+    def __post_init__(self, validate: bool) -> None:
+        if validate:
             _check_features(self.name, self.x, self.graph.num_nodes)
             _check_labels(self.name, self.y, self.graph.num_nodes, self.num_classes)
             for split, ids in self.splits.items():
                 _check_split(self.name, split, ids, self)
+        if self.y is not None:
+            object.__setattr__(self, "y", self.y.astype(np.int64 if self.y.ndim == 1 else np.uint8, copy=False))
+        object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
 
     @property
     def num_features(self) -> int:
@@ -116,6 +121,7 @@ class Dataset:
                 num_classes=meta["num_classes"],
                 meta=meta["info"],
                 path=path,
+                validate=False,
             )
         except KeyError as error:
             raise InputError(f"{path} has no {error.args[0]!r} in its header: it was not written by hoptrain; convert it again") from None
@@ -138,7 +144,11 @@ def _check_features(name: str, x: Array | None, num_nodes: int) -> None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
         raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} vertices; reshape x")
-    if not np.issubdtype(x.dtype, np.floating):
+    if x.dtype.kind not in "fiu":
+        raise InputError(
+            f"{name}: x is {x.dtype}: features are real numbers, floating or integer; convert it, perhaps by x.astype(np.float32)"
+        )
+    if x.dtype.kind != "f":
         return
     for begin in range(0, num_nodes, 65536):
         finite = np.isfinite(x[begin : begin + 65536])
@@ -153,7 +163,7 @@ def _check_features(name: str, x: Array | None, num_nodes: int) -> None:
 def _check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) -> None:
     if y is None:
         return
-    if len(y) != num_nodes or y.ndim > 2 or not is_integer(y.dtype):
+    if y.ndim not in (1, 2) or len(y) != num_nodes or not is_integer(y.dtype):
         raise InputError(
             f"{name}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) for each of the {num_nodes:,} vertices"
         )
@@ -169,6 +179,8 @@ def _check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) 
 
 
 def _check_split(name: str, split: str, ids: Array, data: Dataset) -> None:
+    if not split.isidentifier():
+        raise InputError(f"{name}: a split is called {split!r}: its name is part of a file's, so only letters, digits and _; rename it")
     if ids.ndim != 1 or not is_integer(ids.dtype):
         raise InputError(
             f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split is a list of vertex ids; use np.flatnonzero(mask)"

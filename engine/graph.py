@@ -9,6 +9,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.kernels.cpu.csc import columns_sorted, coo_to_csc, first_out_of_range
+from hoptrain.kernels.shared.philox import MAX_VERTEX
 
 
 class Graph:
@@ -37,10 +38,12 @@ class Graph:
         Raises:
             InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
         """
-        self.indptr: Array = np.asarray(indptr, dtype=np.int64) if validate else indptr
-        self.indices: Array = _narrow(indices, len(self.indptr) - 1) if validate else indices
         if validate:
-            _check_csc(self.indptr, self.indices)
+            indptr, indices = _offsets(indptr), _integers(indices, "indices")
+            _check_offsets(indptr, len(indices))
+            indices = _narrow(indices, len(indptr) - 1)
+        self.indptr: Array = indptr
+        self.indices: Array = indices
         self.is_sorted = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
 
     @property
@@ -67,18 +70,20 @@ class Graph:
         Args:
             src: (E,) integers, sources.
             dst: (E,) integers, destinations.
-            num_nodes: V; by default the largest id plus one.
+            num_nodes: V, at most 2**40; by default the largest id plus one.
 
         Raises:
-            InputError: lengths differ, ids are no integers, or an edge names a vertex outside [0, V).
+            InputError: lengths differ, ids are no integers, V is out of range, or an edge names a vertex outside [0, V).
         """
-        src, dst = _integers(src, "src"), _integers(dst, "dst")
+        src, dst = _integers(src, "src").astype(np.int64, copy=False), _integers(dst, "dst").astype(np.int64, copy=False)
         if len(src) != len(dst):
             raise InputError(
                 f"src has {len(src):,} entries and dst has {len(dst):,}: an edge needs one of each; give arrays of equal length"
             )
         if num_nodes is None:
             num_nodes = int(max(src.max(initial=-1), dst.max(initial=-1))) + 1
+        if not 0 <= num_nodes <= MAX_VERTEX:
+            raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {MAX_VERTEX} vertices; number them from 0 without large gaps")
         for ids, role in ((src, "source"), (dst, "destination")):
             _check_ids(ids, num_nodes, f"the {role} of edge")
         indptr, indices, _ = coo_to_csc(src, dst, num_nodes, id_dtype(num_nodes))
@@ -86,11 +91,15 @@ class Graph:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Graph:
-        """A square scipy sparse matrix or array; a stored entry (i, j) is the edge i -> j, whatever its value."""
-        if matrix.shape[0] != matrix.shape[1]:
-            raise InputError(f"the matrix is {matrix.shape[0]} x {matrix.shape[1]}: an adjacency matrix is square; pad the shorter side")
-        csc = matrix.tocsc()
-        return cls(csc.indptr, csc.indices)
+        """A square scipy sparse matrix or array; every stored entry (i, j) is an edge i -> j, whatever its value. CSC is not copied."""
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+            sides = " x ".join(str(side) for side in matrix.shape)
+            raise InputError(f"the matrix is {sides}: an adjacency matrix is square; pad the shorter side")
+        if matrix.format in ("csc", "csr"):
+            csc = matrix.tocsc()
+            return cls(csc.indptr, csc.indices[: csc.indptr[-1]])  # scipy allows for unused room behind the entries
+        coo = matrix.tocoo()  # since tocsc() of the other formats adds equal entries up
+        return cls.from_edges(coo.row, coo.col, matrix.shape[0])
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
@@ -99,8 +108,10 @@ class Graph:
             raise InputError(
                 f"{type(data).__name__} has no edge_index: only a homogeneous Data with edge_index can be read; convert it first"
             )
-        src, dst = data.edge_index.cpu().numpy()
-        return cls.from_edges(src, dst, int(data.num_nodes))
+        edge_index = np.asarray(data.edge_index.cpu() if hasattr(data.edge_index, "cpu") else data.edge_index)
+        if edge_index.ndim != 2 or len(edge_index) != 2:
+            raise InputError(f"edge_index has shape {edge_index.shape}: it is (2, E), a row of sources and one of destinations; reshape it")
+        return cls.from_edges(edge_index[0], edge_index[1], int(data.num_nodes))
 
     @classmethod
     def from_dgl(cls, graph: Any) -> Graph:
@@ -112,17 +123,17 @@ class Graph:
 
 
 def _integers(values: Array, name: str) -> Array:
-    values = np.ascontiguousarray(values)
+    values = np.asarray(values)
     if values.ndim != 1 or (len(values) and not is_integer(values.dtype)):
         raise InputError(
             f"{name} is a {values.dtype} array of shape {values.shape}: vertex ids are a one-dimensional integer array; convert it"
         )
-    return values.astype(np.int64, copy=False)
+    return np.ascontiguousarray(values)
 
 
 def _narrow(indices: Array, num_nodes: int) -> Array:
     """Check before narrowing, so that a large id cannot wrap around into range."""
-    wide = _integers(indices, "indices") if indices.dtype != id_dtype(num_nodes) or indices.ndim != 1 else np.ascontiguousarray(indices)
+    wide = indices if indices.dtype == id_dtype(num_nodes) else indices.astype(np.int64, copy=False)
     _check_ids(wide, num_nodes, "the source of edge")
     return wide.astype(id_dtype(num_nodes), copy=False)
 
@@ -136,13 +147,18 @@ def _check_ids(ids: Array, num_nodes: int, what: str) -> None:
         )
 
 
-def _check_csc(indptr: Array, indices: Array) -> None:
+def _offsets(indptr: Array) -> Array:
+    indptr = np.asarray(indptr)
     if indptr.ndim != 1 or len(indptr) == 0:
         raise InputError(f"indptr has shape {indptr.shape}: it holds V + 1 offsets; an empty graph has indptr [0]")
-    if indptr[0] != 0 or indptr[-1] != len(indices):
-        raise InputError(
-            f"indptr runs from {indptr[0]} to {indptr[-1]}: with {len(indices):,} edges it has to run from 0 to {len(indices)}"
-        )
+    if not is_integer(indptr.dtype):
+        raise InputError(f"indptr is a {indptr.dtype} array: offsets are integers; convert it")
+    return indptr.astype(np.int64, copy=False)
+
+
+def _check_offsets(indptr: Array, num_edges: int) -> None:
+    if indptr[0] != 0 or indptr[-1] != num_edges:
+        raise InputError(f"indptr runs from {indptr[0]} to {indptr[-1]}: with {num_edges:,} edges it has to run from 0 to {num_edges}")
     falls = np.flatnonzero(np.diff(indptr) < 0)
     if len(falls):
         v = int(falls[0])

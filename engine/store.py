@@ -5,13 +5,15 @@ The header (``header.json``) states format, version, kind and counts, and for ev
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
+import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ VERSION = 1
 HEADER = "header.json"
 VERIFY_LIMIT = 256 << 20
 """Folders up to this many bytes are checked whole on every opening; larger ones by file sizes, and whole by ``hoptrain data info``."""
+LEFTOVER_SECONDS = 24 * 60 * 60
+"""The temporary folder of a writer that was killed is removed when nothing in it has changed for so long."""
 
 _PIECE = 64 << 20
 
@@ -53,6 +57,7 @@ def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
     Two processes that write the same ``path`` do not disturb each other: the first to end wins, the other's work is dropped.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _clear_leftovers(path)
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     temporary.mkdir()
     try:
@@ -68,6 +73,15 @@ def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
                 ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _clear_leftovers(path: Path) -> None:
+    """Remove the temporary folders of earlier writers of ``path`` that were killed."""
+    for folder in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}")):
+        with suppress(OSError):  # another process clears it as well, or it is not ours
+            changed = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
+            if time.time() - changed > LEFTOVER_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_header(folder: Path, kind: str, meta: Mapping[str, Any]) -> None:
@@ -107,6 +121,8 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
         header = json.loads((path / HEADER).read_text())
         found = (header["format"], header["version"], header["kind"])
         entries = {name: (entry["file"], entry["dtype"], entry["shape"], entry["crc32"]) for name, entry in header["arrays"].items()}
+        if not isinstance(header["meta"], dict) or not all(isinstance(file, str) for file, *_ in entries.values()):
+            raise TypeError
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
             f"{path} has no readable {HEADER}: it was not written by hoptrain; make one with 'hoptrain data convert'"

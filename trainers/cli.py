@@ -1,4 +1,7 @@
-"""The command ``hoptrain``: picks the subcommand, turns a user's mistake into one line and exit code 2."""
+"""The command ``hoptrain``: picks the subcommand, turns a user's mistake into one line and exit code 2.
+
+The engine is imported when it is needed, since ``hoptrain doctor`` has to work where it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-
-from hoptrain.engine import InputError, WorkerError
+from typing import NoReturn
 
 LIGHTNING = {
     "fit": "train, then test the best checkpoint",
@@ -22,13 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0, 1 for a failure of ours, 2 for a mistake in the input."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(arguments)
-    except InputError as error:
-        print(f"hoptrain: {error}", file=sys.stderr)
-        return MISTAKE
-    except WorkerError as error:
-        print(f"hoptrain: {error}", file=sys.stderr)
-        return FAILURE
+        return _doctor(arguments) if arguments[:1] == ["doctor"] else _run(arguments)
     except KeyboardInterrupt:
         print("hoptrain: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -37,7 +33,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILURE
 
 
+def _doctor(arguments: list[str]) -> int:
+    from hoptrain.trainers.commands import doctor
+
+    parser = _DoctorParser(prog="hoptrain")
+    doctor.add_parser(parser.add_subparsers())
+    return doctor.run(parser.parse_args(arguments))
+
+
 def _run(arguments: list[str]) -> int:
+    from hoptrain.engine import InputError, WorkerError
+
+    try:
+        return _dispatch(arguments)
+    except (InputError, WorkerError) as error:
+        print(f"hoptrain: {error}", file=sys.stderr)
+        return MISTAKE if isinstance(error, InputError) else FAILURE
+
+
+def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         from hoptrain.trainers.lightning_cli import run  # torch and Lightning take seconds to import: only where they are needed
 
@@ -48,17 +62,27 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Reports a mistake as InputError, like everything else."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        from hoptrain.engine import InputError
+
         raise InputError(f"{message}; see '{self.prog} --help'")
+
+
+class _DoctorParser(argparse.ArgumentParser):
+    """Reports a mistake in the same words, but has no InputError."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(MISTAKE, f"hoptrain: {message}; see '{self.prog} --help'\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     from hoptrain.trainers.commands import bench, data, doctor
 
-    parser = _Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
+    parser = Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, help_text in LIGHTNING.items():
         subparsers.add_parser(name, help=f"{help_text} ('hoptrain {name} --help' shows the options)")

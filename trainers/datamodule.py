@@ -117,7 +117,7 @@ class GraphDataModule(LightningDataModule):
         return self.loader
 
     def state_dict(self) -> dict[str, int]:
-        """Where the training loader is, for the checkpoint. (Lightning restores a loader's own state in mid-epoch only.)"""
+        """Where the training loader is, for the checkpoint. Lightning restores a loader's own state in mid-epoch only."""
         return {} if self.loader is None else self.loader.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:

@@ -112,11 +112,11 @@ def quieten() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
-def run(arguments: list[str]) -> None:
-    """Run a subcommand with its options."""
+def run(arguments: list[str]) -> HoptrainCLI:
+    """Run a subcommand with its options; what it built is in the result."""
     quieten()
     try:
-        HoptrainCLI(
+        return HoptrainCLI(
             NodeClassifier,
             GraphDataModule,
             trainer_class=Trainer,

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import tempfile
-import urllib.request
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -39,16 +38,14 @@ def download(release: Release, folder: Path) -> None:
         InputError: the licence was not accepted, or there is no network, no room or no whole archive.
     """
     accept_licence(release)
+    from ogb.utils.url import download_url, extract_zip  # importing ogb looks for a newer release over the network
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        archive = scratch / "archive.zip"
-        with urllib.request.urlopen(release.url, timeout=60) as response, archive.open("wb") as out:
-            shutil.copyfileobj(response, out, 1 << 20)
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(scratch)
+        extract_zip(download_url(release.url, str(scratch)), str(scratch))
         (scratch / release.archive).rename(folder)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, RuntimeError, zipfile.BadZipFile) as error:
         if not (folder / "raw").is_dir():  # else another process was faster
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(

@@ -4,8 +4,12 @@ Numba's own cache looks at the file of the cached function only; an edit of a sh
 the folder is named by a hash of all sources under ``kernels/``, so any edit starts a fresh one.
 """
 
+import atexit
+import contextlib
 import hashlib
 import os
+import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -37,19 +41,42 @@ def sources_hash(folder):
 
 
 def private_cache_root():
-    """``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``, if it is ours alone; otherwise a new private folder.
+    """A folder that is ours alone: in ``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``, else ``hoptrain-UID`` among the temporary files.
 
-    Numba's cache files are pickles: reading one that somebody else could write would run their code.
+    Where neither can be used, a new folder that goes when the process ends. Numba's cache files are pickles: reading one that somebody else
+    could write would run their code.
     """
-    root = Path(os.environ.get("HOPTRAIN_CACHE") or Path.home() / ".cache" / "hoptrain") / "numba"
-    try:
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        status = root.stat()
-    except (OSError, RuntimeError):
-        return Path(tempfile.mkdtemp(prefix="hoptrain-numba-"))
-    if status.st_uid == os.getuid() and not status.st_mode & 0o022 and os.access(root, os.W_OK):
-        return root
-    return Path(tempfile.mkdtemp(prefix="hoptrain-numba-"))
+    places = (
+        lambda: Path(os.environ.get("HOPTRAIN_CACHE") or Path.home() / ".cache" / "hoptrain") / "numba",
+        lambda: Path(tempfile.gettempdir()) / f"hoptrain-{os.getuid()}",
+    )
+    for place in places:
+        with contextlib.suppress(OSError, RuntimeError):  # Path.home() raises RuntimeError where there is none
+            return private_folder(place())
+    folder = tempfile.mkdtemp(prefix="hoptrain-numba-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def private_folder(path):
+    """Make the folder if need be, and what is missing above it; returns its path without links.
+
+    Raises:
+        OSError: it cannot be made or written, or others could write into it or put another in its place: it or a folder above belongs to
+            somebody who is neither us nor root, or can be written by group or others (above it, a sticky folder like /tmp is fine).
+    """
+    path = path.resolve()
+    for folder in (*reversed(path.parents), path):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()  # of a link that was put here since: everybody may write it, so it is refused
+        is_shared = status.st_mode & 0o022 and (folder == path or not status.st_mode & stat.S_ISVTX)
+        if is_shared or status.st_uid not in (0, os.getuid()):
+            raise PermissionError(f"{folder} can be changed by others")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path} cannot be written")
+    return path
 
 
 _CACHE_DIR = private_cache_root() / f"{sources_hash(Path(__file__).parents[1])}-numba{numba.__version__}"
+with contextlib.suppress(OSError):  # a full disk is no reason to fail: Numba looks for another place
+    _CACHE_DIR.mkdir(mode=0o700, exist_ok=True)  # by us, since Numba would leave the mode to the umask

@@ -108,8 +108,9 @@ def relabel(neighbors, table, nodes, num_nodes):
     """Turn global ids into local ones, in place; new vertices are appended to ``nodes`` in order of first appearance.
 
     ``neighbors`` (M,) global ids in, local ids out; ``nodes`` holds ``num_nodes`` known vertices and has room for M more; returns the new
-    number. ``table`` (V,) uint32 is scratch that never needs clearing (the sparse set of Briggs & Torczon 1993): an entry counts only
-    if ``nodes`` at that place names the vertex.
+    number. The known vertices must have been entered by ``relabel(seeds, table, nodes, 0)`` and the calls after it, with the same
+    ``table``; one that was not counts as new. ``table`` (V,) uint32 is scratch that never needs clearing (the sparse set of Briggs &
+    Torczon 1993): an entry counts only if ``nodes`` at that place names the vertex.
     """
     for j in range(len(neighbors)):
         vertex = neighbors[j]

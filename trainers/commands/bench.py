@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hoptrain.trainers.cli import Parser
+
 PACKAGE = "hoptrain.benchmarks"
 
 
@@ -78,7 +80,7 @@ def _sources() -> list[Path]:
 
 def option_parser(name: str, question: str, module: Any) -> argparse.ArgumentParser:
     """The parser of the options every benchmark has, and of those that its module adds."""
-    parser = argparse.ArgumentParser(prog=f"hoptrain bench {name}", description=question)
+    parser = Parser(prog=f"hoptrain bench {name}", description=question)
     parser.add_argument("--quick", action="store_true", help="a glance: less than a minute, on a small scale")
     parser.add_argument("--out", type=Path, default=Path("runs", "bench", name), metavar="DIR", help="folder of results.json (%(default)s)")
     if hasattr(module, "add_arguments"):

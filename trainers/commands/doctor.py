@@ -343,8 +343,9 @@ def check_kernel_cache() -> Finding:
         if not facts["root"].startswith(temporary):
             return Finding("kernel cache", "ok", facts["root"])
     wanted = Path(os.environ.get("HOPTRAIN_CACHE") or "~/.cache/hoptrain") / "numba"
-    found = f"{wanted} cannot be used, or others may write it: every process compiles again"
-    return Finding("kernel cache", "note", found, f"chmod go-w {wanted}, or set $HOPTRAIN_CACHE to a folder of your own")
+    found = f"{wanted} cannot be used, or others may write it or a folder above it: compiled kernels go to a temporary folder"
+    remedy = f"chmod go-w {wanted} and the folders above it that are yours, or set $HOPTRAIN_CACHE to a folder of your own"
+    return Finding("kernel cache", "note", found, remedy)
 
 
 def check_data() -> Finding:

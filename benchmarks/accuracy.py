@@ -1,0 +1,78 @@
+"""How accurate are models trained by hoptrain, on the public splits of the citation graphs and beyond?
+
+Each run is ``hoptrain fit`` with one of the configurations in ``configs/`` and one seed; the score is the test accuracy of the checkpoint
+with the best validation accuracy. On ``synthetic:products`` the same model is also trained on the graph without its edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.harness import Result
+from hoptrain.engine import Dataset, Graph, load_dataset
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
+PRODUCTS = "synthetic_products"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each configuration, with seeds 1, 2, ... (default 5)")
+    parser.add_argument("--configs", nargs="+", help="only these, by file name without .yaml (default: all)")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
+    names = args.configs or (["quickstart", "cora_gcn"] if args.quick else ["quickstart", *CITATION, PRODUCTS])
+    seeds = list(range(1, 2 if args.quick else args.seeds + 1))
+    records: list[dict[str, Any]] = []
+    summary: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            summary |= _repeat(name, name, {}, seeds, scratch, records)
+            if name == PRODUCTS:
+                bare = {"data.dataset": _without_edges(Path(scratch) / "bare"), "data.scale": "1.0"}
+                summary |= _repeat(f"{name}_no_edges", name, bare, seeds, scratch, records)
+                summary["points_gained_by_edges"] = 100 * (summary[name] - summary[f"{name}_no_edges"])
+    return Result(records=records, summary=summary, seeds=seeds)
+
+
+def _repeat(
+    label: str, config: str, options: Mapping[str, str], seeds: list[int], scratch: str, records: list[dict[str, Any]]
+) -> dict[str, float]:
+    """Train with each seed; adds the records and returns the mean."""
+    scores = []
+    for seed in seeds:
+        scores.append(_test_accuracy(config, options, seed, scratch))
+        records.append({"config": label, "seed": seed, "test_accuracy": scores[-1]})
+    return {label: statistics.mean(scores)}
+
+
+def _test_accuracy(config: str, options: Mapping[str, str], seed: int, scratch: str) -> float:
+    from hoptrain.trainers.lightning_cli import run as run_cli
+
+    fixed = {
+        "config": str(CONFIGS / f"{config}.yaml"),
+        "seed_everything": str(seed),
+        "trainer.default_root_dir": scratch,
+        "trainer.enable_progress_bar": "false",
+        "trainer.enable_model_summary": "false",
+    }
+    cli = run_cli(["fit", *(f"--{name}={value}" for name, value in (fixed | dict(options)).items())])
+    return float(cli.trainer.callback_metrics["test_acc"])
+
+
+def _without_edges(folder: Path) -> str:
+    """The data set of ``PRODUCTS`` with an empty graph, as a folder."""
+    data = load_dataset("synthetic:products", scale=0.02)
+    graph = Graph(np.zeros(data.graph.num_nodes + 1, np.int64), np.empty(0, np.int32))
+    Dataset(name="no edges", graph=graph, x=data.x, y=data.y, splits=data.splits, num_classes=data.num_classes).save(folder)
+    return str(folder)
