@@ -76,7 +76,7 @@ class _DoctorParser(argparse.ArgumentParser):
     """Reports a mistake in the same words, but has no InputError."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(MISTAKE, f"hoptrain: {message}; see '{self.prog} --help'\n")
+        self.exit(MISTAKE, f"hoptrain: {message}; see 'hoptrain doctor --help'\n")
 
 
 def _parser() -> argparse.ArgumentParser:

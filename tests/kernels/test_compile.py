@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hoptrain.kernels.cpu.compile
-from hoptrain.kernels.cpu.compile import cpu_kernel, private_cache_root, sources_hash
+from hoptrain.kernels.cpu.compile import cpu_kernel, private_cache_root, private_folder, sources_hash
 
 KERNELS = Path(hoptrain.kernels.cpu.compile.__file__).parents[1]
 
@@ -63,6 +63,10 @@ def temporary(tmp_path, monkeypatch):
     return folder
 
 
+def substitute(temporary):
+    return temporary / f"hoptrain-{os.getuid()}"
+
+
 def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -87,21 +91,96 @@ def test_root_that_others_may_write_is_refused(tmp_path, monkeypatch, temporary,
     root.mkdir()
     root.chmod(bits)
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
-    found = private_cache_root()
-    assert found.parent == temporary
-    assert mode(found) == 0o700
+    assert private_cache_root() == substitute(temporary)
+    assert mode(substitute(temporary)) == 0o700
 
 
-def test_root_of_another_user_is_refused(tmp_path, monkeypatch, temporary):
-    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
-    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
-    assert private_cache_root().parent == temporary
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o1777])
+def test_folder_above_that_others_may_write_is_refused_unless_sticky(tmp_path, monkeypatch, temporary, bits):
+    above = tmp_path / "above"
+    (above / "cache" / "numba").mkdir(parents=True, mode=0o700)
+    above.chmod(bits)
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(above / "cache"))
+    assert private_cache_root() == (above / "cache" / "numba" if bits == 0o1777 else substitute(temporary))
+
+
+def test_sticky_folder_itself_is_refused(tmp_path):
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    with pytest.raises(PermissionError, match="sticky can be changed by others"):
+        private_folder(tmp_path / "sticky")
+
+
+def test_new_folders_are_private_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        private_folder(tmp_path / "one" / "two")
+    finally:
+        os.umask(before)
+    assert [mode(tmp_path / "one"), mode(tmp_path / "one" / "two")] == [0o700, 0o700]
+
+
+def test_links_are_followed_once(tmp_path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert private_folder(tmp_path / "link" / "numba") == tmp_path / "real" / "numba"
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """Makes a folder that belongs to somebody else: in truth if we may, otherwise by making us another user."""
+
+    def make(path):
+        path.mkdir(parents=True)
+        if os.getuid() == 0:
+            os.chown(path, 12345, -1)
+        else:
+            uid = os.getuid()
+            monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+
+    return make
+
+
+@pytest.mark.parametrize("place", ["above", "above/numba"])
+def test_root_of_another_user_is_refused(tmp_path, monkeypatch, temporary, foreign, place):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "above"))
+    foreign(tmp_path / place)
+    assert private_cache_root().is_relative_to(temporary)
 
 
 def test_root_that_cannot_be_made_is_replaced(tmp_path, monkeypatch, temporary):
     (tmp_path / "file").touch()
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "file"))
-    assert private_cache_root().parent == temporary
+    assert private_cache_root() == substitute(temporary)
+    assert private_cache_root() == substitute(temporary), "the same for the next process"
+
+
+def test_no_home(tmp_path, monkeypatch, temporary):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HOPTRAIN_CACHE", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert private_cache_root() == substitute(temporary)
+
+
+WHERE = """
+from hoptrain.kernels.cpu.compile import _CACHE_DIR
+print(_CACHE_DIR.parent, _CACHE_DIR.is_dir())
+"""
+
+
+def test_last_resort_is_a_folder_that_goes_with_the_process(tmp_path, temporary):
+    """Neither the cache nor the temporary folder is ours alone."""
+    (tmp_path / "file").touch()
+    substitute(temporary).mkdir()
+    substitute(temporary).chmod(0o777)
+    environment = os.environ | {"HOPTRAIN_CACHE": str(tmp_path / "file"), "TMPDIR": str(temporary)}
+    child = subprocess.run([sys.executable, "-c", WHERE], env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    root, exists = child.stdout.split()
+    assert (Path(root).parent, exists) == (temporary, "True")
+    assert Path(root).name.startswith("hoptrain-numba-")
+    assert list(temporary.iterdir()) == [substitute(temporary)]
 
 
 def test_importing_leaves_the_setting_of_numba_alone():

@@ -7,6 +7,7 @@ import pytest
 
 import hoptrain.benchmarks
 from hoptrain.engine import InputError
+from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands import bench
 
 TOY = '''"""How fast is a toy?
@@ -99,9 +100,16 @@ def test_unknown_name(benchmarks):
         bench_command("zzzzzz")
 
 
-def test_unknown_option(benchmarks, capsys):
-    with pytest.raises((SystemExit, InputError), match=r"2|unrecognized"):
+def test_unknown_option(benchmarks):
+    with pytest.raises(InputError, match=r"unrecognized arguments: --colour green; see 'hoptrain bench toy-speed --help'$"):
         bench_command("toy-speed", "--colour", "green")
+    with pytest.raises(InputError, match=r"invalid int value: 'large'; see"):
+        bench_command("toy-speed", "--size", "large")
+
+
+def test_unknown_option_through_the_command(benchmarks, capsys):
+    assert main(["bench", "toy-speed", "--colour"]) == 2
+    assert capsys.readouterr().err == "hoptrain: unrecognized arguments: --colour; see 'hoptrain bench toy-speed --help'\n"
 
 
 @pytest.mark.parametrize("value", ["None", "[]", "float('nan')"])

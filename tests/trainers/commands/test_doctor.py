@@ -9,6 +9,7 @@ from collections import namedtuple
 
 import pytest
 
+from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands import doctor
 from hoptrain.trainers.commands.doctor import Finding
 
@@ -104,6 +105,41 @@ def test_doctor_outlives_a_crash_of_torch(whole_run):
 
 def test_every_finding_that_is_wrong_has_a_remedy(whole_run):
     assert all(finding["remedy"] for finding in whole_run[2]["findings"] if finding["status"] == "wrong")
+
+
+@pytest.fixture(scope="module")
+def hoptrain_doctor(tmp_path_factory):
+    """Runs the command where neither torch nor the engine can be imported."""
+    folder = tmp_path_factory.mktemp("nothing_loads")
+    for name in ("numba", "numpy", "torch"):
+        (folder / f"{name}.py").write_text(f"raise ImportError('{name} is broken')")
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "hoptrain.trainers.cli", "doctor", *arguments]
+        return subprocess.run(command, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, text=True, timeout=100)
+
+    return run
+
+
+def test_doctor_works_where_the_engine_cannot_be_imported(hoptrain_doctor):
+    child = hoptrain_doctor("--json")
+    assert (child.returncode, child.stderr) == (1, "")
+    findings = {finding["name"]: finding for finding in json.loads(child.stdout)["findings"]}
+    assert "do not load: ImportError: numba is broken" in findings["numba"]["found"]
+    assert "the kernels do not load: ImportError: num" in findings["kernel cache"]["found"]
+    assert len(findings) == len(doctor.CHECKS)
+
+
+def test_a_mistake_in_its_options_is_one_line_all_the_same(hoptrain_doctor):
+    child = hoptrain_doctor("--jsn")
+    assert (child.returncode, child.stdout) == (2, "")
+    assert child.stderr == "hoptrain: unrecognized arguments: --jsn; see 'hoptrain doctor --help'\n"
+
+
+def test_doctor_is_listed_in_the_help(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "doctor" in capsys.readouterr().out
 
 
 # Asking a child.
@@ -401,7 +437,7 @@ def test_kernel_cache(monkeypatch, tmp_path):
     finding = doctor.check_kernel_cache()
     assert finding.status == "note"
     assert f"{tmp_path}/numba cannot be used" in finding.found
-    assert "chmod go-w" in finding.remedy
+    assert f"chmod go-w {tmp_path}/numba" in finding.remedy
 
 
 def test_kernels_that_do_not_load(monkeypatch):
