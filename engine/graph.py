@@ -42,8 +42,8 @@ class Graph:
             indptr, indices = _offsets(indptr), _integers(indices, "indices")
             _check_offsets(indptr, len(indices))
             indices = _narrow(indices, len(indptr) - 1)
-        self.indptr: Array = indptr
-        self.indices: Array = indices
+        self.indptr: Array = _read_only(indptr)
+        self.indices: Array = _read_only(indices)
         self.is_sorted = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
 
     @property
@@ -120,6 +120,13 @@ class Graph:
             raise InputError(f"the DGL graph has the edge types {graph.canonical_etypes}: only one is read; pick it with graph[etype]")
         src, dst = graph.edges()
         return cls.from_edges(src.cpu().numpy(), dst.cpu().numpy(), int(graph.num_nodes()))
+
+
+def _read_only(array: Array) -> Array:
+    """A view that cannot be written to. Kernels are compiled for such arrays once, whether they are mapped from a file or not."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _integers(values: Array, name: str) -> Array:

@@ -64,15 +64,27 @@ class _SharingPickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.nbytes < SHARE_FROM_BYTES or value.dtype.hasobject:
             return NotImplemented
-        # The array that numpy.load maps has the mapping itself as its base; a slice of it has not, and its offset would be wrong.
-        if isinstance(value, np.memmap) and isinstance(value.base, mmap.mmap) and value.flags.c_contiguous:
-            return _attach_file, (str(value.filename), value.offset, value.dtype, value.shape)
+        file = _mapped_file(value)
+        if file is not None:
+            return _attach_file, (str(file.filename), file.offset, value.dtype, value.shape)
         fd = anonymous_file("hoptrain-array")
         self.descriptors.append(fd)
         reserve(fd, value.nbytes)
         with mmap.mmap(fd, value.nbytes) as pages:
             np.ndarray(value.shape, value.dtype, buffer=pages)[...] = value
         return _attach_descriptor, (fd, value.dtype, value.shape)
+
+
+def _mapped_file(array: Array) -> np.memmap[Any, Any] | None:
+    """The mapping that ``array`` is a view of the whole of, if any.
+
+    The array that numpy.load maps has the mapping itself as its base. A slice of it has not, and NumPy leaves the whole file's offset on it.
+    """
+    source = array if isinstance(array, np.memmap) else array.base
+    if not isinstance(source, np.memmap) or not isinstance(source.base, mmap.mmap):
+        return None
+    same = array.ctypes.data == source.ctypes.data and array.nbytes == source.nbytes and array.flags.c_contiguous
+    return source if same else None
 
 
 def _attach_file(filename: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

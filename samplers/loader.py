@@ -109,7 +109,9 @@ class SampleLoader:
     def _run(self, epoch: int, steps: range) -> Iterator[Batch]:
         if self.num_workers == 0:
             return run_inline(self._task, epoch, steps)
-        self._pool = self._pool or WorkerPool(self._task, self.num_workers, **self._pool_options)
+        if self._pool is None:
+            self._task.compile(epoch)
+            self._pool = WorkerPool(self._task, self.num_workers, **self._pool_options)
         return self._pool.run(epoch, steps)
 
     def set_epoch(self, epoch: int) -> None:
@@ -141,6 +143,10 @@ class _SampleTask:
     sampler: Sampler
     schedule: Schedule
     workspace: Workspace = field(default_factory=Workspace)
+
+    def compile(self, epoch: int) -> None:
+        """Run the kernels once on one seed: this process compiles them, and workers that start now load the machine code from disk."""
+        self.sampler.sample(self.graph, self.schedule.batch_seeds(epoch, 0)[:1])
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
         begin = time.perf_counter()

@@ -1,7 +1,7 @@
 """Node data sets of the Open Graph Benchmark, read from OGB's own files on disk.
 
-The layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so its downloads are used as they are. The package itself is not
-imported: it asks questions on the terminal, looks for its updates over the network, and unpickles its cache.
+The layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so what it has downloaded is used as it is, and it does the download
+here too. Its loader is not used: it asks questions on the terminal and unpickles its cache.
 """
 
 from __future__ import annotations

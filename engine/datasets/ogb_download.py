@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import zipfile
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from hoptrain.engine.errors import InputError
 
 ACCEPT = "HOPTRAIN_ACCEPT_OGB_LICENCE"
+_STALL_S = 60.0
 _URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 
 
@@ -42,7 +44,9 @@ def download(release: Release, folder: Path) -> None:
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    patience = socket.getdefaulttimeout()
     try:
+        socket.setdefaulttimeout(_STALL_S)  # ogb would wait for a silent server for ever
         extract_zip(download_url(release.url, str(scratch)), str(scratch))
         (scratch / release.archive).rename(folder)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
@@ -53,6 +57,7 @@ def download(release: Release, folder: Path) -> None:
                 f"try again where there is a network, or unpack the archive there as {folder.name}"
             ) from error
     finally:
+        socket.setdefaulttimeout(patience)
         shutil.rmtree(scratch, ignore_errors=True)
 
 

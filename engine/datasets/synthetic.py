@@ -142,8 +142,8 @@ def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, sc
         "signal": recipe.signal,
     }
     data = Dataset(
-        name=name, graph=graph, x=x, y=y, splits=splits, num_classes=counts.num_classes, meta=meta, path=writer.folder
-    )  # a path says that it needs no validation: it is right by construction
+        name=name, graph=graph, x=x, y=y, splits=splits, num_classes=counts.num_classes, meta=meta, validate=False
+    )  # right by construction, and reading all of it again would take long
     writer.meta.update(dataset_meta(data))
 
 

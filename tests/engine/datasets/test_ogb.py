@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hoptrain.engine import InputError
-from hoptrain.engine.datasets import load_dataset, ogb_download
+from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.datasets.ogb_download import ACCEPT
 
 EDGES = np.array([[0, 1], [1, 0], [2, 0], [4, 3], [4, 3]])
@@ -155,17 +155,22 @@ class Terminal(io.StringIO):
         return True
 
 
+class Response(io.BytesIO):
+    def info(self):
+        return {"Content-Length": len(self.getvalue())}
+
+
 def serve(monkeypatch, content):
     """Replace the network by ``content``; returns the list of what was asked for."""
     asked = []
 
-    def urlopen(url, timeout):
+    def urlopen(url):
         asked.append(url)
         if isinstance(content, Exception):
             raise content
-        return io.BytesIO(content)
+        return Response(content)
 
-    monkeypatch.setattr(ogb_download.urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr("ogb.utils.url.ur.urlopen", urlopen)
     return asked
 
 
