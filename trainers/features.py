@@ -12,8 +12,9 @@ from hoptrain.engine.arrays import Array
 
 def to_input(x: Tensor, normalize: bool) -> Tensor:
     """(S, F) float32 from features as stored; with ``normalize`` each row is divided by its sum (an empty row stays zero)."""
-    x = x.float()
-    return x / x.sum(1, keepdim=True).clamp(min=1e-12) if normalize else x
+    if not normalize:
+        return x.float()
+    return x / x.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1e-12)
 
 
 def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.device) -> Tensor:
