@@ -1,0 +1,27 @@
+"""What README shows works as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    exec(code.replace("max_epochs=30", "max_epochs=2"), names)
+    assert names["batch"].num_seeds > 0
+    assert "test_acc" in capsys.readouterr().out
+    assert len([line for line in code.splitlines() if line]) <= 15
+
+
+def test_files_and_folders_it_names_exist():
+    root = Path(__file__).parents[1]
+    named = re.findall(r"`((?:trainers|samplers|engine|kernels|configs|benchmarks|tests)/[\w./]*)`", README)
+    named += re.findall(r"(?:--config )(configs/[\w.]+)", README)
+    assert len(named) > 8
+    assert [name for name in named if not (root / name).exists()] == []
