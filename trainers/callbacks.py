@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import BasePredictionWriter
 
 from hoptrain.samplers import SampleLoader
 
@@ -38,18 +40,22 @@ class FeedMonitor(Callback):
         return (loader.wait_s, loader.num_sampled_edges) if isinstance(loader, SampleLoader) else (0.0, 0)
 
 
-class PredictionWriter(Callback):
+class PredictionWriter(BasePredictionWriter):
     """Writes ``predictions.npy``: (V, num_classes) float32 scores of all vertices, in vertex order."""
 
-    def on_predict_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
+    def __init__(self) -> None:
+        """Write once, at the end."""
+        super().__init__(write_interval="epoch")
+
+    def write_on_epoch_end(self, trainer: Trainer, module: LightningModule, predictions: Sequence[Any], batch_indices: Any) -> None:
         """Collect the ranks' shares, which are contiguous and in order; rank 0 writes."""
-        mine = torch.cat([torch.as_tensor(scores) for scores in trainer.predict_loop.predictions])
+        mine = torch.cat(list(predictions))
         parts: list[Any] = [mine]
         if trainer.world_size > 1:
             parts = [None] * trainer.world_size
             torch.distributed.all_gather_object(parts, mine)
+        folder = Path(trainer.log_dir or trainer.default_root_dir)  # asked for on every rank, since it is broadcast
         if trainer.is_global_zero:
-            folder = Path(trainer.log_dir or trainer.default_root_dir)
             folder.mkdir(parents=True, exist_ok=True)
             np.save(folder / "predictions.npy", torch.cat(parts).numpy(), allow_pickle=False)
             print(f"scores of all vertices: {folder / 'predictions.npy'}")

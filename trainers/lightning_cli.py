@@ -107,6 +107,8 @@ def quieten() -> None:
         "LightningCLI's args parameter",  # hoptrain's own dispatch passes them
         "`isinstance\\(treespec, LeafSpec\\)`",  # between Lightning and torch
         "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of vertices
+        "Couldn't infer the batch indices",  # predictions are written in vertex order, not by batch
+        "The dirpath has changed",  # each run has a folder of its own
         "The number of training batches",  # epoch figures are logged all the same
     ):
         warnings.filterwarnings("ignore", message=message)

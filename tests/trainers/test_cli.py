@@ -161,3 +161,13 @@ def test_data_that_cannot_be(fails, tmp_path, name):
     np.savez(tmp_path / "broken.npz", **arrays)
     line = fit(fails, "--data.dataset", "broken", "--data.root", tmp_path)
     assert {"nan": "x[1, 2] is nan", "edge": "vertex 7", "seed": "train"}[name] in line
+
+
+@pytest.mark.filterwarnings("ignore:Total length of `DataLoader`")
+def test_a_data_set_with_a_train_split_alone_trains(tiny, dataset, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = tiny(splits={"train": dataset.splits["train"]})
+    options = ("--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--data.num_workers=0")
+    assert main(["fit", "--config", QUICKSTART, f"--data.dataset={folder}", *options]) == 0
+    assert (tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt").exists()
+    assert "test accuracy" not in capsys.readouterr().out

@@ -97,14 +97,20 @@ def test_two_ranks_share_the_epoch(tmp_path):
         assert abs(float(value) * count - round(float(value) * count)) < 1e-3
 
 
-@pytest.mark.parametrize("command", ["validate", "test", "predict"])
-def test_a_checkpoint_serves_the_other_commands(inline_run, tmp_path, command):
-    checkpoint = inline_run[0] / "runs" / "version_0" / "checkpoints" / "last.ckpt"
-    done = hoptrain(command, "--config", QUICKSTART, "--ckpt_path", checkpoint, cwd=tmp_path)
-    if command == "predict":
-        scores = np.load(tmp_path / "runs" / "version_0" / "predictions.npy")
-        assert scores.shape == (1797, 10)
-        assert np.isfinite(scores).all()
-        assert "predictions.npy" in done.stdout
-    else:
-        assert {"validate": "val_acc", "test": "test_acc"}[command] in done.stdout
+def checkpoint_of(run):
+    return run[0] / "runs" / "version_0" / "checkpoints" / "last.ckpt"
+
+
+@pytest.mark.parametrize(("command", "score"), [("validate", "val_acc"), ("test", "test_acc")])
+def test_a_checkpoint_is_evaluated(inline_run, tmp_path, command, score):
+    assert score in hoptrain(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run), cwd=tmp_path).stdout
+
+
+def test_predictions_are_the_same_from_one_rank_and_two(inline_run, tmp_path):
+    scores = []
+    for version, options in enumerate([(), ("--trainer.accelerator", "cpu", "--trainer.devices", 2)]):
+        done = hoptrain("predict", "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run), *options, cwd=tmp_path)
+        assert done.stdout.count("predictions.npy") == 1
+        scores.append(np.load(tmp_path / "runs" / f"version_{version}" / "predictions.npy"))
+    assert scores[0].shape == (1797, 10)
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-4, atol=1e-5)
