@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
+from hoptrain.engine import Dataset
 from hoptrain.engine.shared_memory import SHARE_FROM_BYTES, anonymous_file, dumps, reserve
 
 LARGE = SHARE_FROM_BYTES // 8
@@ -44,6 +45,17 @@ def test_a_mapped_file_is_mapped_again(tmp_path):
     assert descriptors == []
     assert str(tmp_path).encode() in job
     np.testing.assert_array_equal(loaded, array)
+
+
+def test_a_data_set_on_disk_is_sent_by_name(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("hoptrain.engine.shared_memory.SHARE_FROM_BYTES", 1)
+    dataset.save(tmp_path / "data")
+    opened = Dataset.open(tmp_path / "data")
+    job, descriptors, (graph, x) = round_trip((opened.graph, opened.x))
+    assert descriptors == []
+    assert job.count(str(tmp_path).encode()) == 3
+    np.testing.assert_array_equal(graph.indices, dataset.graph.indices)
+    np.testing.assert_array_equal(x, dataset.x)
 
 
 def test_slices_of_a_mapped_file_keep_their_contents(tmp_path):
