@@ -80,7 +80,9 @@ def _mapped_file(array: Array) -> np.memmap[Any, Any] | None:
 
     The array that numpy.load maps has the mapping itself as its base. A slice of it has not, and NumPy leaves the whole file's offset on it.
     """
-    source = array if isinstance(array, np.memmap) else array.base
+    source: Any = array
+    while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
+        source = source.base
     if not isinstance(source, np.memmap) or not isinstance(source.base, mmap.mmap):
         return None
     same = array.ctypes.data == source.ctypes.data and array.nbytes == source.nbytes and array.flags.c_contiguous

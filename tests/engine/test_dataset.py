@@ -78,11 +78,18 @@ def test_round_trip(tmp_path, changes):
     assert opened.path == tmp_path / "tiny"
 
 
+def is_mapped(array):
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return isinstance(array, np.memmap)
+
+
 def test_opened_arrays_are_mapped(tmp_path):
     make().save(str(tmp_path / "tiny"))
     opened = Dataset.open(str(tmp_path / "tiny"))
     for name, array in opened.arrays().items():
-        assert isinstance(array, np.memmap) or isinstance(array.base, np.memmap), name
+        assert is_mapped(array), name
+        assert not array.flags.writeable, name
         assert not array.flags.writeable, name
 
 
