@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.benchmarks.harness import Result
-from hoptrain.engine import Dataset, Graph, load_dataset
+from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
@@ -31,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
+    if not CONFIGS.is_dir():
+        raise InputError(f"{CONFIGS} is not there: this benchmark runs the repository's configurations; run it from a checkout")
     names = args.configs or (["quickstart", "cora_gcn"] if args.quick else ["quickstart", *CITATION, PRODUCTS])
     seeds = list(range(1, 2 if args.quick else args.seeds + 1))
     records: list[dict[str, Any]] = []

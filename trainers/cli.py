@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import NoReturn
 
 LIGHTNING = {
@@ -83,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     from hoptrain.trainers.commands import bench, data, doctor
 
     parser = Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
+    parser.add_argument("--version", action="version", version=f"hoptrain {version('hoptrain')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, help_text in LIGHTNING.items():
         subparsers.add_parser(name, help=f"{help_text} ('hoptrain {name} --help' shows the options)")

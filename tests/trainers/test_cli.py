@@ -171,3 +171,22 @@ def test_a_data_set_with_a_train_split_alone_trains(tiny, dataset, tmp_path, mon
     assert main(["fit", "--config", QUICKSTART, f"--data.dataset={folder}", *options]) == 0
     assert (tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt").exists()
     assert "test accuracy" not in capsys.readouterr().out
+
+
+def test_several_labels_a_vertex_are_scored_by_f1(tiny, dataset, tmp_path, monkeypatch, capsys):
+    """The labels are two bits of the features, which a model learns in a few epochs."""
+    monkeypatch.chdir(tmp_path)
+    folder = tiny(y=(dataset.x[:, :2] > 0.5).astype(np.uint8), num_classes=2)
+    options = ("--trainer.max_epochs=40", "--model.lr=0.02", "--trainer.enable_progress_bar=false", "--data.num_workers=0")
+    assert main(["fit", "--config", QUICKSTART, f"--data.dataset={folder}", *options]) == 0
+    name, score = capsys.readouterr().out.strip().splitlines()[-1].rsplit(" ", 1)
+    assert name == "test micro-F1"
+    assert float(score) > 0.85
+
+
+def test_version_and_help(capsys):
+    for option, words in (("--version", "hoptrain 0."), ("--help", "train, then test the best checkpoint")):
+        with pytest.raises(SystemExit) as end:
+            main([option])
+        assert end.value.code == 0
+        assert words in capsys.readouterr().out
