@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.store import create_folder, open_folder
+from hoptrain.engine.store import complete_header, create_new_folder, open_folder
 
 KIND = "dataset"
 SPLITS = ("train", "val", "test")
@@ -81,10 +81,7 @@ class Dataset:
 
     def save(self, path: str | Path) -> None:
         """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``Dataset.open``."""
-        path = Path(path)
-        if path.exists():
-            raise InputError(f"{path} exists: a data set is not written over another; remove it or name another folder")
-        with create_folder(path, KIND) as writer:
+        with create_new_folder(Path(path), KIND) as writer:
             for array_name, array in self.arrays().items():
                 writer.add(array_name, array)
             writer.meta.update(dataset_meta(self))
@@ -111,7 +108,7 @@ class Dataset:
         """
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
-        try:
+        with complete_header(path):
             return cls(
                 name=meta["name"],
                 graph=Graph(arrays["indptr"], arrays["indices"], is_sorted=meta["is_sorted"], validate=False),
@@ -123,8 +120,6 @@ class Dataset:
                 path=path,
                 validate=False,
             )
-        except KeyError as error:
-            raise InputError(f"{path} has no {error.args[0]!r} in its header: it was not written by hoptrain; convert it again") from None
 
 
 def dataset_meta(data: Dataset) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.store import complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.csc import columns_sorted, coo_to_csc, first_out_of_range
 from hoptrain.kernels.shared.philox import MAX_VERTEX
+
+KIND = "graph"
 
 
 class Graph:
@@ -62,6 +66,28 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph(num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}, is_sorted={self.is_sorted})"
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph alone as a folder; ``path`` must not exist yet. Opened again with ``Graph.open``."""
+        with create_new_folder(Path(path), KIND) as writer:
+            writer.add("indptr", self.indptr)
+            writer.add("indices", self.indices)
+            writer.meta.update(num_nodes=self.num_nodes, num_edges=self.num_edges, is_sorted=self.is_sorted)
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool | None = None) -> Graph:
+        """Open a folder written by ``save``, memory-mapped: nothing is copied, and processes share the pages.
+
+        Args:
+            path: the folder.
+            verify: compare checksums; by default for folders up to 256 MiB.
+
+        Raises:
+            InputError: not such a folder, or one that is truncated or altered.
+        """
+        arrays, meta = open_folder(Path(path), KIND, verify=verify)
+        with complete_header(Path(path)):
+            return cls(arrays["indptr"], arrays["indices"], is_sorted=meta["is_sorted"], validate=False)
 
     @classmethod
     def from_edges(cls, src: Array, dst: Array, num_nodes: int | None = None) -> Graph:

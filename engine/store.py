@@ -13,7 +13,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,17 @@ def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def create_new_folder(path: Path, kind: str) -> AbstractContextManager[FolderWriter]:
+    """``create_folder`` for a place of the user's, where nothing may be lost.
+
+    Raises:
+        InputError: ``path`` exists.
+    """
+    if path.exists():
+        raise InputError(f"{path} exists: {kind} folders are not written over; remove it or name another folder")
+    return create_folder(path, kind)
+
+
 def _clear_leftovers(path: Path) -> None:
     """Remove the temporary folders of earlier writers of ``path`` that were killed."""
     for folder in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}")):
@@ -111,6 +122,15 @@ def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[d
             <= VERIFY_LIMIT
         )
     return {name: _open_array(path, entry, verify) for name, entry in header["arrays"].items()}, header["meta"]
+
+
+@contextmanager
+def complete_header(path: Path) -> Iterator[None]:
+    """Turn a KeyError, from an array or entry that a folder's header does not have, into the user's error."""
+    try:
+        yield
+    except KeyError as error:
+        raise InputError(f"{path} has no {error.args[0]!r} in its header: it was not written by hoptrain; convert it again") from None
 
 
 def read_header(path: Path, kind: str) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def test_opened_arrays_are_mapped(tmp_path):
 
 def test_save_does_not_overwrite(tmp_path):
     make().save(tmp_path / "tiny")
-    with pytest.raises(InputError, match="tiny exists: a data set is not written over another; remove it"):
+    with pytest.raises(InputError, match="tiny exists: dataset folders are not written over; remove it"):
         make(name="other").save(tmp_path / "tiny")
     assert Dataset.open(tmp_path / "tiny").name == "tiny"
 

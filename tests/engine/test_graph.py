@@ -299,3 +299,20 @@ def test_edge_index_of_a_wrong_shape_is_refused(edge_index):
 def test_edge_index_of_a_wrong_dtype_is_refused():
     with pytest.raises(InputError, match="src is a float32 array"):
         Graph.from_pyg(Data(edge_index=torch.zeros(2, 3), num_nodes=4))
+
+
+def test_saved_and_opened_again(graph, tmp_path):
+    graph.save(tmp_path / "graph")
+    opened = Graph.open(tmp_path / "graph")
+    np.testing.assert_array_equal(opened.indptr, graph.indptr)
+    np.testing.assert_array_equal(opened.indices, graph.indices)
+    assert opened.is_sorted is graph.is_sorted
+    assert not opened.indices.flags.owndata
+    with pytest.raises(InputError, match="graph exists: graph folders are not written over"):
+        graph.save(tmp_path / "graph")
+
+
+def test_a_data_set_is_not_opened_as_a_graph(dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    with pytest.raises(InputError, match=r"holds 'dataset' .* wanted is 'graph'"):
+        Graph.open(tmp_path / "data")
