@@ -40,7 +40,7 @@ class _Parser(LightningArgumentParser):
         super().__init__(*args, **kwargs, allow_abbrev=False)
 
     def error(self, message: str, ex: Exception | None = None) -> Any:
-        raise InputError(" ".join(message.split()))
+        raise InputError(f"{' '.join(message.split())}; 'hoptrain COMMAND --help' shows what is accepted")
 
 
 class HoptrainCLI(LightningCLI):
