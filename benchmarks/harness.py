@@ -102,8 +102,10 @@ def interleaved(
     }
 
 
-def write_results(folder: Path, name: str, result: Result, *, quick: bool, command: str) -> Path:
+def write_results(folder: Path, name: str, result: Result, *, quick: bool, command: str, revision: str | None = None) -> Path:
     """Write ``folder/results.json`` in whole or not at all, with what is needed to repeat and to judge the numbers; returns its path.
+
+    ``revision`` is the ``commit()`` that ran; by default that of now, which may be another after a long run.
 
     Raises:
         InputError: a record or the summary holds something else than plain, finite values, or the file cannot be written.
@@ -113,7 +115,7 @@ def write_results(folder: Path, name: str, result: Result, *, quick: bool, comma
         "quick": quick,
         "machine": machine(),
         "versions": versions(),
-        "commit": commit(),
+        "commit": revision or commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
         "seeds": [int(seed) for seed in result.seeds],

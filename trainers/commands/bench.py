@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         InputError: no such benchmark, options it does not have, or results that cannot be written.
     """
     # Here, so that other commands do not wait for what only a benchmark needs.
-    from hoptrain.benchmarks.harness import write_results
+    from hoptrain.benchmarks.harness import commit, write_results
     from hoptrain.engine import InputError
 
     known = questions()
@@ -52,12 +52,13 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"there is no benchmark {args.benchmark!r}: choose one that exists; the nearest are {', '.join(near) or 'none'}")
     module = importlib.import_module(f"{PACKAGE}.{args.benchmark.replace('-', '_')}")
     options = option_parser(args.benchmark, known[args.benchmark], module).parse_args(args.options)
+    revision = commit()  # before the run: the tree may change while a long one goes on
     result = module.run(options)
     command = shlex.join(["hoptrain", "bench", args.benchmark, *args.options])
     print(table(result.records))  # before the file: a long run is not lost to a full disk
     print()
     print(table([{"summary": name, "value": value} for name, value in result.summary.items()]))
-    path = write_results(options.out, args.benchmark, result, quick=options.quick, command=command)
+    path = write_results(options.out, args.benchmark, result, quick=options.quick, command=command, revision=revision)
     print(f"\nwritten to {path}")
     return 0
 
