@@ -99,8 +99,7 @@ class WorkerPool:
         """The notice of a step; notices of runs that were broken off are dropped, and their slots go back."""
         deadline = time.monotonic() + self.stall_timeout
         while generation == self._generation and self._finalizer.alive:
-            for slot in worker.returned_slots():
-                self._tell(worker, ("free", slot))
+            self._give_slots_back()
             message = worker.receive(_TICK_S, step)
             if message is None:
                 if time.monotonic() > deadline:
@@ -118,6 +117,12 @@ class WorkerPool:
         raise WorkerError(
             f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
         )
+
+    def _give_slots_back(self) -> None:
+        """To all workers, not only the one that is due: each goes on as soon as it can."""
+        for worker in self._workers:
+            for slot in worker.returned_slots():
+                self._tell(worker, ("free", slot))
 
     def _tell(self, worker: _Worker, message: tuple[Any, ...]) -> None:
         # A worker that has died may have left the reason in its socket: the next receive finds it, or the death itself.

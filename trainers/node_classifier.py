@@ -85,8 +85,6 @@ class NodeClassifier(LightningModule):
         )
         self.normalize_features = normalize_features
         self.multilabel = multilabel
-        self.lr = lr
-        self.weight_decay = weight_decay
         self.losses = nn.ModuleDict({stage: MeanMetric() for stage in ("fit", "val", "test")})
         self.scores = nn.ModuleDict({stage: _score(multilabel, num_classes) for stage in ("fit", "val", "test")})
         # (V,) in-degrees of the graph, on the model's device; not part of a checkpoint, since it belongs to the data.
@@ -115,7 +113,7 @@ class NodeClassifier(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Scores of the batch's seeds, (B, num_classes)."""
