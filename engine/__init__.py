@@ -1,9 +1,10 @@
 """Graph and feature stores, data sets, epoch schedule, shared-memory queue, worker pool. Knows no sampling algorithm, imports no torch."""
 
+from hoptrain.engine.arrays import BFLOAT16, to_bfloat16
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.schedule import Schedule
 
-__all__ = ["Dataset", "Graph", "InputError", "Schedule", "WorkerError", "load_dataset"]
+__all__ = ["BFLOAT16", "Dataset", "Graph", "InputError", "Schedule", "WorkerError", "load_dataset", "to_bfloat16"]

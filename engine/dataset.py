@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.engine.arrays import BFLOAT16, Array, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
@@ -27,7 +27,7 @@ class Dataset:
     Attributes:
         name: for messages and logs.
         graph: the graph.
-        x: (V, F) features as stored (float32, float16, uint8 or another dtype of real numbers), or None.
+        x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), or None.
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or None.
         splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier.
         num_classes: number of classes, 0 without labels.
@@ -89,6 +89,8 @@ class Dataset:
     def arrays(self) -> dict[str, Array]:
         """Every array by the name of its file."""
         arrays = {"indptr": self.graph.indptr, "indices": self.graph.indices}
+        if self.graph.weights is not None:
+            arrays["weights"] = self.graph.weights
         if self.x is not None:
             arrays["x"] = self.x
         if self.y is not None:
@@ -111,7 +113,9 @@ class Dataset:
         with complete_header(path):
             return cls(
                 name=meta["name"],
-                graph=Graph(arrays["indptr"], arrays["indices"], is_sorted=meta["is_sorted"], validate=False),
+                graph=Graph(
+                    arrays["indptr"], arrays["indices"], weights=arrays.get("weights"), is_sorted=meta["is_sorted"], validate=False
+                ),
                 x=arrays.get("x"),
                 y=arrays.get("y"),
                 splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
@@ -139,20 +143,28 @@ def _check_features(name: str, x: Array | None, num_nodes: int) -> None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
         raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} vertices; reshape x")
-    if x.dtype.kind not in "fiu":
+    if x.dtype.kind not in "fiu" and x.dtype != BFLOAT16:
         raise InputError(
             f"{name}: x is {x.dtype}: features are real numbers, floating or integer; convert it, perhaps by x.astype(np.float32)"
         )
-    if x.dtype.kind != "f":
+    if x.dtype.kind in "iu":
         return
     for begin in range(0, num_nodes, 65536):
-        finite = np.isfinite(x[begin : begin + 65536])
+        finite = _is_finite(x[begin : begin + 65536])
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             value = x[begin + row, column]
             raise InputError(
                 f"{name}: x[{begin + row}, {column}] is {value}: features are finite; replace it, for instance by np.nan_to_num(x)"
             )
+
+
+def _is_finite(x: Array) -> Array:
+    if x.dtype == BFLOAT16:
+        exponent = np.uint16(0x7F80)
+        bits: Array = x.view(np.uint16) & exponent
+        return bits != exponent
+    return np.isfinite(x)
 
 
 def _check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
+from hoptrain.kernels.cpu.alias import first_bad_weight
 from hoptrain.kernels.cpu.csc import columns_sorted, coo_to_csc, first_out_of_range
 from hoptrain.kernels.shared.philox import MAX_VERTEX
 
@@ -25,17 +26,21 @@ class Graph:
     Attributes:
         indptr: (V+1,) int64, where each column begins; ``indptr[V] == E``.
         indices: (E,) int32 if V < 2**31 else int64, source vertices.
+        weights: (E,) float32 or float64, finite and not negative, or None: how likely an edge is drawn, relative to others of its column.
         is_sorted: whether the sources ascend within every column.
     """
 
-    __slots__ = ("indices", "indptr", "is_sorted")
+    __slots__ = ("indices", "indptr", "is_sorted", "weights")
 
-    def __init__(self, indptr: Array, indices: Array, *, is_sorted: bool | None = None, validate: bool = True) -> None:
+    def __init__(
+        self, indptr: Array, indices: Array, *, weights: Array | None = None, is_sorted: bool | None = None, validate: bool = True
+    ) -> None:
         """Take CSC arrays (without a copy where dtypes allow).
 
         Args:
             indptr: (V+1,) integers, ascending from 0 to E.
             indices: (E,) integers in [0, V).
+            weights: (E,) one for each entry of ``indices``.
             is_sorted: state it to save the check; None looks.
             validate: False only for arrays that were validated before (O(E) otherwise).
 
@@ -46,8 +51,10 @@ class Graph:
             indptr, indices = _offsets(indptr), _integers(indices, "indices")
             _check_offsets(indptr, len(indices))
             indices = _narrow(indices, len(indptr) - 1)
+            weights = _checked_weights(weights, len(indices))
         self.indptr: Array = _read_only(indptr)
         self.indices: Array = _read_only(indices)
+        self.weights: Array | None = None if weights is None else _read_only(weights)
         self.is_sorted = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
 
     @property
@@ -72,6 +79,8 @@ class Graph:
         with create_new_folder(Path(path), KIND) as writer:
             writer.add("indptr", self.indptr)
             writer.add("indices", self.indices)
+            if self.weights is not None:
+                writer.add("weights", self.weights)
             writer.meta.update(num_nodes=self.num_nodes, num_edges=self.num_edges, is_sorted=self.is_sorted)
 
     @classmethod
@@ -87,16 +96,17 @@ class Graph:
         """
         arrays, meta = open_folder(Path(path), KIND, verify=verify)
         with complete_header(Path(path)):
-            return cls(arrays["indptr"], arrays["indices"], is_sorted=meta["is_sorted"], validate=False)
+            return cls(arrays["indptr"], arrays["indices"], weights=arrays.get("weights"), is_sorted=meta["is_sorted"], validate=False)
 
     @classmethod
-    def from_edges(cls, src: Array, dst: Array, num_nodes: int | None = None) -> Graph:
+    def from_edges(cls, src: Array, dst: Array, num_nodes: int | None = None, *, weights: Array | None = None) -> Graph:
         """Edges src[i] -> dst[i]; columns come out sorted, so the order of the input does not matter.
 
         Args:
             src: (E,) integers, sources.
             dst: (E,) integers, destinations.
             num_nodes: V, at most 2**40; by default the largest id plus one.
+            weights: (E,) one for each edge.
 
         Raises:
             InputError: lengths differ, ids are no integers, V is out of range, or an edge names a vertex outside [0, V).
@@ -112,8 +122,9 @@ class Graph:
             raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {MAX_VERTEX} vertices; number them from 0 without large gaps")
         for ids, role in ((src, "source"), (dst, "destination")):
             _check_ids(ids, num_nodes, f"the {role} of edge")
-        indptr, indices, _ = coo_to_csc(src, dst, num_nodes, id_dtype(num_nodes))
-        return cls(indptr, indices, is_sorted=True, validate=False)
+        weights = _checked_weights(weights, len(src))
+        indptr, indices, order = coo_to_csc(src, dst, num_nodes, id_dtype(num_nodes))
+        return cls(indptr, indices, weights=None if weights is None else weights[order], is_sorted=True, validate=False)
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Graph:
@@ -187,6 +198,20 @@ def _offsets(indptr: Array) -> Array:
     if not is_integer(indptr.dtype):
         raise InputError(f"indptr is a {indptr.dtype} array: offsets are integers; convert it")
     return indptr.astype(np.int64, copy=False)
+
+
+def _checked_weights(weights: Array | None, num_edges: int) -> Array | None:
+    if weights is None:
+        return None
+    weights = np.asarray(weights)
+    if weights.shape != (num_edges,) or weights.dtype not in (np.float32, np.float64):
+        raise InputError(
+            f"weights are {weights.dtype} of shape {weights.shape}: they are float32 or float64, one for each of {num_edges:,} edges; convert them"
+        )
+    bad = first_bad_weight(weights)
+    if bad >= 0:
+        raise InputError(f"the weight of edge {bad} is {weights[bad]}: weights are finite and not negative; correct it")
+    return np.ascontiguousarray(weights)
 
 
 def _check_offsets(indptr: Array, num_edges: int) -> None:

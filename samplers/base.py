@@ -1,35 +1,19 @@
-"""What a sampler is, and the scratch memory it works in."""
+"""What a sampler is."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
 from hoptrain.samplers.minibatch import MiniBatch
-
-
-class Workspace:
-    """Arrays that a sampler uses again for every batch, by name; they grow to the largest size asked for and then stay."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._arrays: dict[str, Array] = {}
-
-    def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:
-        """An array (size,) of undefined contents; the first ``keep`` entries are those it had before."""
-        old = self._arrays.get(name)
-        if old is None or len(old) < size or old.dtype != dtype:
-            new = np.empty(size if old is None else max(size, len(old) * 5 // 4), dtype)
-            if old is not None and keep:
-                new[:keep] = old[:keep]
-            self._arrays[name] = old = new
-        return old[:size]
+from hoptrain.samplers.workspace import Workspace
 
 
 class Sampler(ABC):
@@ -55,15 +39,38 @@ class Sampler(ABC):
             seed: the user's seed, in [0, 2**64).
             epoch: in [0, 2**20).
             batch: the batch's number within the epoch, in [0, 2**32).
-            workspace: scratch memory; the mini-batch's arrays are then views of it, good until the next call with the same one.
+            workspace: scratch memory and threads; the mini-batch's arrays are then views of it, good until the next call with the same one.
 
         Raises:
             InputError: a seed outside the graph, or twice; an address out of range.
         """
 
-    def sample_bulk(self, graph: Graph, seeds: Sequence[Array], *, seed: int = 0, epoch: int = 0, first_batch: int = 0) -> list[MiniBatch]:
-        """Sample several batches, numbered from ``first_batch``; each is the one that ``sample`` gives."""
-        return [self.sample(graph, s, seed=seed, epoch=epoch, batch=first_batch + i) for i, s in enumerate(seeds)]
+    def sample_bulk(
+        self,
+        graph: Graph,
+        seeds: Sequence[Array],
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        first_batch: int = 0,
+        workspace: Workspace | None = None,
+    ) -> list[MiniBatch]:
+        """Sample several batches, numbered from ``first_batch``; each is to the bit the one that ``sample`` gives.
+
+        The workspace's threads take whole batches; a single batch is shared between them.
+        """
+        workspace = workspace or Workspace()
+        if len(seeds) == 1:
+            return [self.sample(graph, seeds[0], seed=seed, epoch=epoch, batch=first_batch, workspace=workspace)]
+        parts = [workspace.part(i) for i in range(len(seeds))]
+        batches: dict[int, MiniBatch] = {}
+
+        def sample_some(thread: int) -> None:
+            for i in range(thread, len(seeds), workspace.threads):
+                batches[i] = self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=parts[i])
+
+        workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
+        return [batches[i] for i in range(len(seeds))]
 
 
 def check_address(seed: int, epoch: int, batch: int) -> None:
@@ -78,9 +85,9 @@ def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False) -> Array:
     seeds = np.asarray(seeds)
     if seeds.ndim != 1 or len(seeds) == 0 or not is_integer(seeds.dtype):
         raise InputError(f"seeds are {seeds.dtype} of shape {seeds.shape}: give a one-dimensional integer array of at least one vertex id")
-    bad = seeds[(seeds < 0) | (seeds >= graph.num_nodes)]
-    if len(bad):
-        raise InputError(f"seed {bad[0]} is not in the graph: its vertices are 0 to {graph.num_nodes - 1}; drop it")
+    bad = first_out_of_range(seeds, graph.num_nodes)
+    if bad >= 0:
+        raise InputError(f"seed {seeds[bad]} is not in the graph: its vertices are 0 to {graph.num_nodes - 1}; drop it")
     if distinct:
         values, counts = np.unique(seeds, return_counts=True)
         if counts.max() > 1:

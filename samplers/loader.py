@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.ring import Allocate
-from hoptrain.samplers.base import Sampler, Workspace, check_seeds
+from hoptrain.samplers.base import Sampler, check_seeds
+from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
+from hoptrain.samplers.workspace import Workspace
 
 
 class SampleLoader:
@@ -162,10 +162,10 @@ class _SampleTask:
         for name, array in structure.items():
             out[name][...] = array
         for name, store, ids in rows:
-            # "clip" writes straight into ``out``, where "raise" would go through a buffer; the ids are in range.
-            np.take(store, ids, axis=0, out=out[name], mode="clip")
+            gather_rows(store, ids, out[name])
         return {
             "num_src": tuple(block.num_src for block in batch.blocks),
+            "nested": batch.nested,
             "num_seeds": batch.num_seeds,
             "seed": self.schedule.seed,
             "epoch": epoch,

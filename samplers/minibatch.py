@@ -6,12 +6,13 @@ Index spaces: *global* ids name vertices of the graph; *local* ids count the nod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import BFLOAT16, Array
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,12 @@ class Block:
         """M."""
         return len(self.indices)
 
+    def beginning(self, num_dst: int, num_src: int, num_edges: int) -> Block:
+        """The block of the first ``num_dst`` destinations, which have ``num_edges`` edges: views."""
+        return Block(
+            indptr=self.indptr[: num_dst + 1], indices=self.indices[:num_edges], edge_ids=self.edge_ids[:num_edges], num_src=num_src
+        )
+
     def edge_index(self) -> torch.Tensor:
         """(2, M) int64 tensor, sources above destinations, local ids: what PyG's layers take. On the device of the block."""
         import torch
@@ -72,6 +79,7 @@ class MiniBatch:
         epoch: the epoch it belongs to.
         batch: its number within the epoch, over all ranks.
         num_step_seeds: seeds of this step over all ranks; B with one rank.
+        nested: whether every block is the beginning of the one before it (the same rows of the same arrays): each vertex was expanded once.
         sample_s: seconds spent on sampling.
         gather_s: seconds spent on gathering features and labels.
     """
@@ -85,6 +93,7 @@ class MiniBatch:
     epoch: int = 0
     batch: int = 0
     num_step_seeds: int = 0
+    nested: bool = False
     sample_s: float = 0.0
     gather_s: float = 0.0
 
@@ -95,15 +104,18 @@ class MiniBatch:
 
     @property
     def num_edges(self) -> int:
-        """Sampled edges of all blocks."""
-        return sum(block.num_edges for block in self.blocks)
+        """Sampled edges; in nested blocks an edge counts once."""
+        return self.blocks[0].num_edges if self.nested else sum(block.num_edges for block in self.blocks)
 
     def to(self, device: Any) -> MiniBatch:
         """The mini-batch as torch tensors on ``device``. To the CPU nothing is copied: the tensors share the arrays' memory."""
+        blocks = tuple(block.to(device) for block in (self.blocks[:1] if self.nested else self.blocks))
+        if self.nested:
+            blocks = tuple(blocks[0].beginning(block.num_dst, block.num_src, block.num_edges) for block in self.blocks)
         return replace(
             self,
             node_ids=_to(self.node_ids, device),
-            blocks=tuple(block.to(device) for block in self.blocks),
+            blocks=blocks,
             x=_to(self.x, device),
             y=_to(self.y, device),
         )
@@ -123,24 +135,38 @@ class MiniBatch:
     def arrays(self) -> dict[str, Array]:
         """The structure's arrays by name, for the queue; ``from_arrays`` puts them together again."""
         arrays = {"node_ids": self.node_ids}
-        for i, block in enumerate(self.blocks):
+        for i, block in enumerate(self.blocks[:1] if self.nested else self.blocks):
             arrays |= {f"indptr{i}": block.indptr, f"indices{i}": block.indices, f"edge_ids{i}": block.edge_ids}
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], *, num_src: tuple[int, ...], **facts: Any) -> MiniBatch:
+    def from_arrays(cls, arrays: dict[str, Array], *, num_src: tuple[int, ...], nested: bool = False, **facts: Any) -> MiniBatch:
         """A mini-batch from ``arrays()`` (and ``x`` and ``y`` beside them), the blocks' source counts and the other fields."""
         blocks = tuple(
             Block(indptr=arrays[f"indptr{i}"], indices=arrays[f"indices{i}"], edge_ids=arrays[f"edge_ids{i}"], num_src=n)
-            for i, n in enumerate(num_src)
+            for i, n in enumerate(num_src[:1] if nested else num_src)
         )
-        return cls(node_ids=arrays["node_ids"], blocks=blocks, x=arrays.get("x"), y=arrays.get("y"), **facts)
+        if nested:
+            blocks = nested_blocks(blocks[0], num_src, facts["num_seeds"])
+        return cls(node_ids=arrays["node_ids"], blocks=blocks, nested=nested, x=arrays.get("x"), y=arrays.get("y"), **facts)
+
+
+def nested_blocks(outermost: Block, num_src: Sequence[int], num_seeds: int) -> tuple[Block, ...]:
+    """Blocks that are beginnings of ``outermost`` (NumPy arrays), by their numbers of sources: those of the next are a block's destinations."""
+    num_dst = (*num_src[1:], num_seeds)
+    return tuple(outermost.beginning(d, s, int(outermost.indptr[d])) for d, s in zip(num_dst, num_src, strict=True))
+
+
+def as_tensor(array: Any) -> torch.Tensor:
+    """A NumPy array as a torch tensor that shares its memory; ``BFLOAT16`` becomes ``torch.bfloat16``. A tensor stays as it is."""
+    import torch
+
+    if isinstance(array, torch.Tensor):
+        return array
+    if array.dtype == BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _to(array: Any, device: Any) -> Any:
-    if array is None:
-        return None
-    import torch
-
-    tensor = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
-    return tensor.to(device, non_blocking=True)
+    return None if array is None else as_tensor(array).to(device, non_blocking=True)

@@ -1,8 +1,9 @@
-"""GraphSAGE's neighbour sampling (Hamilton, Ying, Leskovec 2017), node-wise, uniform."""
+"""GraphSAGE's neighbour sampling (Hamilton, Ying, Leskovec 2017), node-wise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,40 +11,61 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import Sampler, Workspace, check_address, check_seeds, seed_given_twice
-from hoptrain.samplers.minibatch import Block, MiniBatch
+from hoptrain.samplers.alias import NO_TABLES, AliasTables, build_alias_tables
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice
+from hoptrain.samplers.hop import sample_hop
+from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.workspace import Workspace
+
+EXPANSIONS = ("all", "new")
+
+_EXACT_COUNT = 1 << 22
+"""Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
 
 
 class NeighborSampler(Sampler):
-    """For every hop, up to ``fanout`` in-neighbours of every vertex reached so far, each draw uniform.
+    """For every hop, up to ``fanout`` in-neighbours of every vertex reached so far.
 
     Without replacement (the default) a vertex gives min(degree, fanout) distinct edges, every subset equally likely; with replacement it
-    gives ``fanout`` edges if it has any. A vertex is resampled in every hop in which it is a destination, as in DGL. Edges, not neighbours,
-    are drawn: of a multi-edge each copy counts.
+    gives ``fanout`` edges if it has any, each draw uniform or by weight. Edges, not neighbours, are drawn: of a multi-edge each copy
+    counts.
     """
 
-    def __init__(self, fanouts: Sequence[int], replace: bool = False) -> None:
+    def __init__(self, fanouts: Sequence[int], replace: bool = False, weighted: bool = False, expand: str = "all") -> None:
         """State the hops.
 
         Args:
             fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
             replace: draw with replacement.
+            weighted: draw an edge with a probability proportional to its weight (``graph.weights``); only with replacement. A vertex whose
+                weights are all 0 gives no edge.
+            expand: which vertices a hop expands: "all" found so far, resampled in each hop, as DGL does; or the "new" ones, found on the hop
+                before, as PyG does. With "new" a vertex has the same edges in all blocks: they are nested.
 
         Raises:
-            InputError: no hop, or a fanout that is neither positive nor -1.
+            InputError: no hop, a fanout that is neither positive nor -1, or options that exclude each other.
         """
         self.fanouts = tuple(int(fanout) for fanout in fanouts)
         self.replace = replace
+        self.weighted = weighted
+        self.expand = expand
+        self._tables: tuple[Graph, AliasTables] | None = None
         if not 0 < len(self.fanouts) < MAX_HOP:
             raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
+        most = MAX_DRAWS // 2 if weighted else MAX_DRAWS
         for fanout in self.fanouts:
-            if not (fanout == -1 or 0 < fanout < MAX_DRAWS):
+            if not (fanout == -1 or 0 < fanout < most):
                 raise InputError(
-                    f"fanout {fanout} in {list(fanouts)}: a hop takes 1 to {MAX_DRAWS - 1} edges a vertex, or -1 for all; correct it"
+                    f"fanout {fanout} in {list(fanouts)}: a hop takes 1 to {most - 1} edges a vertex, or -1 for all; correct it"
                 )
+        if weighted and not replace:
+            raise InputError("weighted=True with replace=False: by weight, edges are drawn with replacement only; set replace=True")
+        if expand not in EXPANSIONS:
+            raise InputError(f'expand is {expand!r}: a hop expands "all" vertices found so far or the "new" ones; choose one')
 
     def __repr__(self) -> str:
-        return f"NeighborSampler(fanouts={list(self.fanouts)}, replace={self.replace})"
+        options = [f"fanouts={list(self.fanouts)}", f"replace={self.replace}", f"weighted={self.weighted}", f"expand={self.expand!r}"]
+        return f"NeighborSampler({', '.join(options)})"
 
     @property
     def num_hops(self) -> int:
@@ -56,45 +78,80 @@ class NeighborSampler(Sampler):
         """Sample one mini-batch; see ``Sampler.sample``."""
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds)
-        workspace = workspace or Workspace()
-        table = workspace.array("table", graph.num_nodes, np.uint32)
-        num_nodes = _enter_seeds(graph, seeds, table, workspace)
-        blocks = []
+        work = _Batch(graph, kernels.Columns(graph.indptr, graph.indices, *self._alias_tables(graph)), workspace or Workspace())
+        work.enter_seeds(seeds)
+        blocks: list[Block] = []
+        first = 0
         for hop, fanout in enumerate(self.fanouts):
-            key = np.array([seed, epoch, batch, hop], np.uint64)
-            block = self._sample_hop(graph, num_nodes, fanout, key, table, workspace)
-            num_nodes = block.num_src
-            blocks.append(block)
+            rule = kernels.Rule(fanout, self.replace, self.weighted)
+            address = kernels.Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(hop))
+            if self.expand == "all":
+                blocks.append(work.sample_hop(0, rule, address, f"{hop}", 0))
+            else:
+                known = work.num_nodes
+                blocks.append(work.sample_hop(first, rule, address, "", blocks[-1].num_edges if blocks else 0))
+                first = known
+        nested = self.expand == "new"
         return MiniBatch(
-            node_ids=workspace.array("nodes", num_nodes, graph.indices.dtype, keep=num_nodes),
-            blocks=tuple(reversed(blocks)),
+            node_ids=work.nodes(),
+            blocks=nested_blocks(blocks[-1], [b.num_src for b in reversed(blocks)], len(seeds)) if nested else tuple(reversed(blocks)),
             num_seeds=len(seeds),
             seed=seed,
             epoch=epoch,
             batch=batch,
             num_step_seeds=len(seeds),
+            nested=nested,
         )
 
-    def _sample_hop(self, graph: Graph, num_dst: int, fanout: int, key: Array, table: Array, workspace: Workspace) -> Block:
-        hop = int(key[3])
-        most = graph.num_edges if fanout < 0 else num_dst * fanout
-        nodes = workspace.array("nodes", num_dst, graph.indices.dtype, keep=num_dst)
-        indptr = workspace.array(f"indptr{hop}", num_dst + 1, id_dtype(most + 1))
-        num_edges = kernels.count_neighbors(graph.indptr, nodes, fanout, self.replace, indptr)
-        edge_ids = workspace.array(f"edge_ids{hop}", num_edges, id_dtype(graph.num_edges))
-        indices = workspace.array(f"indices{hop}", num_edges, graph.indices.dtype)
-        kernels.draw_neighbors(graph.indptr, graph.indices, nodes, fanout, self.replace, key, indptr, edge_ids, indices)
-        room = min(num_dst + num_edges, graph.num_nodes)
-        nodes = workspace.array("nodes", room, graph.indices.dtype, keep=num_dst)
-        num_src = kernels.relabel(indices, table, nodes, num_dst)
-        return Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_src)
+    def _alias_tables(self, graph: Graph) -> AliasTables:
+        """Made once for a graph; they travel to the workers with the sampler."""
+        if not self.weighted:
+            return NO_TABLES
+        if self._tables is None or self._tables[0] is not graph:
+            self._tables = graph, build_alias_tables(graph)
+        return self._tables[1]
 
 
-def _enter_seeds(graph: Graph, seeds: Array, table: Array, workspace: Workspace) -> int:
-    """Give the seeds the first local ids; returns their number."""
-    nodes = workspace.array("nodes", len(seeds), graph.indices.dtype)
-    local = seeds.astype(graph.indices.dtype)
-    num_nodes: int = kernels.relabel(local, table, nodes, 0)
-    if num_nodes != len(seeds):
-        raise seed_given_twice(seeds[np.flatnonzero(local != np.arange(len(seeds)))[0]])
-    return num_nodes
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """A mini-batch in the making."""
+
+    graph: Graph
+    columns: kernels.Columns
+    workspace: Workspace
+    num_nodes: int = 0
+
+    def nodes(self, room: int = 0) -> Array:
+        """The nodes so far, with room for ``room`` more."""
+        return self.workspace.array("nodes", self.num_nodes + room, self.graph.indices.dtype, keep=self.num_nodes)
+
+    def enter_seeds(self, seeds: Array) -> None:
+        nodes = self.nodes(len(seeds))
+        nodes[:] = seeds
+        table = self.workspace.table
+        table.start(self.graph.num_nodes, len(seeds))
+        again = table.enter(nodes, len(seeds))
+        if again >= 0:
+            raise seed_given_twice(nodes[again])
+        self.num_nodes = len(seeds)
+
+    def sample_hop(self, first: int, rule: kernels.Rule, address: kernels.Address, name: str, num_edges: int) -> Block:
+        """Expand the nodes from ``first`` on. ``num_edges`` edges stand in the arrays called ``name`` already, and stay."""
+        graph, workspace, last = self.graph, self.workspace, self.num_nodes
+        most = self._most_edges(first, last, rule)
+        self.workspace.table.reserve(self.nodes(), last, min(last + most, graph.num_nodes))
+        nodes = self.nodes(min(most, graph.num_nodes - last) + 1)  # relabelling writes one entry beyond the last new node
+        edges = kernels.Edges(
+            indptr=workspace.array(f"indptr{name}", last + 1, id_dtype(num_edges + most + 1), keep=first + 1 if first else 0),
+            positions=workspace.array(f"edge_ids{name}", num_edges + most, id_dtype(graph.num_edges), keep=num_edges),
+            indices=workspace.array(f"indices{name}", num_edges + most, graph.indices.dtype, keep=num_edges),
+        )
+        edges.indptr[first] = num_edges
+        self.num_nodes, total = sample_hop(workspace, self.columns, nodes, (first, last), rule, address, edges, num_edges)
+        return Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.positions[:total], num_src=self.num_nodes)
+
+    def _most_edges(self, first: int, last: int, rule: kernels.Rule) -> int:
+        most = (last - first) * rule.fanout
+        if rule.fanout < 0 or most > _EXACT_COUNT:
+            most = kernels.count_edges(self.columns, self.nodes(), first, last, rule)
+        return most

@@ -1,5 +1,6 @@
 """Fixtures for all tests, and the rule that no test leaves a process or a shared-memory file behind."""
 
+import contextlib
 import gc
 import os
 import time
@@ -15,7 +16,11 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 def child_processes():
     """Ids of this process's children."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    children = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            children.update(map(int, (task / "children").read_text().split()))
+    return children
 
 
 def shared_memory():

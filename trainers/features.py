@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.minibatch import as_tensor
 
 
 def to_input(x: Tensor, normalize: bool) -> Tensor:
@@ -21,4 +22,4 @@ def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.devi
     """Features (N, F) of ``nodes`` as the model takes them, on ``device``."""
     if data.x is None:
         raise InputError(f"{data.name} has no features: a node classifier needs some; add an x, for instance degrees or an embedding")
-    return to_input(torch.from_numpy(np.take(data.x, nodes, axis=0)).to(device), normalize)
+    return to_input(as_tensor(np.take(data.x, nodes, axis=0)).to(device), normalize)

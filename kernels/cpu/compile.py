@@ -1,7 +1,7 @@
 """The decorator of every CPU kernel, and where its machine code is kept.
 
 Numba's own cache looks at the file of the cached function only; an edit of a shared function that was inlined into it goes unnoticed. Here
-the folder is named by a hash of all sources under ``kernels/``, so any edit starts a fresh one.
+the folder is named by a hash of all sources that can be compiled into a CPU kernel, so any edit starts a fresh one.
 """
 
 import atexit
@@ -32,11 +32,11 @@ def cpu_kernel(function=None, *, parallel=False):
         numba.config.CACHE_DIR = before
 
 
-def sources_hash(folder):
-    """Hash of every Python source under ``folder``: names and contents, in a fixed order."""
+def sources_hash(kernels):
+    """Hash of the Python sources that end up in CPU kernels, names and contents in a fixed order; ``kernels`` is the folder of all."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted([*kernels.glob("cpu/*.py"), *kernels.glob("shared/*.py")]):
+        digest.update(str(path.relative_to(kernels)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 

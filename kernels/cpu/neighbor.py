@@ -1,124 +1,223 @@
-"""Neighbour sampling and relabelling on the CPU, one hop at a time.
+"""Neighbour sampling of one hop on the CPU: draw, fetch, relabel, some destinations at a time.
 
-Shapes: V vertices and E edges of the graph, D destinations and M sampled edges of the hop. Global ids name vertices of the graph, local ids
-count the nodes of the mini-batch, positions count the edges of the graph (index into ``indices``).
+Shapes: V vertices and E edges of the graph, M edges of the hop. Global ids name vertices of the graph, local ids count the nodes of the
+mini-batch, positions count the edges of the graph (index into ``indices``).
 
-A hop is two passes over the destinations: ``count_neighbors`` fixes how many edges each one gets, so that the caller can provide arrays of
-the exact size; ``draw_neighbors`` fills them; ``relabel`` then turns global ids into local ones.
+Nearly all the time goes into waiting for memory: one cache line of ``indices`` for every edge or two, one entry of the relabelling table for
+every edge. So destinations are taken in chunks: each pass over a chunk asks for what the next pass will read. Offsets of the next chunk,
+neighbours, table entries are then all under way before they are needed, and one chunk's scratch stays in the first-level cache.
+
+Loops read arrays through local names: a field of a named tuple costs two atomic operations (a reference taken and dropped) each time.
+
+A destination's edges stand in the order of their draws; where all neighbours are taken, in the graph's order.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.shared.draws import bounded
-from hoptrain.kernels.shared.philox import four_words
+from hoptrain.kernels.cpu.offsets import distinct_offsets, independent_offsets, random_words, weighted_offsets
+from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.relabel import home, relabel
+from hoptrain.kernels.shared.draws import num_draws, takes_all
 
-_U0 = np.uint64(0)
-_U1 = np.uint64(1)
-_U63 = np.uint64(63)
+CHUNK = 32
+"""Destinations in a chunk: two vectors of 16 lanes; enough reads in flight, and scratch that fits the first-level cache."""
+_LINE = 16
+
+
+class Columns(NamedTuple):
+    """The graph, and the alias tables of its columns (empty arrays without weights)."""
+
+    indptr: Any
+    """(V+1,) offsets."""
+    indices: Any
+    """(E,) sources."""
+    threshold: Any
+    """(E,) uint32, see ``hoptrain.kernels.cpu.alias``."""
+    alias: Any
+    """(E,) int32."""
+
+
+class Rule(NamedTuple):
+    """How many edges a destination gives, and how they are drawn."""
+
+    fanout: int
+    """-1 for all."""
+    replace: bool
+    weighted: bool
+    """By the alias tables; only with replacement."""
+
+
+class Address(NamedTuple):
+    """Where the random words come from; all ``uint64``."""
+
+    seed: Any
+    epoch: Any
+    batch: Any
+    hop: Any
+
+
+class Scratch(NamedTuple):
+    """Memory for one chunk; the second dimension of ``offsets`` is the size of a chunk."""
+
+    words: Any
+    """(4, G * chunk) uint32."""
+    offsets: Any
+    """(k, chunk) int32."""
+    lanes: Any
+    """(5, chunk) int64."""
+    found: Any
+    """(chunk,) int32."""
+
+
+class Edges(NamedTuple):
+    """Sampled edges in compressed columns, with room for those of the hop."""
+
+    indptr: Any
+    """Entry i + 1 receives the end of destination i's edges."""
+    positions: Any
+    indices: Any
+    """Sources: local ids after relabelling, global ones before."""
+
+
+def scratch_shapes(fanout, weighted):
+    """The shapes of ``words`` and ``offsets`` for a hop; a huge fanout gets a smaller chunk."""
+    count = max(fanout, 1)
+    chunk = max(1, min(CHUNK, (1 << 16) // count))
+    return (4, num_groups(count, weighted) * chunk), (count, chunk)
 
 
 @cpu_kernel
-def count_neighbors(indptr, nodes, fanout, replace, out_indptr):
-    """Offsets of a hop: ``out_indptr`` (D+1,) from the degrees of the D destinations; returns M.
+def num_groups(count, weighted):
+    """Groups of four random words for ``count`` draws."""
+    return ((2 * count if weighted else count) + 3) // 4
 
-    A vertex gives min(degree, fanout) edges, with replacement ``fanout`` edges if it has any neighbour; fanout -1 means all of them.
-    """
+
+@cpu_kernel
+def count_edges(columns, nodes, first, last, rule):
+    """How many edges the destinations ``nodes[first:last]`` give together."""
+    indptr, alias, weighted = columns.indptr, columns.alias, rule.weighted
     total = 0
-    out_indptr[0] = 0
-    for i in range(len(nodes)):
-        degree = indptr[nodes[i] + 1] - indptr[nodes[i]]
-        if fanout < 0 or (degree <= fanout and (degree == 0 or not replace)):
-            total += degree
-        else:
-            total += fanout
-        out_indptr[i + 1] = total
+    for i in range(first, last):
+        prefetch(indptr, np.int64(nodes[min(i + CHUNK, last - 1)]))
+        total += num_draws(_column(indptr, alias, weighted, nodes[i])[1], rule.fanout, rule.replace)
     return total
 
 
 @cpu_kernel
-def draw_neighbors(indptr, indices, nodes, fanout, replace, key, out_indptr, out_edges, out_neighbors):
-    """Draw the edges of a hop: their positions in the graph into ``out_edges`` (M,), their source vertices into ``out_neighbors`` (M,).
+def sample_hop(columns, nodes, num_nodes, first, last, rule, address, table, scratch, edges, num_edges):
+    """Sample the in-neighbours of the destinations ``nodes[first:last]`` and relabel them.
 
-    ``key`` (4,) uint64 is (seed, epoch, batch, hop). The edges of a destination stand in the order of their draws; where all neighbours
-    are taken, in the graph's order.
+    ``nodes`` (global ids) holds ``num_nodes`` nodes; new ones are appended; ``edges`` holds ``num_edges`` already. Returns both numbers
+    after the hop.
     """
-    for i in range(len(nodes)):
+    indices, positions, out_indices = columns.indices, edges.positions, edges.indices
+    entries, slot_bits = table.entries, table.slot_bits
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        after = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
+        for j in range(num_edges, after):
+            vertex = indices[positions[j]]
+            out_indices[j] = vertex
+            prefetch(entries, home(vertex, slot_bits))
+        num_nodes = relabel(out_indices, num_edges, after, table, nodes, num_nodes)
+        num_edges = after
+    return num_nodes, num_edges
+
+
+@cpu_kernel
+def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
+    """The same without relabelling: for threads that each take some of the destinations. Returns the number of edges."""
+    indices, positions, out_indices = columns.indices, edges.positions, edges.indices
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        after = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
+        for j in range(num_edges, after):
+            out_indices[j] = indices[positions[j]]
+        num_edges = after
+    return num_edges
+
+
+@cpu_kernel
+def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges, num_edges):
+    """Draw the positions of a chunk's edges; the neighbours there, and the columns of the next chunk, are on their way afterwards."""
+    indptr = columns.indptr
+    for i in range(end, min(2 * end - begin, last)):
+        prefetch(indptr, np.int64(nodes[i]))
+    num_lanes = _locate(columns, nodes, begin, end, rule, scratch.lanes)
+    if num_lanes:
+        _draw(columns, num_lanes, rule, address, scratch)
+    return _place(columns.indices, begin, end, rule.fanout, scratch, edges, num_edges)
+
+
+_BEGIN, _LANE, _LANE_BEGIN, _LANE_DEGREE, _LANE_VERTEX = 0, 1, 2, 3, 4
+"""Rows of ``lanes``. Of a destination: where its column begins; its lane, or ``-1 - degree`` if it takes all. Of a lane: its column's
+beginning and degree, its vertex."""
+
+
+@cpu_kernel
+def _column(indptr, alias, weighted, vertex):
+    """Where the vertex's column begins, and its degree: 0 if no edge of it has any weight."""
+    begin = np.int64(indptr[vertex])
+    degree = np.int64(indptr[vertex + 1]) - begin
+    if weighted and degree > 0 and alias[begin] < 0:
+        degree = 0
+    return begin, degree
+
+
+@cpu_kernel
+def _locate(columns, nodes, begin, end, rule, lanes):
+    """Find the columns of a chunk's destinations and give a lane to those that draw; returns the number of lanes."""
+    indptr, alias, weighted = columns.indptr, columns.alias, rule.weighted
+    num_lanes = 0
+    for i in range(begin, end):
         vertex = np.int64(nodes[i])
-        begin = np.int64(indptr[vertex])
-        degree = np.int64(indptr[vertex + 1]) - begin
-        first = np.int64(out_indptr[i])
-        count = np.int64(out_indptr[i + 1]) - first
-        if fanout < 0 or (count == degree and not replace):
-            for j in range(count):
-                out_edges[first + j] = j
-        elif replace:
-            _draw_with_replacement(degree, count, key, vertex, out_edges, first)
+        column, degree = _column(indptr, alias, weighted, vertex)
+        draws = not takes_all(degree, rule.fanout, rule.replace)
+        lanes[_BEGIN, i - begin] = column
+        lanes[_LANE, i - begin] = num_lanes if draws else -1 - degree
+        lanes[_LANE_BEGIN, num_lanes] = column
+        lanes[_LANE_DEGREE, num_lanes] = degree
+        lanes[_LANE_VERTEX, num_lanes] = vertex
+        num_lanes += 1 if draws else 0
+    return num_lanes
+
+
+@cpu_kernel
+def _draw(columns, num_lanes, rule, address, scratch):
+    words, offsets = scratch.words, scratch.offsets
+    begins, degrees, vertices = scratch.lanes[_LANE_BEGIN], scratch.lanes[_LANE_DEGREE], scratch.lanes[_LANE_VERTEX]
+    groups = num_groups(rule.fanout, rule.weighted)
+    random_words(vertices, num_lanes, groups, address.seed, address.epoch, address.batch, address.hop, words)
+    if rule.weighted:
+        weighted_offsets(words, begins, degrees, num_lanes, rule.fanout, columns.threshold, columns.alias, offsets)
+    elif rule.replace:
+        independent_offsets(words, degrees, num_lanes, rule.fanout, 1, offsets)
+    else:
+        distinct_offsets(words, degrees, num_lanes, rule.fanout, scratch.found, offsets)
+
+
+@cpu_kernel
+def _place(indices, begin, end, fanout, scratch, edges, num_edges):
+    """Write the positions of a chunk's edges and ask for the neighbours there; returns the number of edges."""
+    lanes, offsets, positions, out_indptr = scratch.lanes, scratch.offsets, edges.positions, edges.indptr
+    for i in range(begin, end):
+        column = lanes[_BEGIN, i - begin]
+        lane = lanes[_LANE, i - begin]
+        if lane >= 0:
+            for j in range(fanout):
+                position = column + offsets[j, lane]
+                positions[num_edges + j] = position
+                prefetch(indices, position)
+            num_edges += fanout
         else:
-            _draw_without_replacement(degree, count, key, vertex, out_edges, first)
-        for j in range(first, first + count):
-            position = begin + out_edges[j]
-            out_edges[j] = position
-            out_neighbors[j] = indices[position]
-
-
-@cpu_kernel
-def _words(key, vertex, group):
-    return four_words(key[0], key[1], key[2], key[3], np.uint64(vertex), np.uint64(group))
-
-
-@cpu_kernel
-def _draw_with_replacement(degree, count, key, vertex, out, first):
-    n = np.uint64(degree)
-    for group in range((count + 3) // 4):
-        words = _words(key, vertex, group)
-        for lane in range(min(4, count - 4 * group)):
-            out[first + 4 * group + lane] = bounded(words[lane], n)
-
-
-@cpu_kernel
-def _draw_without_replacement(degree, count, key, vertex, out, first):
-    """Floyd's method (Bentley & Floyd, CACM 1987): ``count`` distinct offsets of [0, degree), every subset equally likely.
-
-    ``seen`` is a filter of 64 bits: a clear bit proves that an offset is new, a set one is settled by looking.
-    """
-    seen = _U0
-    words = _words(key, vertex, 0)
-    for j in range(count):
-        if j % 4 == 0 and j > 0:
-            words = _words(key, vertex, j // 4)
-        top = degree - count + j
-        offset = bounded(words[j % 4], np.uint64(top + 1))
-        if (seen >> (np.uint64(offset) & _U63)) & _U1 and (degree <= 64 or _contains(out, first, first + j, offset)):
-            offset = top
-        seen |= _U1 << (np.uint64(offset) & _U63)
-        out[first + j] = offset
-
-
-@cpu_kernel
-def _contains(values, begin, end, value):
-    for i in range(begin, end):  # noqa: SIM110 - Numba compiles no generator
-        if values[i] == value:
-            return True
-    return False
-
-
-@cpu_kernel
-def relabel(neighbors, table, nodes, num_nodes):
-    """Turn global ids into local ones, in place; new vertices are appended to ``nodes`` in order of first appearance.
-
-    ``neighbors`` (M,) global ids in, local ids out; ``nodes`` holds ``num_nodes`` known vertices and has room for M more; returns the new
-    number. The known vertices must have been entered by ``relabel(seeds, table, nodes, 0)`` and the calls after it, with the same
-    ``table``; one that was not counts as new. ``table`` (V,) uint32 is scratch that never needs clearing (the sparse set of Briggs &
-    Torczon 1993): an entry counts only if ``nodes`` at that place names the vertex.
-    """
-    for j in range(len(neighbors)):
-        vertex = neighbors[j]
-        local = np.int64(table[vertex])
-        if local >= num_nodes or nodes[local] != vertex:
-            local = num_nodes
-            table[vertex] = local
-            nodes[local] = vertex
-            num_nodes += 1
-        neighbors[j] = local
-    return num_nodes
+            degree = -1 - lane
+            for j in range(degree):
+                positions[num_edges + j] = column + j
+            for position in range(column, column + degree, _LINE):
+                prefetch(indices, position)
+            num_edges += degree
+        out_indptr[i + 1] = num_edges
+    return num_edges

@@ -1,4 +1,12 @@
-"""From random words to decisions."""
+"""From a vertex's degree and random words to the edges it gives.
+
+Three ways to draw, told by ``replace`` and ``weighted`` of the callers:
+
+* without replacement, uniform: Floyd's method (Bentley & Floyd, CACM 1987) over the words 0, 1, 2, ...: draw j is ``bounded(word, top + 1)``
+  with ``top = degree - count + j``, or ``top`` itself if that offset was drawn before. Every subset is equally likely.
+* with replacement, uniform: draw j is ``bounded(word j, degree)``.
+* with replacement, by weight: draw j is ``alias_offset`` of the words 2 j and 2 j + 1.
+"""
 
 import numpy as np
 
@@ -12,6 +20,37 @@ def bounded(word, n):
     """An integer in [0, n) from 32 random bits, by multiply-shift (Lemire 2019, without the rejection).
 
     Bias: each value has a probability within 2**-32 of 1/n, so a relative error of at most n / 2**32; for a vertex with a million
-    neighbours that is 0.03 %. ``word`` and ``n`` are ``uint64``, n < 2**32; returns ``int64``.
+    neighbours that is 0.03 %. ``word`` < 2**32 and 0 < ``n`` < 2**32 of any integer type; returns ``int64``.
     """
-    return np.int64((word * n) >> _B32)
+    return np.int64((np.uint64(word) * np.uint64(n)) >> _B32)
+
+
+@shared
+def takes_all(degree, fanout, replace):
+    """Whether a vertex gives all its edges, once each and in the graph's order: no random word is read."""
+    return fanout < 0 or degree == 0 or (degree <= fanout and not replace)
+
+
+@shared
+def num_draws(degree, fanout, replace):
+    """How many edges a vertex gives: min(degree, fanout); with replacement ``fanout`` if it has any; all for fanout -1."""
+    if takes_all(degree, fanout, replace):
+        return degree
+    return fanout
+
+
+@shared
+def alias_offset(offset, word, threshold, alias):
+    """The second step of Walker's alias method (1977): ``offset`` if the word is below its threshold, else its alias.
+
+    ``word`` and ``threshold`` hold 32 bits; ``offset`` and ``alias`` are ``int64``. Bias: below 2**-32 for an edge.
+    """
+    return offset if np.uint64(word) < np.uint64(threshold) else alias
+
+
+@shared
+def word_at(lane, word0, word1, word2, word3):
+    """Word ``lane`` of four, chosen without an indexed read: on CUDA an indexed tuple would live in slow local memory."""
+    low = word1 if lane == 1 else word0
+    high = word3 if lane == 3 else word2
+    return high if lane >= 2 else low

@@ -28,6 +28,8 @@ MAX_HOP = (1 << 12) - 16
 HOP_SHUFFLE = np.uint64((1 << 12) - 1)
 HOP_SYNTHETIC = np.uint64((1 << 12) - 2)
 
+NUM_ROUNDS = 10
+
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
 _W0 = np.uint64(0x9E3779B9)
@@ -39,28 +41,46 @@ _B32 = np.uint64(32)
 
 
 @shared
+def philox_round(c0, c1, c2, c3, k0, k1):
+    """One round: the next counter, words of 32 bits held in ``uint64``. A loop may run it over many counters side by side.
+
+    The conversions are for callers that Python interprets, as in the CUDA simulator: there a compiled function hands out Python integers.
+    """
+    p0 = _M0 * np.uint64(c0)
+    p1 = _M1 * np.uint64(c2)
+    return (p1 >> _B32) ^ np.uint64(c1) ^ np.uint64(k0), p1 & _LOW, (p0 >> _B32) ^ np.uint64(c3) ^ np.uint64(k1), p0 & _LOW
+
+
+@shared
+def next_key(k0, k1):
+    """The key of the next round."""
+    return (np.uint64(k0) + _W0) & _LOW, (np.uint64(k1) + _W1) & _LOW
+
+
+@shared
 def philox4x32(c0, c1, c2, c3, k0, k1):
-    """Ten rounds over a counter of four words with a key of two; each word is a ``uint64`` that holds 32 bits."""
-    for _ in range(10):
-        p0 = _M0 * c0
-        p1 = _M1 * c2
-        c0 = (p1 >> _B32) ^ c1 ^ k0
-        c1 = p1 & _LOW
-        c2 = (p0 >> _B32) ^ c3 ^ k1
-        c3 = p0 & _LOW
-        k0 = (k0 + _W0) & _LOW
-        k1 = (k1 + _W1) & _LOW
+    """Ten rounds over a counter of four words with a key of two."""
+    for _ in range(NUM_ROUNDS):
+        c0, c1, c2, c3 = philox_round(c0, c1, c2, c3, k0, k1)
+        k0, k1 = next_key(k0, k1)
     return c0, c1, c2, c3
+
+
+@shared
+def counter_of(epoch, batch, hop, vertex, group):
+    """The counter at an address, as four words. All arguments ``uint64``."""
+    return vertex & _LOW, (vertex >> _B32) | (group << _B8), batch, hop | (epoch << _B12)
+
+
+@shared
+def key_of(seed):
+    """The key of the user's seed (``uint64``), as two words."""
+    return seed & _LOW, seed >> _B32
 
 
 @shared
 def four_words(seed, epoch, batch, hop, vertex, group):
     """Words ``4 * group`` to ``4 * group + 3`` of the stream at (seed, epoch, batch, hop, vertex). All arguments ``uint64``."""
-    return philox4x32(
-        vertex & _LOW,
-        (vertex >> _B32) | (group << _B8),
-        batch,
-        hop | (epoch << _B12),
-        seed & _LOW,
-        seed >> _B32,
-    )
+    c0, c1, c2, c3 = counter_of(epoch, batch, hop, vertex, group)
+    k0, k1 = key_of(seed)
+    return philox4x32(c0, c1, c2, c3, k0, k1)

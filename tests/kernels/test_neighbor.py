@@ -6,10 +6,13 @@ import pytest
 from reference import neighbor as reference
 from scipy.stats import chisquare
 
+from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.cpu.csc import coo_to_csc
-from hoptrain.kernels.cpu.neighbor import count_neighbors, draw_neighbors, relabel
+from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.samplers.workspace import RelabelTable
 
 KEY = (17, 2, 5, 1)  # seed, epoch, batch, hop
+NO_TABLES = np.zeros(0, np.uint32), np.zeros(0, np.int32)
 
 
 def column_graph(degrees):
@@ -18,14 +21,28 @@ def column_graph(degrees):
     return indptr, np.arange(1000, 1000 + indptr[-1], dtype=np.int32)
 
 
-def sample(indptr, indices, nodes, fanout, replace=False, key=KEY):
+def scratch(fanout, weighted=False):
+    """Scratch full of garbage."""
+    words, offsets = kernels.scratch_shapes(fanout, weighted)
+    fill = 0x5A5A5A5A
+    chunk = offsets[1]
+    return kernels.Scratch(
+        np.full(words, fill, np.uint32), np.full(offsets, fill, np.int32), np.full((5, chunk), fill), np.full(chunk, fill, np.int32)
+    )
+
+
+def sample(indptr, indices, nodes, fanout, replace=False, key=KEY, tables=None):
     """Offsets, positions and neighbours of a hop."""
     nodes = np.asarray(nodes, dtype=indices.dtype)
-    out_indptr = np.full(len(nodes) + 1, -99, np.int64)
-    total = count_neighbors(indptr, nodes, fanout, replace, out_indptr)
-    edges, neighbors = np.full(total, -99, np.int64), np.full(total, -99, indices.dtype)
-    draw_neighbors(indptr, indices, nodes, fanout, replace, np.array(key, np.uint64), out_indptr, edges, neighbors)
-    return out_indptr, edges, neighbors
+    columns = kernels.Columns(indptr, indices, *(tables or NO_TABLES))
+    rule = kernels.Rule(fanout, replace, tables is not None)
+    total = kernels.count_edges(columns, nodes, 0, len(nodes), rule)
+    edges = kernels.Edges(np.full(len(nodes) + 1, -99, np.int64), np.full(total, -99, np.int64), np.full(total, -99, indices.dtype))
+    edges.indptr[0] = 0
+    address = kernels.Address(*map(np.uint64, key))
+    drawn = kernels.draw_hop(columns, nodes, 0, len(nodes), rule, address, scratch(fanout, rule.weighted), edges, 0)
+    assert drawn == total
+    return edges.indptr, edges.positions, edges.indices
 
 
 def offsets_of(indptr, nodes, out_indptr, edges):
@@ -156,10 +173,6 @@ def random_graph(source, num_nodes, num_edges, num_hubs):
     return indptr, indices
 
 
-def garbage(source, size):
-    return source.integers(0, 1 << 32, size, dtype=np.uint32)
-
-
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("fanout", [-1, 0, 1, 4, 15, 70])
 def test_hops_against_the_reference(fanout, replace):
@@ -168,51 +181,42 @@ def test_hops_against_the_reference(fanout, replace):
         indptr, indices = random_graph(source, num_nodes, num_edges, num_hubs=min(2, num_nodes))
         columns = [indices[indptr[v] : indptr[v + 1]].tolist() for v in range(num_nodes)]
         seeds = source.permutation(num_nodes)[: max(1, num_nodes // 5)]
-        seeds = np.unique(np.append(seeds, [0, num_nodes - 1]))[::-1]
-        nodes, table = np.empty(num_nodes, np.int32), garbage(source, num_nodes)
-        count = relabel(seeds.astype(np.int32), table, nodes, 0)
-        assert nodes[:count].tolist() == seeds.tolist()
+        nodes = np.unique(np.append(seeds, [0, num_nodes - 1]))[::-1].astype(np.int32)
+        table = RelabelTable()
+        table.start(num_nodes, num_nodes)
+        assert table.enter(nodes, len(nodes)) == -1
         for hop in range(3):
             key = (2**63 + 11, 7, 2**32 - 1, hop)
-            expected_offsets, expected_local, expected_nodes = reference.hop(columns, nodes[:count].tolist(), fanout, replace, key)
-            destinations = nodes[:count].copy()
-            out_indptr, edges, local = sample(indptr, indices, destinations, fanout, replace, key)
-            nodes = np.concatenate([destinations, np.empty(len(local), np.int32)])
-            count = relabel(local, table, nodes, count)
-            assert offsets_of(indptr, destinations, out_indptr, edges) == expected_offsets
+            expected_offsets, expected_local, expected_nodes = reference.hop(columns, nodes.tolist(), fanout, replace, key)
+            out_indptr, edges, local = sample(indptr, indices, nodes, fanout, replace, key)
+            assert offsets_of(indptr, nodes, out_indptr, edges) == expected_offsets
+            room = np.append(nodes, np.empty(len(local) + 1, np.int32))
+            count = relabel_ahead(local, 0, len(local), table.view(), room, len(nodes))
+            nodes = room[:count].copy()
             assert local.tolist() == expected_local
-            assert nodes[:count].tolist() == expected_nodes
+            assert nodes.tolist() == expected_nodes
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_relabel_by_first_appearance_over_garbage(dtype):
-    source = np.random.default_rng(1)
-    for _ in range(50):
-        ids = source.integers(0, 40, 60).astype(dtype)
-        nodes = np.full(60, -1, dtype)
-        local = ids.copy()
-        count = relabel(local, garbage(source, 40), nodes, 0)
-        expected = list(dict.fromkeys(ids.tolist()))
-        assert nodes[:count].tolist() == expected
-        assert np.array_equal(nodes[local], ids)
+@pytest.mark.parametrize("fanout", [1, 5, 40])
+def test_by_weight_against_the_reference(fanout):
+    source = np.random.default_rng(fanout)
+    indptr, indices = column_graph(DEGREES)
+    threshold = source.integers(0, 1 << 32, len(indices), dtype=np.uint32)
+    alias = np.concatenate([source.integers(0, degree, degree) for degree in DEGREES]).astype(np.int32)
+    alias[indptr[4] : indptr[5]] = -1  # a column without any weight
+    out_indptr, edges, _ = sample(indptr, indices, range(len(DEGREES)), fanout, True, tables=(threshold, alias))
+    expected = []
+    for v, degree in enumerate(DEGREES):
+        column = slice(indptr[v], indptr[v + 1])
+        tables = threshold[column].tolist(), alias[column].tolist()
+        expected.append([] if v == 4 else reference.offsets(degree, fanout, True, KEY, v, tables))
+    assert offsets_of(indptr, range(len(DEGREES)), out_indptr, edges) == expected
 
 
-def test_relabel_with_misleading_scratch():
-    """Scratch in which every vertex claims a place that is in use, by another vertex."""
-    nodes, table = np.empty(8, np.int32), np.array([1, 2, 3, 0], np.uint32)
-    ids = np.array([0, 1, 2, 3, 0, 3], np.int32)
-    assert relabel(ids, table, nodes, 0) == 4
-    assert nodes[:4].tolist() == [0, 1, 2, 3]
-    assert ids.tolist() == [0, 1, 2, 3, 0, 3]
-
-
-def test_relabel_reuses_scratch_of_another_batch():
-    table = garbage(np.random.default_rng(2), 10)
-    for ids in ([9, 3, 9], [3, 4, 9, 4], [0, 9]):
-        nodes, local = np.empty(len(ids), np.int32), np.array(ids, np.int32)
-        assert relabel(local, table, nodes, 0) == len(set(ids))
-        assert nodes[local].tolist() == ids
-
-
-def test_relabel_nothing():
-    assert relabel(np.empty(0, np.int32), np.empty(3, np.uint32), np.empty(0, np.int32), 0) == 0
+def test_a_huge_fanout_takes_fewer_lanes_and_draws_the_same():
+    indptr, indices = column_graph([100_000, 7])
+    (_, words), (count, chunk) = kernels.scratch_shapes(70_000, False)
+    assert (count, chunk) == (70_000, 1)
+    assert words >= 70_000 / 4
+    _, edges, _ = sample(indptr, indices, [0, 1], 70_000, replace=True)
+    assert edges[:40].tolist() == reference.offsets(100_000, 40, True, KEY, 0)

@@ -1,5 +1,7 @@
 """A slow, plain reference of neighbour sampling: Python integers and lists, no Numba, no code shared with the kernels."""
 
+from itertools import accumulate, pairwise
+
 MASK = 0xFFFFFFFF
 
 
@@ -35,10 +37,15 @@ def bounded(word, n):
     return word * n // 2**32
 
 
-def offsets(degree, fanout, replace, key, vertex):
-    """Offsets into the column of a vertex: all of them, draws with replacement, or Floyd's subset."""
+def offsets(degree, fanout, replace, key, vertex, tables=None):
+    """Offsets into the column of a vertex: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset."""
     if degree == 0 or fanout < 0 or (not replace and degree <= fanout):
         return list(range(degree))
+    if tables:
+        threshold, alias = tables
+        stream = words(key, vertex, 2 * fanout)
+        drawn = [(bounded(place, degree), keep) for place, keep in zip(stream[::2], stream[1::2], strict=True)]
+        return [offset if keep < threshold[offset] else alias[offset] for offset, keep in drawn]
     stream = words(key, vertex, fanout)
     if replace:
         return [bounded(word, degree) for word in stream]
@@ -49,16 +56,21 @@ def offsets(degree, fanout, replace, key, vertex):
     return chosen
 
 
-def hop(columns, nodes, fanout, replace, key):
-    """One hop over ``columns`` (the in-neighbours of each vertex) from the destinations ``nodes``, which differ.
+def hop(columns, nodes, fanout, replace, key, tables=None, first=0):
+    """One hop over ``columns`` (the in-neighbours of each vertex) from the destinations ``nodes[first:]``; all nodes differ.
 
+    ``tables`` holds (threshold, alias) for each vertex; an alias of -1 marks a column without any weight.
     Returns the edges' offsets in their columns, as a list for each destination, the sources as local ids, and all nodes after the hop.
     """
-    drawn = [offsets(len(columns[v]), fanout, replace, key, v) for v in nodes]
+    drawn = []
+    for v in nodes[first:]:
+        table = tables[v] if tables else None
+        degree = 0 if table and table[1] and table[1][0] < 0 else len(columns[v])
+        drawn.append(offsets(degree, fanout, replace, key, v, table))
     after = list(nodes)
     place = {v: i for i, v in enumerate(after)}
     local = []
-    for v, chosen in zip(nodes, drawn, strict=True):
+    for v, chosen in zip(nodes[first:], drawn, strict=True):
         for offset in chosen:
             neighbor = columns[v][offset]
             if neighbor not in place:
@@ -66,6 +78,28 @@ def hop(columns, nodes, fanout, replace, key):
                 after.append(neighbor)
             local.append(place[neighbor])
     return drawn, local, after
+
+
+def batch(graph, seeds, fanouts, replace, seed, epoch, batch, *, tables=None, expand="all"):
+    """A mini-batch: (indptr, indices, edge ids, number of sources) of every block from the seeds outward, and the input nodes.
+
+    ``tables`` are the alias tables over all edges. With ``expand="new"`` the rows of all hops so far make up a block.
+    """
+    starts = graph.indptr.tolist()
+    columns = [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
+    by_vertex = tables and [(tables[0][a:b].tolist(), tables[1][a:b].tolist()) for a, b in pairwise(starts)]
+    nodes, first, blocks = list(seeds), 0, []
+    counts, indices, edge_ids = [0], [], []
+    for h, fanout in enumerate(fanouts):
+        if expand == "all":
+            first, counts, indices, edge_ids = 0, [0], [], []
+        drawn, local, after = hop(columns, nodes, fanout, replace, (seed, epoch, batch, h), by_vertex, first)
+        counts = counts + [len(chosen) for chosen in drawn]
+        indices = indices + local
+        edge_ids = edge_ids + [starts[v] + offset for v, chosen in zip(nodes[first:], drawn, strict=True) for offset in chosen]
+        blocks.append((list(accumulate(counts)), indices, edge_ids, len(after)))
+        first, nodes = len(nodes), after
+    return blocks, nodes
 
 
 def permutation(n, seed, epoch):

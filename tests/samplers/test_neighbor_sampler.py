@@ -9,37 +9,23 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import NeighborSampler, Workspace
 
 
-def columns_of(graph):
-    return [graph.indices[a:b].tolist() for a, b in zip(graph.indptr[:-1], graph.indptr[1:], strict=True)]
-
-
-def reference_batch(graph, seeds, fanouts, replace, seed, epoch, batch):
-    """(indptr, indices, edge_ids, num_src) of each hop from the seeds outward, and the input nodes."""
-    columns, nodes, hops = columns_of(graph), list(seeds), []
-    for h, fanout in enumerate(fanouts):
-        drawn, local, after = reference.hop(columns, nodes, fanout, replace, (seed, epoch, batch, h))
-        edge_ids = [int(graph.indptr[v]) + o for v, chosen in zip(nodes, drawn, strict=True) for o in chosen]
-        indptr = np.cumsum([0] + [len(chosen) for chosen in drawn]).tolist()
-        hops.append((indptr, local, edge_ids, len(after)))
-        nodes = after
-    return hops, nodes
-
-
 def as_lists(batch):
+    """A mini-batch as the reference gives it."""
     hops = [(b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.num_src) for b in reversed(batch.blocks)]
     return hops, batch.node_ids.tolist()
 
 
+@pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("fanouts", [[5, 3], [1], [-1], [2, -1, 4], [100, 70]])
-def test_equal_to_the_reference(graph, fanouts, replace):
+def test_equal_to_the_reference(graph, fanouts, replace, expand):
     rng = np.random.default_rng(0)
     workspace = Workspace()
     for batch in range(5):
         seeds = rng.choice(graph.num_nodes, 12, replace=False)
         address = {"seed": 2**63 + 7, "epoch": 3, "batch": batch}
-        sampled = NeighborSampler(fanouts, replace).sample(graph, seeds, workspace=workspace, **address)
-        assert as_lists(sampled) == reference_batch(graph, seeds.tolist(), fanouts, replace, **address)
+        sampled = NeighborSampler(fanouts, replace, expand=expand).sample(graph, seeds, workspace=workspace, **address)
+        assert as_lists(sampled) == reference.batch(graph, seeds.tolist(), fanouts, replace, **address, expand=expand)
 
 
 def test_blocks_fit_together(graph):

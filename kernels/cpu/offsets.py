@@ -1,0 +1,76 @@
+"""Draws for many vertices side by side: one *lane* a vertex, so that the processor's vector units serve 8 or 16 of them at once.
+
+Shapes: L lanes, k draws each (fanout), G groups of four random words. ``words`` (4, G * L) holds word ``4 * g + i`` of lane l at
+``[i, g * L + l]``; ``offsets`` (k, L) int32 receives the offsets into the vertices' columns. Loops over lanes stand innermost.
+"""
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.shared.draws import alias_offset, bounded
+from hoptrain.kernels.shared.philox import NUM_ROUNDS, counter_of, key_of, next_key, philox_round
+
+
+@cpu_kernel
+def random_words(vertices, num_lanes, num_groups, seed, epoch, batch, hop, words):
+    """Fill ``words`` with the first ``num_groups`` groups of the streams of ``vertices[:L]``: Philox, all counters a round at a time."""
+    w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
+    for group in range(num_groups):
+        for lane in range(num_lanes):
+            i = group * num_lanes + lane
+            w0[i], w1[i], w2[i], w3[i] = counter_of(epoch, batch, hop, np.uint64(vertices[lane]), np.uint64(group))
+    k0, k1 = key_of(seed)
+    for _ in range(NUM_ROUNDS):
+        for i in range(num_groups * num_lanes):
+            w0[i], w1[i], w2[i], w3[i] = philox_round(np.uint64(w0[i]), np.uint64(w1[i]), np.uint64(w2[i]), np.uint64(w3[i]), k0, k1)
+        k0, k1 = next_key(k0, k1)
+
+
+@cpu_kernel
+def distinct_offsets(words, degrees, num_lanes, count, found, offsets):
+    """Floyd's method in every lane: ``count`` distinct offsets of [0, degree), degree > count; ``found`` (L,) int32 is scratch.
+
+    Every draw is compared with all before it. That is count / 2 comparisons a draw, but without a branch, and a vector instruction makes 16
+    of them: for the fanouts in use it costs less than one wrongly guessed branch of a cleverer test. From some thousands on it is slow.
+    """
+    for j in range(count):
+        row = words[j & 3, (j >> 2) * num_lanes : ((j >> 2) + 1) * num_lanes]
+        drawn = offsets[j]
+        for lane in range(num_lanes):
+            drawn[lane] = bounded(row[lane], degrees[lane] - count + j + 1)
+            found[lane] = 0
+        for i in range(j):
+            earlier = offsets[i]
+            for lane in range(num_lanes):
+                found[lane] |= np.int32(earlier[lane] == drawn[lane])
+        for lane in range(num_lanes):
+            drawn[lane] = np.int32(degrees[lane] - count + j) if found[lane] else drawn[lane]
+
+
+@cpu_kernel
+def independent_offsets(words, degrees, num_lanes, count, stride, offsets):
+    """``count`` draws with replacement in every lane, each from the first of ``stride`` words."""
+    for j in range(count):
+        word = j * stride
+        row = words[word & 3, (word >> 2) * num_lanes : ((word >> 2) + 1) * num_lanes]
+        drawn = offsets[j]
+        for lane in range(num_lanes):
+            drawn[lane] = bounded(row[lane], degrees[lane])
+
+
+@cpu_kernel
+def weighted_offsets(words, begins, degrees, num_lanes, count, threshold, alias, offsets):
+    """``count`` draws with replacement in every lane by the alias tables of the columns, which begin at ``begins`` (L,)."""
+    independent_offsets(words, degrees, num_lanes, count, 2, offsets)
+    for j in range(count):
+        for lane in range(num_lanes):
+            prefetch(threshold, begins[lane] + offsets[j, lane])
+            prefetch(alias, begins[lane] + offsets[j, lane])
+    for j in range(count):
+        word = 2 * j + 1
+        row = words[word & 3, (word >> 2) * num_lanes : ((word >> 2) + 1) * num_lanes]
+        for lane in range(num_lanes):
+            offset = np.int64(offsets[j, lane])
+            place = begins[lane] + offset
+            offsets[j, lane] = alias_offset(offset, row[lane], threshold[place], np.int64(alias[place]))

@@ -1,0 +1,123 @@
+"""From global ids to local ones: a table of stamped entries that is not cleared between mini-batches.
+
+An entry is a ``uint32``: the mini-batch's stamp in the high bits, a local id in the low ``id_bits``. It counts only if its stamp is the
+current one. Two layouts, told by ``slot_bits``:
+
+* 0: the table has an entry for every vertex, at its global id.
+* else: open addressing over ``2**slot_bits`` entries; the vertex of an entry is ``nodes[local id]``. For graphs whose direct table would
+  outgrow the caches.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.prefetch import prefetch
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_U64 = np.uint64(64)
+_AHEAD = 32
+"""How many edges ahead an entry is asked for."""
+
+
+class Table(NamedTuple):
+    """A relabelling table at the stamp of one mini-batch."""
+
+    entries: Any
+    """(V,) or (2**slot_bits,) uint32."""
+    slot_bits: int
+    id_bits: int
+    stamp: Any
+    """``uint32``, in the bits above ``id_bits``."""
+
+
+@cpu_kernel
+def home(vertex, slot_bits):
+    """Where the entry of a vertex is looked for first: multiplicative hashing (Knuth, TAOCP 3, 6.4), or the vertex itself."""
+    if slot_bits == 0:
+        return np.int64(vertex)
+    return np.int64((np.uint64(vertex) * _GOLDEN) >> (_U64 - np.uint64(slot_bits)))
+
+
+@cpu_kernel
+def relabel(neighbors, first, last, table, nodes, num_nodes):
+    """Turn ``neighbors[first:last]`` from global into local ids, in place, each entry having been asked for by ``prefetch`` before.
+
+    New vertices are appended to ``nodes`` in order of first appearance; it holds ``num_nodes`` already and has room for one more than it
+    can get. Returns the new number.
+    """
+    if table.slot_bits == 0:
+        return _relabel_direct(neighbors, first, last, table, nodes, num_nodes)
+    return _relabel_hashed(neighbors, first, last, table, nodes, num_nodes)
+
+
+@cpu_kernel
+def relabel_ahead(neighbors, first, last, table, nodes, num_nodes):
+    """The same where no entry was asked for yet."""
+    entries, slot_bits = table.entries, table.slot_bits
+    for begin in range(first - _AHEAD, last, _AHEAD):
+        for j in range(begin + _AHEAD, min(begin + 2 * _AHEAD, last)):
+            prefetch(entries, home(neighbors[j], slot_bits))
+        num_nodes = relabel(neighbors, max(begin, first), min(begin + _AHEAD, last), table, nodes, num_nodes)
+    return num_nodes
+
+
+@cpu_kernel
+def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
+    """Without a branch, since whether a vertex is new cannot be guessed: an old one is written over by itself."""
+    entries, stamp = table.entries, table.stamp
+    low = np.uint32((1 << table.id_bits) - 1)
+    for j in range(first, last):
+        vertex = neighbors[j]
+        entry = entries[vertex]
+        is_new = (entry & ~low) != stamp
+        local = np.uint32(num_nodes) if is_new else entry & low
+        nodes[num_nodes] = vertex
+        entries[vertex] = stamp | local
+        neighbors[j] = local
+        num_nodes += 1 if is_new else 0
+    return num_nodes
+
+
+@cpu_kernel
+def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
+    entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
+    low = np.uint32((1 << id_bits) - 1)
+    for j in range(first, last):
+        vertex = neighbors[j]
+        slot = _find(vertex, entries, slot_bits, id_bits, stamp, nodes)
+        entry = entries[slot]
+        local = np.int64(entry & low)
+        if (entry & ~low) != stamp:
+            local = num_nodes
+            nodes[local] = vertex
+            entries[slot] = stamp | np.uint32(local)
+            num_nodes += 1
+        neighbors[j] = local
+    return num_nodes
+
+
+@cpu_kernel
+def _find(vertex, entries, slot_bits, id_bits, stamp, nodes):
+    """The slot of the vertex, or the free one where it belongs."""
+    low = np.uint32((1 << id_bits) - 1)
+    slot = home(vertex, slot_bits)
+    while True:
+        entry = entries[slot]
+        if (entry & ~low) != stamp or nodes[np.int64(entry & low)] == vertex:
+            return slot
+        slot = (slot + 1) & ((1 << slot_bits) - 1)
+
+
+@cpu_kernel
+def enter(nodes, num_nodes, table):
+    """Enter ``nodes[:num_nodes]`` with their places as local ids; returns the first place whose vertex stands earlier too, or -1."""
+    entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
+    low = np.uint32((1 << id_bits) - 1)
+    for i in range(num_nodes):
+        slot = _find(nodes[i], entries, slot_bits, id_bits, stamp, nodes)
+        if (entries[slot] & ~low) == stamp:
+            return i
+        entries[slot] = stamp | np.uint32(i)
+    return -1

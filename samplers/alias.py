@@ -1,0 +1,36 @@
+"""Alias tables of a graph's edge weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu import alias as kernels
+
+
+class AliasTables(NamedTuple):
+    """One table for each column, see ``hoptrain.kernels.cpu.alias``; 8 bytes an edge."""
+
+    threshold: Array
+    """(E,) uint32."""
+    alias: Array
+    """(E,) int32, offset within the column; -1 in a column without any weight."""
+
+
+NO_TABLES = AliasTables(np.zeros(0, np.uint32), np.zeros(0, np.int32))
+
+
+def build_alias_tables(graph: Graph) -> AliasTables:
+    """Alias tables of ``graph.weights``.
+
+    Raises:
+        InputError: the graph has no weights.
+    """
+    if graph.weights is None:
+        raise InputError("weighted=True, but the graph has no weights: give them to Graph or Graph.from_edges, or sample unweighted")
+    tables = AliasTables(np.empty(graph.num_edges, np.uint32), np.empty(graph.num_edges, np.int32))
+    kernels.build_alias(graph.indptr, graph.weights, *tables)
+    return tables

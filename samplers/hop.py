@@ -1,0 +1,108 @@
+"""One hop on the CPU, by one thread or by several."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from itertools import accumulate, count
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu import neighbor as kernels
+from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.samplers.workspace import Workspace
+
+_PARTS = 8
+"""Parts of a shared hop for each thread: the last ones to finish keep nobody waiting for long."""
+_WORTH_SHARING = 1 << 15
+"""Edges from which a hop is shared: handing it out costs some tens of microseconds a part."""
+
+
+def sample_hop(
+    workspace: Workspace,
+    columns: kernels.Columns,
+    nodes: Array,
+    rows: tuple[int, int],
+    rule: kernels.Rule,
+    address: kernels.Address,
+    edges: kernels.Edges,
+    num_edges: int,
+) -> tuple[int, int]:
+    """Sample and relabel the in-neighbours of the destinations ``nodes[rows[0]:rows[1]]``; ``rows[1]`` nodes are known.
+
+    Returns the numbers of nodes and edges after the hop. The threads of the workspace share the work.
+    """
+    room = len(edges.positions) - num_edges
+    if workspace.threads > 1 and room >= _WORTH_SHARING:
+        return _sample_shared(workspace, columns, nodes, rows, rule, address, edges, num_edges)
+    first, last = rows
+    table, scratch = workspace.table.view(), _scratch(workspace, rule)
+    num_nodes, total = kernels.sample_hop(columns, nodes, last, first, last, rule, address, table, scratch, edges, num_edges)
+    return num_nodes, total
+
+
+def _sample_shared(
+    workspace: Workspace,
+    columns: kernels.Columns,
+    nodes: Array,
+    rows: tuple[int, int],
+    rule: kernels.Rule,
+    address: kernels.Address,
+    edges: kernels.Edges,
+    num_edges: int,
+) -> tuple[int, int]:
+    """All threads draw, each the next part that nobody has; this one also relabels, part by part in order, whatever is drawn."""
+    first, last = rows
+    threads, num_parts = workspace.threads, _PARTS * workspace.threads
+    bounds = [first + (last - first) * p // num_parts for p in range(num_parts + 1)]
+    counts = [0] * num_parts
+
+    def count_some(thread: int) -> None:
+        for p in range(thread, num_parts, threads):
+            counts[p] = kernels.count_edges(columns, nodes, bounds[p], bounds[p + 1], rule)
+
+    workspace.run([partial(count_some, thread) for thread in range(threads)])
+    starts = list(accumulate(counts, initial=num_edges))
+    drawn: list[Future[int]] = [Future() for _ in range(num_parts)]
+    tickets = count()
+
+    def draw_next(scratch: kernels.Scratch) -> bool:
+        p = next(tickets)
+        if p >= num_parts:
+            return False
+        try:
+            drawn[p].set_result(kernels.draw_hop(columns, nodes, bounds[p], bounds[p + 1], rule, address, scratch, edges, starts[p]))
+        except BaseException as error:
+            drawn[p].set_exception(error)
+        return True
+
+    def draw_some(thread: int) -> None:
+        scratch = _scratch(workspace.part(thread), rule)
+        while draw_next(scratch):
+            pass
+
+    num_nodes = last
+
+    def draw_and_relabel() -> None:
+        nonlocal num_nodes
+        scratch, table = _scratch(workspace, rule), workspace.table.view()
+        for p in range(num_parts):
+            while not drawn[p].done() and draw_next(scratch):
+                pass
+            drawn[p].result()
+            num_nodes = relabel_ahead(edges.indices, starts[p], starts[p + 1], table, nodes, num_nodes)
+
+    workspace.run([draw_and_relabel, *(partial(draw_some, thread) for thread in range(1, threads))])
+    return num_nodes, starts[-1]
+
+
+def _scratch(workspace: Workspace, rule: kernels.Rule) -> kernels.Scratch:
+    words, offsets = kernels.scratch_shapes(rule.fanout, rule.weighted)
+    chunk = offsets[1]
+    return kernels.Scratch(
+        words=workspace.array("words", words[0] * words[1], np.uint32).reshape(words),
+        offsets=workspace.array("offsets", offsets[0] * offsets[1], np.int32).reshape(offsets),
+        lanes=workspace.array("lanes", 5 * chunk, np.int64).reshape(5, chunk),
+        found=workspace.array("found", chunk, np.int32),
+    )

@@ -1,0 +1,133 @@
+"""What a sampler works with: scratch memory that is used again for every batch, and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu import relabel as kernels
+
+DIRECT_TABLE_BYTES = 64 << 20
+"""A relabelling table with an entry for every vertex pays while it about fits the last-level cache; above, a hash table does."""
+
+
+class Workspace:
+    """Arrays by name that grow to the largest size asked for and then stay; threads; a relabelling table.
+
+    What a sampler returns from a workspace are views of it, good until the next call with the same one. A workspace serves one call at a
+    time.
+
+    Attributes:
+        threads: threads that a call uses. Batches of a bulk go to different ones; for a single batch they share its hops.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        """Start empty.
+
+        Raises:
+            InputError: no thread.
+        """
+        if threads < 1:
+            raise InputError(f"threads is {threads}: a call needs at least one; correct it")
+        self.threads = threads
+        self.table = RelabelTable()
+        self._arrays: dict[str, Array] = {}
+        self._parts: list[Workspace] = []
+        self._executor: ThreadPoolExecutor | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Workspace, (self.threads,)
+
+    def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:
+        """An array (size,) of undefined contents; the first ``keep`` entries are those it had before."""
+        old = self._arrays.get(name)
+        if old is None or len(old) < size or old.dtype != dtype:
+            new = np.empty(size if old is None else max(size, len(old) * 5 // 4), dtype)
+            if old is not None and keep:
+                new[:keep] = old[:keep]
+            self._arrays[name] = old = new
+        return old[:size]
+
+    def part(self, i: int) -> Workspace:
+        """The workspace of batch ``i`` of a bulk. Parts whose numbers differ by a multiple of ``threads`` share their scratch."""
+        while len(self._parts) <= i:
+            part = Workspace()
+            number = len(self._parts)
+            if number >= self.threads:
+                part.table = self._parts[number - self.threads].table
+            self._parts.append(part)
+        return self._parts[i]
+
+    def run(self, functions: Iterable[Callable[[], None]]) -> None:
+        """Run the functions at the same time, one in this thread; an exception in any of them is raised here, after all have ended."""
+        mine, *others = functions
+        if others and self._executor is None:
+            self._executor = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hoptrain-sampler")
+        futures = [self._executor.submit(function) for function in others] if self._executor else []
+        try:
+            mine()
+        finally:
+            errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None:
+                raise error
+
+
+class RelabelTable:
+    """The table that turns global ids into local ones; see ``hoptrain.kernels.cpu.relabel``.
+
+    It is cleared only when its stamps run out: after 2**(32 - bits of a local id) - 1 mini-batches.
+    """
+
+    def __init__(self) -> None:
+        """Start without memory."""
+        self._entries = np.zeros(0, np.uint32)
+        self._slot_bits = 0
+        self._id_bits = 1
+        self._stamp = 0
+
+    def start(self, num_vertices: int, room: int) -> None:
+        """Begin a mini-batch of at most ``room`` nodes (more after ``reserve``) from a graph of ``num_vertices``."""
+        if num_vertices * 4 <= DIRECT_TABLE_BYTES:
+            self._shape(num_vertices, 0, num_vertices)
+        else:
+            bits = max(self._slot_bits, _hash_bits(room))
+            self._shape(1 << bits, bits, 1 << bits)
+        self._stamp += 1
+        if self._stamp >= 1 << (32 - self._id_bits):
+            self._entries[:] = 0
+            self._stamp = 1
+
+    def _shape(self, size: int, slot_bits: int, max_ids: int) -> None:
+        id_bits = max(1, (max_ids - 1).bit_length())
+        if len(self._entries) < size or (slot_bits, id_bits) != (self._slot_bits, self._id_bits):
+            self._entries = np.zeros(max(size, len(self._entries)), np.uint32)
+            self._slot_bits, self._id_bits, self._stamp = slot_bits, id_bits, 0
+
+    def enter(self, nodes: Array, num_nodes: int) -> int:
+        """Enter the first nodes of a mini-batch; returns the place of one that stands there twice, or -1."""
+        again: int = kernels.enter(nodes, num_nodes, self.view())
+        return again
+
+    def reserve(self, nodes: Array, num_nodes: int, room: int) -> None:
+        """Make room for ``room`` nodes; the first ``num_nodes`` of ``nodes`` are entered already and stay so."""
+        if self._slot_bits and _hash_bits(room) > self._slot_bits:
+            bits = _hash_bits(room)
+            self._shape(1 << bits, bits, 1 << bits)
+            self._stamp = 1
+            self.enter(nodes, num_nodes)
+
+    def view(self) -> kernels.Table:
+        """What the kernels take."""
+        return kernels.Table(self._entries, self._slot_bits, self._id_bits, np.uint32(self._stamp << self._id_bits))
+
+
+def _hash_bits(room: int) -> int:
+    """At most two thirds full."""
+    return max(4, (room + room // 2).bit_length())

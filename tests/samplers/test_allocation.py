@@ -1,0 +1,36 @@
+"""A sampler at work allocates nothing: its arrays are those of the call before."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Graph
+from hoptrain.samplers import NeighborSampler, Workspace
+
+
+def addresses(batches):
+    return [array.ctypes.data for batch in batches for array in batch.arrays().values()]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"expand": "new"}], ids=str)
+def test_a_bulk_after_the_first_allocates_no_array(options, threads):
+    rng = np.random.default_rng(0)
+    graph = Graph.from_edges(*rng.integers(0, 20_000, (2, 300_000)), 20_000)
+    sampler, workspace = NeighborSampler([10, 10], **options), Workspace(threads)
+    seeds = [rng.choice(graph.num_nodes, 500, replace=False) for _ in range(8)]
+    first = addresses(sampler.sample_bulk(graph, seeds, workspace=workspace))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        batches = sampler.sample_bulk(graph, seeds, workspace=workspace)
+        _, peak = tracemalloc.get_traced_memory()
+        snapshot = tracemalloc.take_snapshot()
+    finally:
+        tracemalloc.stop()
+    assert addresses(batches) == first
+    arrays = snapshot.filter_traces([tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)]).traces
+    assert sum(trace.size for trace in arrays) == 0
+    views_and_tuples = 8 * 8192  # what Python needs for the mini-batches themselves, at most
+    assert peak - before < views_and_tuples < sum(array.nbytes for batch in batches for array in batch.arrays().values()) / 10
