@@ -163,7 +163,8 @@ def _is_finite(x: Array) -> Array:
     if x.dtype == BFLOAT16:
         exponent = np.uint16(0x7F80)
         bits: Array = x.view(np.uint16) & exponent
-        return bits != exponent
+        finite: Array = bits != exponent
+        return finite
     return np.isfinite(x)
 
 

@@ -38,17 +38,28 @@ def test_order_of_first_appearance(layout, dtype, kernel):
 
 def test_stamps_that_run_out_clear_the_table(layout):
     table, source = RelabelTable(), np.random.default_rng(2)
-    table.start(1 << 20, 1 << 19)  # 20 bits for a local id leave 12 for the stamp: 4095 batches
+    table.start(1 << 20, 1 << 20)  # 20 bits for a local id leave 12 for the stamp: 4095 batches
     assert table.view().id_bits == 20
     stamps = set()
-    for batch in range(4200):
+    for _ in range(4200):
         ids = [*source.integers(0, 1 << 20, 6).tolist(), 5, 6, 5]
         assert relabelled(table, ids, 1 << 20, np.int32) == expected(ids)
         stamps.add(int(table.view().stamp))
-        if batch == 4000:
-            assert len(stamps) == 4001
     assert len(stamps) == 4095
     assert 0 not in stamps
+
+
+def test_more_nodes_than_local_ids_have_bits_widen_them_in_mid_batch(layout):
+    table, nodes = RelabelTable(), np.zeros(100, np.int32)
+    nodes[:2] = [8, 3]
+    table.start(1000, 2)
+    assert table.view().id_bits == 1
+    assert table.enter(nodes, 2) == -1
+    table.reserve(nodes, 2, 50)
+    assert table.view().id_bits == 6
+    ids = np.array([3, 7, 8, 7, *range(100, 130)], np.int32)
+    assert relabel_ahead(ids, 0, len(ids), table.view(), nodes, 2) == 33
+    assert ids[:4].tolist() == [1, 2, 0, 2]
 
 
 def test_a_hash_table_that_grows_in_mid_batch_keeps_its_entries(monkeypatch):
