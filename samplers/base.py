@@ -29,7 +29,15 @@ class Sampler(ABC):
 
     @abstractmethod
     def sample(
-        self, graph: Graph, seeds: Array, *, seed: int = 0, epoch: int = 0, batch: int = 0, workspace: Workspace | None = None
+        self,
+        graph: Graph,
+        seeds: Array,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch (structure only: no features, no labels).
 
@@ -39,10 +47,11 @@ class Sampler(ABC):
             seed: the user's seed, in [0, 2**64).
             epoch: in [0, 2**20).
             batch: the batch's number within the epoch, in [0, 2**32).
-            workspace: scratch memory and threads; the mini-batch's arrays are then views of it, good until the next call with the same one.
+            device: "cpu" or "cuda", short for a new workspace there: the graph is copied to the device for this call alone.
+            workspace: scratch memory, threads or device; the mini-batch's arrays are then views of it, good until the next call with the same one.
 
         Raises:
-            InputError: a seed outside the graph, or twice; an address out of range.
+            InputError: a seed outside the graph, or twice; an address out of range; a device that cannot be used.
         """
 
     def sample_bulk(
@@ -53,13 +62,14 @@ class Sampler(ABC):
         seed: int = 0,
         epoch: int = 0,
         first_batch: int = 0,
+        device: str | None = None,
         workspace: Workspace | None = None,
     ) -> list[MiniBatch]:
         """Sample several batches, numbered from ``first_batch``; each is to the bit the one that ``sample`` gives.
 
         The workspace's threads take whole batches; a single batch is shared between them.
         """
-        workspace = workspace or Workspace()
+        workspace = workspace_for(device, workspace)
         if len(seeds) == 1:
             return [self.sample(graph, seeds[0], seed=seed, epoch=epoch, batch=first_batch, workspace=workspace)]
         parts = [workspace.part(i) for i in range(len(seeds))]
@@ -71,6 +81,19 @@ class Sampler(ABC):
 
         workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
         return [batches[i] for i in range(len(seeds))]
+
+
+def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
+    """The workspace given, or a new one on the device.
+
+    Raises:
+        InputError: both, and they differ.
+    """
+    if workspace is None:
+        return Workspace(device=device or "cpu")
+    if device not in (None, workspace.device):
+        raise InputError(f"device={device!r} with a workspace on {workspace.device!r}: the workspace decides; leave device out")
+    return workspace
 
 
 def check_address(seed: int, epoch: int, batch: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +13,13 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES, AliasTables, build_alias_tables
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice, workspace_for
 from hoptrain.samplers.hop import sample_hop
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.neighbor_cuda import CudaNeighborSampling
 
 EXPANSIONS = ("all", "new")
 
@@ -73,12 +77,23 @@ class NeighborSampler(Sampler):
         return len(self.fanouts)
 
     def sample(
-        self, graph: Graph, seeds: Array, *, seed: int = 0, epoch: int = 0, batch: int = 0, workspace: Workspace | None = None
+        self,
+        graph: Graph,
+        seeds: Array,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample``."""
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds)
-        work = _Batch(graph, kernels.Columns(graph.indptr, graph.indices, *self._alias_tables(graph)), workspace or Workspace())
+        work = _Batch(graph, kernels.Columns(graph.indptr, graph.indices, *self._alias_tables(graph)), workspace)
         work.enter_seeds(seeds)
         blocks: list[Block] = []
         first = 0
@@ -102,6 +117,38 @@ class NeighborSampler(Sampler):
             num_step_seeds=len(seeds),
             nested=nested,
         )
+
+    def sample_bulk(
+        self,
+        graph: Graph,
+        seeds: Sequence[Array],
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        first_batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
+    ) -> list[MiniBatch]:
+        """Sample several batches; see ``Sampler.sample_bulk``. On CUDA the whole bulk is sampled at once."""
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cpu":
+            return super().sample_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
+        return self._on_device(graph, workspace).sample_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def _on_device(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """The workspace keeps it until another graph or another setting is sampled."""
+        from hoptrain.samplers.neighbor_cuda import CudaNeighborSampling
+
+        key = graph, self.fanouts, self.replace, self.weighted, self.expand
+        if workspace.device_sampling is None or workspace.device_sampling[0] != key:
+            workspace.device_sampling = None  # so that its memory is free before the new one asks for some
+            tables = self._alias_tables(graph) if self.weighted else None
+            sampling = CudaNeighborSampling(
+                graph, self.fanouts, self.replace, self.expand, tables, kernel=workspace.kernel, placement=workspace.placement
+            )
+            workspace.device_sampling = key, sampling
+        held: CudaNeighborSampling = workspace.device_sampling[1]
+        return held
 
     def _alias_tables(self, graph: Graph) -> AliasTables:
         """Made once for a graph; they travel to the workers with the sampler."""

@@ -13,37 +13,53 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import relabel as kernels
 
+DEVICES = ("cpu", "cuda")
+
 DIRECT_TABLE_BYTES = 512 << 20
 """Largest relabelling table with an entry for every vertex; every thread and worker has its own. It is faster than a hash table at any size
 that was tried (2 to 111 million vertices: 5 to 7 ns an edge against 13), so this limits memory only."""
 
 
 class Workspace:
-    """Arrays by name that grow to the largest size asked for and then stay; threads; a relabelling table.
+    """Arrays by name that grow to the largest size asked for and then stay; threads; a relabelling table; or a device with a graph on it.
 
     What a sampler returns from a workspace are views of it, good until the next call with the same one. A workspace serves one call at a
     time.
 
     Attributes:
         threads: threads that a call uses. Batches of a bulk go to different ones; for a single batch they share its hops.
+        device: "cpu" or "cuda".
+        kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
+        placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
+        device_sampling: on CUDA what a sampler keeps there between calls: the graph, buffers, a stream.
     """
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, device: str = "cpu", kernel: str = "auto", placement: str = "auto") -> None:
         """Start empty.
 
         Raises:
-            InputError: no thread.
+            InputError: no thread, an unknown device, or an option that the device has not.
         """
         if threads < 1:
             raise InputError(f"threads is {threads}: a call needs at least one; correct it")
+        if device not in DEVICES:
+            raise InputError(f'device is {device!r}: a sampler runs on "cpu" or "cuda"; choose one')
+        if device == "cpu" and (kernel, placement) != ("auto", "auto"):
+            raise InputError(f'kernel={kernel!r} and placement={placement!r} on the CPU: they are for device="cuda"; leave them out')
+        if device == "cuda" and threads > 1:
+            raise InputError(f"threads={threads} on CUDA: one thread launches the kernels; leave it out")
         self.threads = threads
+        self.device = device
+        self.kernel = kernel
+        self.placement = placement
+        self.device_sampling: Any = None
         self.table = RelabelTable()
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []
         self._executor: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Workspace, (self.threads,)
+        return Workspace, (self.threads, self.device, self.kernel, self.placement)
 
     def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:
         """An array (size,) of undefined contents; the first ``keep`` entries are those it had before."""
