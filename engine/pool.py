@@ -6,26 +6,21 @@ and one consumer for everything, no lock is shared, and a slow worker delays its
 
 from __future__ import annotations
 
+import logging
 import os
-import socket
-import subprocess
-import sys
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
-from multiprocessing.connection import Connection, wait
 from typing import Any
-
-import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
-from hoptrain.engine.ring import Lease, Slot, Spec, allocate_private, carve, total_bytes
+from hoptrain.engine.ring import allocate_private
 from hoptrain.engine.shared_memory import anonymous_file, dumps
 from hoptrain.engine.worker import Task
+from hoptrain.engine.worker_process import WorkerProcess, close_all
+
+_log = logging.getLogger(__name__)
 
 Batch = tuple[dict[str, Array], dict[str, Any]]
 """Arrays by name, and the facts that the task returned."""
@@ -52,42 +47,51 @@ class WorkerPool:
 
     A batch is delivered as views of its slot, and the slot returns to the worker when the last view is gone. A worker always keeps one slot:
     who holds on to many batches gets copies instead, so that nothing can block, not even ``list(loader)``.
+
+    A process that dies, or makes nothing for ``stall_timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
+    the same ones, since a batch is a pure function of its number.
     """
 
-    def __init__(self, task: Task, num_workers: int, *, prefetch: int = 2, stall_timeout: float = 120.0) -> None:
+    def __init__(self, task: Task, num_workers: int, *, prefetch: int = 2, stall_timeout: float = 120.0, max_restarts: int = 3) -> None:
         """Start the processes; they get ready while the caller goes on.
 
         Args:
             task: pickled once; its large arrays are shared, not copied.
             num_workers: how many processes, at least 1.
             prefetch: batches that a worker may have ready beyond the one in use.
-            stall_timeout: seconds without a batch that is due, after which the run ends with an error.
+            stall_timeout: seconds without a batch that is due, after which the worker is replaced.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before the run ends with an error.
         """
         self.stall_timeout = stall_timeout
+        self.max_restarts = max_restarts
         self._generation = -1
         job, descriptors = _pickle_task(task)
-        try:
-            self._workers = [_Worker(index, prefetch + 1, job, descriptors) for index in range(num_workers)]
-        finally:
-            for fd in descriptors:
-                os.close(fd)
-        self._finalizer = weakref.finalize(self, _close_workers, self._workers)
+        files = [job, *descriptors]
+        self._workers: list[WorkerProcess] = []
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._workers, files)
+        for index in range(num_workers):
+            self._workers.append(WorkerProcess(index, prefetch + 1, job, descriptors))
 
     def run(self, epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of ``steps``, in order. A new run ends the one before, wherever it is.
 
         Raises:
-            WorkerError: a worker failed, died, or made no progress for ``stall_timeout`` seconds.
+            WorkerError: the task failed, or a worker died or went silent again and again.
             InputError: the task refused its input.
         """
         self._generation += 1
         for worker in self._workers:
-            self._tell(worker, ("run", self._generation, epoch, list(steps[worker.index :: len(self._workers)])))
+            worker.collect()
+            worker.begin(self._generation, epoch, steps[worker.index :: len(self._workers)])
         return self._deliver(self._generation, steps)
 
     def close(self) -> None:
         """End the workers. May be called again, and at any time."""
         self._finalizer()
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers as they are now."""
+        return [worker.process.pid for worker in self._workers]
 
     def _deliver(self, generation: int, steps: range) -> Iterator[Batch]:
         for place, step in enumerate(steps):
@@ -95,96 +99,53 @@ class WorkerPool:
             slot, specs, facts = self._receive(worker, generation, step)
             yield worker.lend(slot, specs), facts
 
-    def _receive(self, worker: _Worker, generation: int, step: int) -> tuple[int, list[Spec], dict[str, Any]]:
-        """The notice of a step; notices of runs that were broken off are dropped, and their slots go back."""
+    def _receive(self, worker: WorkerProcess, generation: int, step: int) -> Any:
+        """The notice of a step: slot, specs and facts."""
         deadline = time.monotonic() + self.stall_timeout
         while generation == self._generation and self._finalizer.alive:
-            self._give_slots_back()
-            message = worker.receive(_TICK_S, step)
-            if message is None:
-                if time.monotonic() > deadline:
-                    raise WorkerError(
-                        f"worker {worker.index} (pid {worker.process.pid}) is alive but has not made batch {step} for {self.stall_timeout:.0f} s: "
-                        "look what it does with 'py-spy dump --pid', or raise stall_timeout"
-                    )
-            elif message[1] not in (generation, -1):
-                if message[0] == "batch":
-                    self._tell(worker, ("free", message[3]))
-            elif message[0] == "error":
-                raise _reported_error(worker, message)
-            else:
-                return message[3], message[4], message[5]
+            failures = worker.failures
+            self._look_after_workers()
+            if worker.failures != failures:
+                deadline = time.monotonic() + self.stall_timeout
+            notice = worker.notice()
+            if notice is not None:
+                return notice[1:]
+            if worker.error() is not None:
+                raise _reported_error(worker)
+            if time.monotonic() > deadline:
+                self._replace_stuck(worker, step)
+                deadline = time.monotonic() + self.stall_timeout
+            worker.wait(_TICK_S)
         raise WorkerError(
             f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
         )
 
-    def _give_slots_back(self) -> None:
-        """To all workers, not only the one that is due: each goes on as soon as it can."""
+    def _look_after_workers(self) -> None:
+        """All of them, not only the one that is due: each goes on as soon as it can."""
         for worker in self._workers:
-            for slot in worker.returned_slots():
-                self._tell(worker, ("free", slot))
+            worker.free_returned_slots()
+            is_alive = worker.is_alive()
+            worker.collect()
+            if not is_alive and worker.owes() and worker.error() is None:
+                self._replace(worker, worker.how_it_ended())
 
-    def _tell(self, worker: _Worker, message: tuple[Any, ...]) -> None:
-        # A worker that has died may have left the reason in its socket: the next receive finds it, or the death itself.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            worker.connection.send(message)
+    def _replace_stuck(self, worker: WorkerProcess, step: int) -> None:
+        self._replace(worker, f"is alive but has not made batch {step} for {self.stall_timeout:g} s; it was here:\n{worker.stack()}\n")
 
-
-class _Worker:
-    """The trainer's side of one process: its socket, its slots, and which of them are lent out."""
-
-    def __init__(self, index: int, num_slots: int, job: bytes, descriptors: list[int]) -> None:
-        self.index = index
-        self.slots = [Slot(anonymous_file(f"hoptrain-slot-{index}-{i}")) for i in range(num_slots)]
-        self.num_lent = 0
-        self._returned: deque[int] = deque()
-        ours, theirs = socket.socketpair()
-        slot_descriptors = [slot.fd for slot in self.slots]
-        arguments = [str(number) for number in (index, theirs.fileno(), *slot_descriptors)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from hoptrain.engine.worker import main; main()", *arguments],
-            pass_fds=[theirs.fileno(), *slot_descriptors, *descriptors],
-            env=_worker_environment(),
-            process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone
-        )
-        theirs.close()
-        self.connection: Connection[Any, Any] = Connection(ours.detach())
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send_bytes(job)
-
-    def lend(self, slot: int, specs: list[Spec]) -> dict[str, Array]:
-        """The arrays of a slot: views that hold it, or copies where the worker would be left without any."""
-        buffer = self.slots[slot].view(total_bytes(specs))
-        if self.num_lent >= len(self.slots) - 1:
-            self._returned.append(slot)
-            self.num_lent += 1
-            return {name: view.copy() for name, view in carve(buffer, specs).items()}
-        self.num_lent += 1
-        return carve(np.asarray(Lease(buffer, partial(self._returned.append, slot))), specs)
-
-    def returned_slots(self) -> Iterator[int]:
-        """Slots given back since the last call."""
-        while self._returned:
-            self.num_lent -= 1
-            yield self._returned.popleft()
-
-    def receive(self, timeout: float, step: int) -> Any:
-        """The next message, or None after ``timeout`` seconds."""
-        if wait([self.connection], timeout):
-            with suppress(EOFError, ConnectionResetError):
-                return self.connection.recv()
-        elif self.process.poll() is None:
-            return None
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_CLOSE_S)
-        code = self.process.poll()
-        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
-        raise WorkerError(
-            f"worker {self.index} (pid {self.process.pid}) {how} before it had made batch {step}: its own messages stand above"
-        )
+    def _replace(self, worker: WorkerProcess, what: str) -> None:
+        worker.failures += 1
+        name = f"worker {worker.index} (pid {worker.process.pid})"
+        if worker.failures > self.max_restarts:
+            raise WorkerError(
+                f"{name} {what}, the {worker.failures}th time in a row without a batch: its own messages stand above; "
+                "a sampler that fails so needs mending; for a slow one raise stall_timeout"
+            )
+        _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self.max_restarts)
+        worker.replace()
 
 
-def _pickle_task(task: Task) -> tuple[bytes, list[int]]:
+def _pickle_task(task: Task) -> tuple[int, list[int]]:
+    """A file in memory with the pickled task, and the descriptors of the arrays in it."""
     try:
         job, descriptors = dumps(task)
     except (AttributeError, TypeError) as error:  # what pickle raises for lambdas, local classes, open files
@@ -198,33 +159,23 @@ def _pickle_task(task: Task) -> tuple[bytes, list[int]]:
             "the sampler is defined in the script that is run (__main__), which worker processes cannot import: "
             "move it to a module of its own, or use num_workers=0"
         )
-    return job, descriptors
+    file = anonymous_file("hoptrain-task")
+    with open(file, "wb", closefd=False) as stream:
+        stream.write(job)
+    return file, descriptors
 
 
-def _worker_environment() -> dict[str, str]:
-    """The trainer's environment and import path. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-
-
-def _reported_error(worker: _Worker, message: tuple[Any, ...]) -> Exception:
-    _, _, step, kind, text = message
+def _reported_error(worker: WorkerProcess) -> Exception:
+    step, kind, text = worker.error() or (-1, "failure", "")
     if kind == "input":
         return InputError(text)
     where = "while it started" if step < 0 else f"at batch {step}"
     return WorkerError(f"worker {worker.index} failed {where}:\n{text}")
 
 
-def _close_workers(workers: list[_Worker]) -> None:
-    """Close every socket first, so that all end at once; kill what has not ended in time."""
-    for worker in workers:
-        worker.connection.close()
-    deadline = time.monotonic() + _CLOSE_S
-    for worker in workers:
-        try:
-            worker.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            worker.process.kill()
-            worker.process.wait()
-        for slot in worker.slots:
-            os.close(slot.fd)
+def _close(owner: int, workers: list[WorkerProcess], files: list[int]) -> None:
+    if os.getpid() != owner:  # a fork of the trainer: the workers are not its own
+        return
+    close_all(workers, _CLOSE_S)
+    for fd in files:
+        os.close(fd)

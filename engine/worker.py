@@ -1,13 +1,16 @@
 """A sampler process: takes the batch numbers it owns, in order, and writes each batch into a free slot of its ring.
 
-Started by ``hoptrain.engine.pool`` as a fresh interpreter. It imports NumPy and Numba, never torch. Its only link is one socket: when the
-trainer goes away, however that happens, the socket ends and so does the worker.
+Started by ``hoptrain.engine.worker_process`` as a fresh interpreter. It imports NumPy and Numba, never torch. When the trainer goes away,
+however that happens, the kernel ends the worker.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import fcntl
 import os
 import pickle
+import select
 import signal
 import sys
 import traceback
@@ -22,6 +25,9 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.ring import Allocate, Slot, Spec, carve, total_bytes
 
 
+_MAX_TEXT = 8000  # a message below 16 KiB enters the socket in one piece, whatever happens to the process
+
+
 class Task(Protocol):
     """What workers do; pickled once and sent to each of them."""
 
@@ -31,46 +37,56 @@ class Task(Protocol):
 
 
 def main() -> None:
-    """Entry of the process: ``argv`` is the index, the socket's descriptor and the slots' descriptors."""
+    """Entry of the process: ``argv`` holds the descriptors of socket, lifeline, task, stack and slots."""
+    sock, lifeline, job, stack, *slots = map(int, sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's; it ends us by closing the socket
-    connection: Connection[Any, Any] = Connection(int(sys.argv[2]))
-    slots = [Slot(int(fd)) for fd in sys.argv[3:]]
+    _die_with(lifeline)
+    faulthandler.register(signal.SIGUSR1, file=stack)  # how the trainer asks where we are
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the trainer is gone or has closed the pool
-        _serve(connection, slots)
+        _serve(Connection(sock), job, [Slot(fd) for fd in slots])
     # Mapped arrays may still be referenced; the interpreter's orderly shutdown has nothing left to do here.
     os._exit(0)
 
 
-def _serve(connection: Connection[Any, Any], slots: Sequence[Slot]) -> None:
+def _die_with(lifeline: int) -> None:
+    """Let the kernel kill this process when the trainer's end of a pipe is closed: also in compiled code, also while it is stopped."""
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    ended = select.poll()
+    ended.register(lifeline, 0)
+    if ended.poll(0):  # it was closed before the kernel knew whom to tell
+        os._exit(0)
+
+
+def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot]) -> None:
     """Work until the socket ends.
 
-    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("free", slot)`` gives a slot back.
+    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("free", slot)`` hands over a slot.
     Sent: ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
     """
-    job = connection.recv_bytes()
     try:
-        task: Task = pickle.loads(job)  # from our own parent, on a private socket
+        task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # from our own parent, in memory without a name
     except Exception as error:
         connection.send(_failure(-1, -1, error))
         return
-    free = deque(range(len(slots)))
-    generation, epoch, steps = -1, 0, deque[int]()
+    free = deque[int]()
+    generation, epoch, steps = -1, 0, range(0)
     while True:
         while not steps or not free or connection.poll(0):
             message = connection.recv()
             if message[0] == "free":
                 free.append(message[1])
             else:
-                _, generation, epoch, owned = message
-                steps = deque(owned)
-        step = steps.popleft()
+                _, generation, epoch, steps = message
+        step, steps = steps[0], steps[1:]
         slot = free.popleft()
         try:
             notice: tuple[Any, ...] = ("batch", generation, step, slot, *_make(task, epoch, step, slots[slot]))
         except Exception as error:
             notice = _failure(generation, step, error)
             free.append(slot)
-            steps.clear()
+            steps = range(0)
         connection.send(notice)
 
 
@@ -88,4 +104,4 @@ def _make(task: Task, epoch: int, step: int, slot: Slot) -> tuple[list[Spec], di
 def _failure(generation: int, step: int, error: Exception) -> tuple[str, int, int, str, str]:
     if isinstance(error, InputError):
         return "error", generation, step, "input", str(error)
-    return "error", generation, step, "failure", "".join(traceback.format_exception(error)).rstrip()
+    return "error", generation, step, "failure", "".join(traceback.format_exception(error)).rstrip()[-_MAX_TEXT:]

@@ -316,3 +316,39 @@ def test_a_data_set_is_not_opened_as_a_graph(dataset, tmp_path):
     dataset.save(tmp_path / "data")
     with pytest.raises(InputError, match=r"holds 'dataset' .* wanted is 'graph'"):
         Graph.open(tmp_path / "data")
+
+
+def test_in_memory_is_the_same_graph_without_its_file(tmp_path):
+    graph = Graph.from_edges([0, 1, 2], [1, 1, 0], weights=np.array([1.0, 2.0, 0.5]))
+    graph.save(tmp_path / "graph")
+    mapped = Graph.open(tmp_path / "graph")
+    copy = mapped.in_memory()
+    for name in ("indptr", "indices", "weights"):
+        assert not np.shares_memory(getattr(copy, name), getattr(mapped, name))
+        np.testing.assert_array_equal(getattr(copy, name), getattr(graph, name))
+        assert not getattr(copy, name).flags.writeable
+    assert copy.is_sorted
+
+
+def test_weights_follow_their_edges():
+    graph = Graph.from_edges([5, 3, 4, 3], [0, 0, 1, 0], 6, weights=np.array([5.0, 3.0, 4.0, 3.5], np.float32))
+    assert graph.indices.tolist() == [3, 3, 5, 4]
+    assert graph.weights.tolist() == [3.0, 3.5, 5.0, 4.0]
+    assert graph.weights.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.array([1.0, -2.0]), "the weight of edge 1 is -2.0: weights are finite and not negative"),
+        (np.array([np.nan, 1.0]), "the weight of edge 0 is nan"),
+        (np.array([1.0, np.inf]), "the weight of edge 1 is inf"),
+        (np.array([1, 2]), "weights are int64 of shape .2,.: they are float32 or float64, one for each of 2 edges"),
+        (np.ones(3), "one for each of 2 edges"),
+    ],
+)
+def test_bad_weights(weights, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_edges([0, 1], [1, 0], weights=weights)
+    with pytest.raises(InputError, match=message):
+        Graph(np.array([0, 1, 2]), np.array([1, 0]), weights=weights)

@@ -96,19 +96,6 @@ def test_bad_input_arrives_as_such(pool_of):
         values(pool_of(Numbers(actions={2: "input"}), 2).run(0, range(4)))
 
 
-def test_a_killed_worker_is_named_at_once(pool_of):
-    begin = time.monotonic()
-    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by signal 9 before it had made batch 4"):
-        values(pool_of(Numbers(actions={4: "kill"}), 2).run(0, range(8)))
-    assert time.monotonic() - begin < 15
-
-
-def test_a_silent_worker_is_named_after_the_timeout(pool_of):
-    pool = pool_of(Numbers(actions={2: "hang"}), 1, stall_timeout=6)
-    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) is alive but has not made batch 2 for 6 s"):
-        values(pool.run(0, range(4)))
-
-
 def test_a_task_that_cannot_be_loaded_says_why(pool_of):
     with pytest.raises(WorkerError, match=r"(?s)failed while it started:.*no such sampler here"):
         values(pool_of(Unloadable(), 1).run(0, range(1)))

@@ -36,6 +36,58 @@ class Numbers:
         return {"pid": os.getpid(), "heavy": heavy, "shared": shared}
 
 
+class Faulty:
+    """Batch (epoch, step) holds 100 * epoch + step. ``faults`` maps steps to (state, action): the first time, the worker acts in that state.
+
+    States: "sampling" before memory is asked for, "writing" half-way through it, "written" before the notice. ``folder`` remembers across
+    processes what was done. With ``again`` the fault strikes every time.
+    """
+
+    def __init__(self, folder, faults, size=1000, again=False):
+        self.folder, self.faults, self.size, self.again = folder, faults, size, again
+
+    def make_batch(self, epoch, step, allocate):
+        self._act(epoch, step, "sampling")
+        values = allocate([("values", np.dtype(np.int64), (self.size,))])["values"]
+        values[: self.size // 2] = 100 * epoch + step
+        self._act(epoch, step, "writing")
+        values[self.size // 2 :] = 100 * epoch + step
+        self._act(epoch, step, "written")
+        return {"pid": os.getpid()}
+
+    def _act(self, epoch, step, state):
+        at, action = self.faults.get(step, (None, None))
+        if at == state and (self.again or _first_time(f"{self.folder}/{epoch}-{step}")):
+            ACTIONS[action]()
+
+
+def _first_time(path):
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _spin():
+    while True:
+        pass
+
+
+def _raise():
+    raise RuntimeError("broken once")
+
+
+ACTIONS = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "exit": lambda: os._exit(0),
+    "spin": _spin,
+    "raise": _raise,
+}
+
+
 class Unloadable:
     """Pickles, but cannot be unpickled."""
 

@@ -366,7 +366,6 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_lightning,
     check_numba,
     functools.partial(optional, "numba-cuda", ("numba-cuda",), "sampling on NVIDIA GPUs", needs_driver=True),
-    functools.partial(optional, "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "sampling on NVIDIA GPUs", needs_driver=True),
     functools.partial(required, "torch-geometric"),
     functools.partial(optional, "dgl", ("dgl",), "graphs and layers of DGL"),
     functools.partial(required, "ogb"),

@@ -290,8 +290,8 @@ def test_required(installed):
 @pytest.mark.parametrize(("text", "remedy"), [("", ""), (OPEN_DRIVER, "pip install 'hoptrain[cuda]'")])
 def test_optional(installed, driver, text, remedy):
     driver(text)
-    installed(cupy="14.0")
-    assert doctor.optional("cupy", ("cupy-cuda13x", "cupy"), "GPUs", needs_driver=True) == Finding("cupy", "ok", "cupy 14.0")
+    installed(other="14.0")
+    assert doctor.optional("gpu", ("first", "other"), "GPUs", needs_driver=True) == Finding("gpu", "ok", "other 14.0")
     missing = doctor.optional("numba-cuda", ("numba-cuda",), "GPUs", needs_driver=True)
     assert missing == Finding("numba-cuda", "note", "not installed: optional, for GPUs", remedy)
     assert doctor.optional("dgl", ("dgl",), "DGL").remedy == ""

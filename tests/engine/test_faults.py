@@ -1,0 +1,192 @@
+"""Whatever happens to a worker has one outcome within seconds: it is replaced and the batches are those of an undisturbed run, or one error.
+
+``HOPTRAIN_FAULTS=50`` repeats the quick cases 50 times (``make test-faults``).
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from reference.tasks import Faulty, Numbers
+
+from hoptrain.engine import WorkerError
+from hoptrain.engine.pool import WorkerPool
+
+REPEATS = int(os.environ.get("HOPTRAIN_FAULTS", "2"))
+
+
+@pytest.fixture
+def pool_of():
+    pools = []
+
+    def make(task, num_workers, **options):
+        pools.append(WorkerPool(task, num_workers, **options))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def run(pool, epoch, steps):
+    """The value of each batch, which is one number throughout."""
+    found = []
+    for arrays, _ in pool.run(epoch, range(steps)):
+        assert (arrays["values"] == arrays["values"][0]).all()
+        found.append(int(arrays["values"][0]))
+        del arrays
+    return found
+
+
+def undisturbed(epoch, steps):
+    return [100 * epoch + step for step in range(steps)]
+
+
+@pytest.mark.parametrize("action", ["kill", "segfault", "exit"])
+@pytest.mark.parametrize("state", ["sampling", "writing", "written"])
+def test_a_worker_that_dies_is_replaced(pool_of, tmp_path, caplog, state, action):
+    steps = 3 * REPEATS + 2
+    faults = {3 * i + 1: (state, action) for i in range(REPEATS)}
+    pool = pool_of(Faulty(tmp_path, faults), 2)
+    with caplog.at_level(logging.WARNING):
+        assert run(pool, 0, steps) == undisturbed(0, steps)
+    assert len(caplog.records) == REPEATS
+    how = {"kill": "was killed by SIGKILL", "segfault": "was killed by SIGSEGV", "exit": "ended with exit code 0"}[action]
+    assert all(how in record.getMessage() for record in caplog.records)
+    assert run(pool, 1, 2) == undisturbed(1, 2)
+
+
+@pytest.mark.parametrize(("action", "where"), [("stop", "the process is stopped"), ("spin", "in _spin")])
+def test_a_worker_that_makes_nothing_is_named_with_its_stack_and_replaced(pool_of, tmp_path, caplog, action, where):
+    pool = pool_of(Faulty(tmp_path, {2: ("sampling", action)}), 2, stall_timeout=1.5)
+    with caplog.at_level(logging.WARNING):
+        assert run(pool, 0, 6) == undisturbed(0, 6)
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("has not made batch 2 for 1.5 s" in message and where in message for message in messages)
+
+
+def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {}), 2)
+    for epoch in range(REPEATS):
+        assert run(pool, epoch, 5) == undisturbed(epoch, 5)
+        for pid in pool.pids():
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_worker_that_dies_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path):
+    """Its finished batches are still delivered, from their slots; what it owes is made by another."""
+    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch=2)
+    batches = pool.run(0, range(10))
+    first, _ = next(batches)  # held, so that the worker runs out of slots
+    time.sleep(0.5)
+    os.kill(pool.pids()[0], signal.SIGKILL)
+    rest = [int(arrays["values"][-1]) for arrays, _ in batches]
+    assert [int(first["values"][0]), *rest] == undisturbed(0, 10)
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_run(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {2: ("writing", "kill")}, again=True), 2, max_restarts=2)
+    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL, the 3th time in a row without a batch"):
+        run(pool, 0, 6)
+
+
+def test_restarts_in_a_row_are_counted_anew_after_a_batch(pool_of, tmp_path):
+    faults = dict.fromkeys(range(6), ("sampling", "kill"))
+    assert run(pool_of(Faulty(tmp_path, faults), 1, max_restarts=1), 0, 8) == undisturbed(0, 8)
+
+
+def test_a_slow_sampler_and_a_slow_trainer(pool_of):
+    pool = pool_of(Numbers(), 2)
+    found = []
+    for arrays, _ in pool.run(0, range(12)):
+        time.sleep(0.05)
+        found.append(int(arrays["values"][0]))
+    assert found == undisturbed(0, 12)
+
+
+def test_two_pools_at_once(pool_of, tmp_path):
+    one, two = pool_of(Faulty(tmp_path, {3: ("written", "kill")}), 2), pool_of(Numbers(), 1)
+    ours, theirs = one.run(0, range(8)), two.run(1, range(8))
+    pairs = [(int(a["values"][0]), int(b["values"][0])) for (a, _), (b, _) in zip(ours, theirs, strict=True)]
+    assert pairs == list(zip(undisturbed(0, 8), undisturbed(1, 8), strict=True))
+
+
+def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
+    """Half of what may be used; a wait that polls uses a whole core."""
+    pool = pool_of(Faulty(tmp_path, {1: ("sampling", "stop")}), 1, stall_timeout=4)
+    batches = pool.run(0, range(3))
+    next(batches)
+    time.sleep(0.3)
+    begin, used = time.monotonic(), time.process_time()
+    next(batches)
+    waited = time.monotonic() - begin
+    assert waited > 3
+    assert time.process_time() - used < 0.05 * waited
+    batches.close()
+
+
+TRAINER = """
+import os, sys, time
+from reference.tasks import Faulty
+from hoptrain.engine.pool import WorkerPool
+pool = WorkerPool(Faulty({folder!r}, {faults!r}), 2)
+batches = pool.run(0, range(1000))
+print(*pool.pids(), flush=True)
+{action}
+"""
+
+
+@pytest.mark.parametrize("faults", [{}, {0: ("sampling", "stop"), 1: ("sampling", "spin")}], ids=["well", "stopped and stuck"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        "os.kill(os.getpid(), 9)",
+        "next(batches) if not {faults!r} else None; sys.exit(0)",
+        "os._exit(1)",
+        "os.fork() or time.sleep(60); os._exit(0)",
+    ],
+    ids=["killed", "ends without close", "exits at once", "dies while a fork of it lives"],
+)
+def test_no_worker_outlives_its_trainer(tmp_path, action, faults):
+    script = TRAINER.format(folder=str(tmp_path), faults=faults, action=action.format(faults=faults))
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"PYTHONPATH": "."},
+    )
+    pids = [int(pid) for pid in trainer.stdout.readline().split()]
+    assert len(pids) == 2
+    trainer.wait(20)
+    deadline = time.monotonic() + 10
+    while any(_is_running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running = [pid for pid in pids if _is_running(pid)]
+    subprocess.run(["pkill", "-9", "-f", str(tmp_path)], check=False)
+    trainer.stdout.close()
+    assert not running
+
+
+def _is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_fork_of_the_trainer_leaves_the_workers_alone(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {}), 2)
+    batches = pool.run(0, range(10))
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        pool.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [int(arrays["values"][0]) for arrays, _ in batches] == undisturbed(0, 10)[1:]
