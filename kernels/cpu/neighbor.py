@@ -22,8 +22,11 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
 
-CHUNK = 32
-"""Destinations in a chunk: two vectors of 16 lanes; enough reads in flight, and scratch that fits the first-level cache."""
+_CHUNK_EDGES = 640
+"""Edges of a chunk, about: enough that a pass has its reads in flight, few enough that the lines asked for stay in the caches."""
+_VECTOR = 16
+"""Lanes of a chunk come in whole vectors."""
+_AHEAD = 32
 _LINE = 16
 
 
@@ -83,9 +86,9 @@ class Edges(NamedTuple):
 
 
 def scratch_shapes(fanout, weighted):
-    """The shapes of ``words`` and ``offsets`` for a hop; a huge fanout gets a smaller chunk."""
+    """The shapes of ``words`` and ``offsets`` for a hop; a small fanout gets a large chunk, a huge one a chunk of a single destination."""
     count = max(fanout, 1)
-    chunk = max(1, min(CHUNK, (1 << 16) // count))
+    chunk = min(128, -(-_CHUNK_EDGES // count // _VECTOR) * _VECTOR, max(1, (1 << 16) // count))
     return (4, num_groups(count, weighted) * chunk), (count, chunk)
 
 
@@ -101,7 +104,7 @@ def count_edges(columns, nodes, first, last, rule):
     indptr, alias, weighted = columns.indptr, columns.alias, rule.weighted
     total = 0
     for i in range(first, last):
-        prefetch(indptr, np.int64(nodes[min(i + CHUNK, last - 1)]))
+        prefetch(indptr, np.int64(nodes[min(i + _AHEAD, last - 1)]))
         total += num_draws(_column(indptr, alias, weighted, nodes[i])[1], rule.fanout, rule.replace)
     return total
 
