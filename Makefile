@@ -1,10 +1,11 @@
 # make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
+# make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test check format clean
+.PHONY: setup train test test-gpu check format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -19,6 +20,9 @@ train: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/pytest
+
+test-gpu: $(STAMP)
+	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/test_*_cuda.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -24,6 +24,11 @@ def id_dtype(count: int) -> np.dtype[Any]:
     return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
 
 
+def offset_dtype(count: int) -> np.dtype[Any]:
+    """The dtype of offsets 0 to ``count``, both included: int32 where they fit, else int64."""
+    return id_dtype(count + 1)
+
+
 def is_integer(dtype: DTypeLike) -> bool:
     """Whether the dtype holds integers (bool does not count)."""
     return np.issubdtype(np.dtype(dtype), np.integer)

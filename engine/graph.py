@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.engine.arrays import Array, id_dtype, is_integer, offset_dtype
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.alias import first_bad_weight
@@ -24,7 +24,7 @@ class Graph:
     aggregates. Self loops, multi-edges and isolated vertices are allowed. The place of an edge in ``indices`` is its edge id.
 
     Attributes:
-        indptr: (V+1,) int64, where each column begins; ``indptr[V] == E``.
+        indptr: (V+1,) where each column begins, ``indptr[V] == E``; int32 if E < 2**31 else int64 (files of older versions: int64).
         indices: (E,) int32 if V < 2**31 else int64, source vertices.
         weights: (E,) float32 or float64, finite and not negative, or None: how likely an edge is drawn, relative to others of its column.
         is_sorted: whether the sources ascend within every column.
@@ -51,6 +51,7 @@ class Graph:
             indptr, indices = _offsets(indptr), _integers(indices, "indices")
             _check_offsets(indptr, len(indices))
             indices = _narrow(indices, len(indptr) - 1)
+            indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
             weights = _checked_weights(weights, len(indices))
         self.indptr: Array = _read_only(indptr)
         self.indices: Array = _read_only(indices)
@@ -69,7 +70,7 @@ class Graph:
 
     def in_degrees(self) -> Array:
         """(V,) int64: how many edges enter each vertex."""
-        return np.diff(self.indptr)
+        return np.diff(self.indptr).astype(np.int64, copy=False)
 
     def __repr__(self) -> str:
         return f"Graph(num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}, is_sorted={self.is_sorted})"
@@ -81,7 +82,8 @@ class Graph:
         machine, and nothing has to be read before the first batch. For sampling within one process (``num_workers=0``, or threads).
         """
         weights = None if self.weights is None else np.array(self.weights)
-        return Graph(np.array(self.indptr), np.array(self.indices), weights=weights, is_sorted=self.is_sorted, validate=False)
+        indptr = self.indptr.astype(offset_dtype(self.num_edges))
+        return Graph(indptr, np.array(self.indices), weights=weights, is_sorted=self.is_sorted, validate=False)
 
     def save(self, path: str | Path) -> None:
         """Write the graph alone as a folder; ``path`` must not exist yet. Opened again with ``Graph.open``."""
@@ -133,6 +135,7 @@ class Graph:
             _check_ids(ids, num_nodes, f"the {role} of edge")
         weights = _checked_weights(weights, len(src))
         indptr, indices, order = coo_to_csc(src, dst, num_nodes, id_dtype(num_nodes))
+        indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
         return cls(indptr, indices, weights=None if weights is None else weights[order], is_sorted=True, validate=False)
 
     @classmethod

@@ -9,7 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+# Numba reads its variable when it is imported. `make test-gpu` runs the tests of CUDA on a device, else they run in Numba's simulator.
+os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") == "1" else "1"
+
 from hoptrain.engine import Dataset, Graph
+from hoptrain.engine.device import cuda_status
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -25,6 +29,12 @@ def child_processes():
 
 def shared_memory():
     return set(os.listdir("/dev/shm"))
+
+
+def pytest_configure():
+    """Without a device its tests are skipped; where a device was asked for that would look like success."""
+    if os.environ.get("HOPTRAIN_TEST_GPU") == "1" and (reason := cuda_status()) is not None:
+        raise pytest.UsageError(f"HOPTRAIN_TEST_GPU=1, but {reason}")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, offset_dtype
 from hoptrain.engine.graph import Graph
 from hoptrain.kernels.cpu.shuffle import permutation
 
@@ -28,7 +28,8 @@ def undirected_graph(src: Array, dst: Array, num_nodes: int) -> Graph:
     begins = graph.indptr[:-1][graph.in_degrees() > 0]
     is_first[begins] = True  # a column begins anew, whatever the one before ended with
     indptr = np.concatenate([[0], np.cumsum(is_first)])[graph.indptr]
-    return Graph(indptr.astype(np.int64), graph.indices[is_first], is_sorted=True, validate=False)
+    indices = graph.indices[is_first]
+    return Graph(indptr.astype(offset_dtype(len(indices))), indices, is_sorted=True, validate=False)
 
 
 def narrow_features(x: Array) -> Array:

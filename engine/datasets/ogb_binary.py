@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset, dataset_meta
 from hoptrain.engine.datasets.build import num_classes_of
 from hoptrain.engine.datasets.cache import check_room
@@ -64,7 +64,7 @@ def _write_graph(writer: FolderWriter, archive: zipfile.ZipFile, scratch: Path) 
             raise InputError(
                 f"edge {bad} of {archive.filename} names vertex {ids[bad]}: vertices are 0 to {num_nodes - 1}; download the file again"
             )
-    indptr = writer.create("indptr", np.int64, (num_nodes + 1,))
+    indptr = writer.create("indptr", offset_dtype(len(src)), (num_nodes + 1,))
     indices = writer.create("indices", id_dtype(num_nodes), (len(src),))
     coo_into_csc(src, dst, indptr, indices)
     sort_columns(indptr, indices)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset, dataset_meta
 from hoptrain.engine.datasets.cache import check_room, open_cached
 from hoptrain.engine.datasets.source import Counts, Source
@@ -155,7 +155,7 @@ def _write_graph(writer: FolderWriter, recipe: Recipe, counts: Counts, factor: i
     parts = max(1, min(numba.get_num_threads(), _COUNTS_BYTES // (8 * num_nodes)))
     cursors = np.zeros((parts, num_nodes), np.int64)
     kernels.count_edges(*law, inside, factor, shift, cursors)
-    indptr = writer.create("indptr", np.int64, (num_nodes + 1,))
+    indptr = writer.create("indptr", offset_dtype(num_edges), (num_nodes + 1,))
     kernels.counts_to_cursors(cursors, indptr)
     indices = writer.create("indices", id_dtype(num_nodes), (num_edges,))
     kernels.place_edges(*law, inside, factor, shift, cursors, indices)

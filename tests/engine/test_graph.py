@@ -17,7 +17,7 @@ INDICES = [2, 0, 1, 2, 2, 0]
 def check(graph):
     assert graph.indptr.tolist() == INDPTR
     assert graph.indices.tolist() == INDICES
-    assert (graph.indptr.dtype, graph.indices.dtype) == (np.int64, np.int32)
+    assert (graph.indptr.dtype, graph.indices.dtype) == (np.int32, np.int32)
     assert (graph.num_nodes, graph.num_edges, graph.is_sorted) == (4, 6, True)
 
 
@@ -30,7 +30,7 @@ def test_from_csc():
 
 
 def test_arrays_of_the_right_kind_are_not_copied():
-    indptr, indices = np.array(INDPTR, np.int64), np.array(INDICES, np.int32)
+    indptr, indices = np.array(INDPTR, np.int32), np.array(INDICES, np.int32)
     graph = Graph(indptr, indices)
     assert np.shares_memory(graph.indptr, indptr)
     assert np.shares_memory(graph.indices, indices)

@@ -1,0 +1,79 @@
+"""The picture of ``hoptrain bench sampler``: speed by system, a panel for each graph, fanouts and batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hoptrain.benchmarks.harness import Record
+from hoptrain.benchmarks.systems import FAMILY
+
+_MODES = {"all": "every hop expands all vertices found so far", "new": "every hop expands the new vertices"}
+_SHADES = {True: ("#f2a65a", "#c4580c", "#7a3605"), False: ("#a9bcd0", "#4a6c8c", "#263f57")}
+"""Of hoptrain and of others, by the number of threads: the fewest, more, more still."""
+_COLUMNS = 2
+
+
+def draw(records: Sequence[Record], path: Path) -> None:
+    """Write the PNG; where matplotlib is not installed, say so instead."""
+    if find_spec("matplotlib") is None:
+        print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture(records).savefig(path, dpi=110)
+
+
+def picture(records: Sequence[Record]) -> Any:
+    """The matplotlib figure."""
+    from matplotlib.figure import Figure
+
+    panels: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        panels.setdefault((record["graph"], record["fanouts"], record["batch"]), []).append(record)
+    bars = max(len(_lanes(panel)) for panel in panels.values())
+    rows = -(-len(panels) // _COLUMNS)
+    figure = Figure(figsize=(6.5 * _COLUMNS, rows * (1.2 + 0.28 * bars)), layout="constrained")
+    figure.suptitle("Neighbour sampling on the CPU: millions of sampled edges per second, longer is faster")
+    for place, (facts, panel) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(rows, _COLUMNS, place)
+        axes.set_title("{}, fanouts {}, batch size {}".format(*facts), fontsize=10, fontweight="bold")
+        _draw_panel(axes, panel)
+    return figure
+
+
+def _lanes(panel: Sequence[Record]) -> dict[tuple[str, ...], float]:
+    """Where each bar stands: modes apart from one another, in them the systems, in these the threads."""
+    lanes: dict[tuple[str, ...], float] = {}
+    for mode in _MODES:
+        lanes[(mode,)] = len(lanes)
+        for name in dict.fromkeys(record["system"] for record in panel if record["mode"] == mode):
+            for threads in sorted(record["threads"] for record in panel if (record["mode"], record["system"]) == (mode, name)):
+                lanes[mode, name, str(threads)] = len(lanes)
+    return lanes
+
+
+def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]]) -> None:
+    lanes = _lanes(panel)
+    threads = sorted({record["threads"] for record in panel})
+    ticks = {}
+    for record in panel:
+        y = lanes[record["mode"], record["system"], str(record["threads"])]
+        speed, count = record["medges_s"], record["threads"]
+        ticks[y] = f"{record['system']}, {count} thread{'s' if count > 1 else ''}"
+        shades = _SHADES[record["system"].startswith(FAMILY)]
+        axes.barh(y, speed, 0.85, color=shades[min(threads.index(count), len(shades) - 1)])
+        behind = f"   hoptrain: {record['ratio']:.1f} x" if record["ratio"] else ""
+        axes.text(speed, y, f" {speed:.1f}{behind}", va="center", fontsize=8)
+        if record["floor_ns"]:
+            floor = 1e3 / record["floor_ns"]
+            axes.plot([floor, floor], [y - 0.5, y + 0.5], color="black", linestyle=":")
+            axes.text(floor, y, " floor", va="center", fontsize=8)
+    for mode, text in _MODES.items():
+        if any(record["mode"] == mode for record in panel):
+            axes.text(0, lanes[(mode,)] + 0.2, text, va="center", fontsize=8, style="italic")
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+    axes.margins(x=0.12)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,126 @@
+"""Arrays in a CUDA device's memory, or in pinned host memory that the device reads; and whether there is a device.
+
+Nothing here imports numba-cuda or torch before it is called for. Where torch is in the process already, device memory comes from its caching
+allocator, so that sampler and training share one pool; else from Numba.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hoptrain.engine.arrays import Array
+
+
+def cuda_status() -> str | None:
+    """None where CUDA can be used (or is simulated), else one line that says why not."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: install it with 'pip install hoptrain[cuda]'"
+    from numba import cuda
+
+    if is_simulated():
+        return None
+    try:
+        device = cuda.get_current_device()
+    except Exception as error:  # the driver's own errors have no common class
+        return f"no CUDA device can be used: {' '.join(str(error).split()).rstrip(' :') or type(error).__name__}"
+    return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"
+
+
+def is_simulated() -> bool:
+    """Whether kernels run in Numba's simulator (NUMBA_ENABLE_CUDASIM=1)."""
+    from numba.core import config
+
+    return bool(config.ENABLE_CUDASIM)
+
+
+def torch_on_device() -> Any:
+    """The torch module if it is in the process and can use a CUDA device that is not simulated, else None."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and not is_simulated() and torch.cuda.is_available() else None
+
+
+class DeviceStream:
+    """A CUDA stream: Numba's, or one of torch's under the name that Numba gives it."""
+
+    def __init__(self) -> None:
+        """Make a stream."""
+        from numba import cuda
+
+        self._torch = torch_on_device()
+        self._torch_stream = self._torch.cuda.Stream() if self._torch else None
+        self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
+
+    def wait_for_torch(self) -> None:
+        """What is queued here from now on runs after what torch has queued: it may still read memory that will be used again."""
+        if self._torch_stream:
+            self._torch_stream.wait_stream(self._torch.cuda.current_stream())
+
+    def hand_to_torch(self) -> None:
+        """What torch queues from now on runs after what was queued here."""
+        if self._torch_stream:
+            self._torch.cuda.current_stream().wait_stream(self._torch_stream)
+
+    def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
+        """A device array (Numba's interface) of undefined contents, for kernels of this stream."""
+        from numba import cuda
+
+        shape, dtype = tuple(shape), np.dtype(dtype)
+        if not self._torch_stream:
+            return cuda.device_array(shape, dtype)
+        with self._torch.cuda.stream(self._torch_stream):
+            memory = self._torch.empty(max(1, int(np.prod(shape))) * dtype.itemsize, dtype=self._torch.uint8, device="cuda")
+        return cuda.as_cuda_array(memory).view(dtype)[: int(np.prod(shape))].reshape(shape)
+
+    def result(self, array: Any) -> Any:
+        """The array as users get it, without a copy: a torch tensor; without torch Numba's device array; NumPy's if simulated."""
+        if self._torch:
+            return self._torch.as_tensor(array, device="cuda")
+        return array.copy_to_host() if is_simulated() else array
+
+    def synchronize(self) -> None:
+        """Wait for all that was queued here."""
+        self.numba.synchronize()
+
+
+class Buffers:
+    """Device arrays by name that grow to the largest shape asked for and then stay, so that a bulk like the one before allocates nothing."""
+
+    def __init__(self, stream: DeviceStream, block: int = 256) -> None:
+        """Start empty; ``block`` is the number of threads of a block that copies."""
+        self._stream, self._block = stream, block
+        self._arrays: dict[str, Any] = {}
+        self._pinned: dict[str, Array] = {}
+
+    def array(self, name: str, shape: Sequence[int], dtype: DTypeLike, *, keep: int = 0) -> Any:
+        """An array of at least ``shape``, never empty, of undefined contents; of a matrix the first ``keep`` rows stay as they were."""
+        shape = [max(1, asked) for asked in shape]
+        old = self._arrays.get(name)
+        if old is not None and old.dtype == dtype and all(has >= asked for has, asked in zip(old.shape, shape, strict=True)):
+            return old
+        if old is not None:
+            shape = [max(has, asked) for has, asked in zip(old.shape, shape, strict=True)]
+        new = self._stream.empty(shape, dtype)
+        if old is not None and keep:
+            from hoptrain.kernels.cuda.rows import copy_rows
+
+            copy_rows[(min(64, -(-old.shape[1] // self._block)), keep), self._block, self._stream.numba, 0](old, new)
+        self._arrays[name] = new
+        return new
+
+    def pinned(self, name: str, like: Any) -> Array:
+        """A host array of the shape and type of a device array, that copies can be queued to and from."""
+        old = self._pinned.get(name)
+        if old is None or old.shape != tuple(like.shape) or old.dtype != like.dtype:
+            from numba import cuda
+
+            self._pinned[name] = old = cuda.pinned_array(tuple(like.shape), like.dtype)
+        return old
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays

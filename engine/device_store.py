@@ -1,0 +1,139 @@
+"""A graph, or a table of features, where a CUDA device reads it: in its own memory, or in pinned host memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import Buffers, DeviceStream
+from hoptrain.engine.errors import InputError
+from hoptrain.kernels.cuda.gather import gather, word_dtype
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
+
+PLACEMENTS = ("auto", "device", "pinned")
+
+_FREE_SHARE = 0.7
+"""Part of the free device memory that graph and features may fill: the rest is for batches, the model and its activations."""
+
+
+def choose_placement(placement: str, num_bytes: int, what: str) -> str:
+    """The choice, or by size where it is "auto".
+
+    Raises:
+        InputError: no such placement.
+    """
+    if placement not in PLACEMENTS:
+        raise InputError(
+            f'placement is {placement!r}: {what} lies in "device" memory or in "pinned" host memory, or "auto" decides; choose one'
+        )
+    if placement != "auto":
+        return placement
+    from numba import cuda
+
+    free = cuda.current_context().get_memory_info().free
+    return "device" if num_bytes <= _FREE_SHARE * free else "pinned"
+
+
+def place(array: Array, placement: str, stream: DeviceStream) -> Any:
+    """A copy of a host array that kernels can read: in device memory, or in pinned host memory mapped into the device's address space."""
+    if placement == "pinned" and array.size:  # CUDA pins no empty memory
+        from numba import cuda
+
+        pinned = cuda.mapped_array(array.shape, array.dtype)
+        pinned[...] = array
+        return pinned
+    copy = stream.empty(array.shape, array.dtype)
+    copy.copy_to_device(np.ascontiguousarray(array), stream=stream.numba)
+    stream.synchronize()
+    return copy
+
+
+class DeviceGraph:
+    """A graph's arrays where kernels can read them.
+
+    Attributes:
+        indptr: (V+1,) int32 or int64.
+        indices: (E,) int32 or int64.
+        threshold: (E,) uint32 of alias tables, or (1,) without them.
+        alias: (E,) int32 of alias tables, or (1,) without them.
+        placement: name of an array -> "device" or "pinned".
+    """
+
+    def __init__(self, arrays: dict[str, Array], placement: str, stream: DeviceStream) -> None:
+        """Copy the arrays, by name; with "auto" each goes to the device while it fits, in the order given."""
+        self.placement: dict[str, str] = {}
+        placed = {}
+        for name, array in arrays.items():
+            self.placement[name] = choose_placement(placement, array.nbytes, "the graph")
+            placed[name] = place(array, self.placement[name], stream)
+        self.indptr, self.indices, self.threshold, self.alias = (placed[name] for name in ("indptr", "indices", "threshold", "alias"))
+
+    def arrays(self) -> tuple[Any, Any, Any, Any]:
+        """As the kernels take them."""
+        return self.indptr, self.indices, self.threshold, self.alias
+
+    def __repr__(self) -> str:
+        places = ", ".join(f"{name}={where}" for name, where in self.placement.items())
+        return f"DeviceGraph(num_nodes={len(self.indptr) - 1:,}, num_edges={len(self.indices):,}, {places})"
+
+
+class DeviceRows:
+    """A table of features or labels where kernels can read it.
+
+    Attributes:
+        placement: "device" or "pinned", of the whole table.
+        row_shape: shape of a row.
+        dtype: of the entries.
+    """
+
+    def __init__(
+        self,
+        store: Array,
+        stream: DeviceStream,
+        *,
+        placement: str = "auto",
+        hot: Array | None = None,
+        thresholds: Thresholds = THRESHOLDS,
+    ) -> None:
+        """Copy a store.
+
+        Args:
+            store: (V, ...) of any type; a row is not empty.
+            stream: of those who will read.
+            placement: "device", "pinned" or "auto".
+            hot: (C,) distinct vertices whose rows are copied into device memory as well, and read from there.
+            thresholds: what decides about speed.
+        """
+        self.placement = choose_placement(placement, store.nbytes, "a feature store")
+        self.row_shape, self.dtype = store.shape[1:], store.dtype
+        self._stream, self._buffers, self._thresholds = stream, Buffers(stream), thresholds
+        flat = np.ascontiguousarray(store).reshape(len(store), -1)
+        words = flat.view(word_dtype(flat.shape[1] * flat.itemsize))
+        self._source: tuple[Any, ...] = (place(words, self.placement, stream),)
+        if hot is not None:
+            cache_place = np.full(len(store), -1, np.int32)
+            cache_place[hot] = np.arange(len(hot))
+            self._source += place(words[hot], "device", stream), place(cache_place, "device", stream)
+
+    def gather(self, ids: Any) -> Any:
+        """The rows of vertices.
+
+        Args:
+            ids: (N,) int32 or int64 on the device (in the simulator a NumPy array), not checked.
+
+        Returns:
+            (N, ...) a torch tensor on the device, Numba's device array without torch, NumPy's in the simulator; good until the next call.
+        """
+        from numba import cuda
+
+        self._stream.wait_for_torch()
+        rows = self._source[0]
+        out = self._buffers.array("rows", (len(ids), rows.shape[1]), rows.dtype)[: len(ids)]
+        launch = Launch(stream=self._stream.numba, thresholds=self._thresholds, num_batches=1)
+        gather(launch, self._source, cuda.as_cuda_array(ids) if hasattr(ids, "__cuda_array_interface__") else ids, out)
+        result = self._stream.result(out.view(self.dtype).reshape(len(ids), *self.row_shape))
+        self._stream.hand_to_torch()
+        return result

@@ -1,0 +1,33 @@
+"""The decorators of everything that runs on a CUDA device, and the list of all kernels."""
+
+from numba import cuda
+from numba.core import config
+
+KERNELS = {}
+"""Name of a kernel -> (dispatcher, signatures with which it is launched). A kernel is compiled for the types it meets; the signatures are
+for whoever wants the machine code without a device: how many registers it takes, whether it spills."""
+
+
+MAX_REGISTERS = 64
+"""Of a thread: 1024 threads then fit an SM, which has 65536. No kernel spills under it."""
+
+_OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS}
+
+
+def cuda_kernel(*signatures):
+    """A decorator: compile for CUDA and enter into ``KERNELS``.
+
+    Args:
+        signatures: argument types as in ``"void(int64[::1], int32)"``, one string for each combination worth looking at.
+    """
+
+    def register(function):
+        kernel = cuda.jit(**_OPTIONS)(function)
+        KERNELS[function.__name__] = (kernel, signatures)
+        return kernel
+
+    return register
+
+
+device_function = cuda.jit(device=True)
+"""The decorator of a function that kernels call and that knows of threads, blocks or arrays; a decision on scalars is a ``shared`` one."""

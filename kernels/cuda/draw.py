@@ -1,0 +1,149 @@
+"""What one *unit* of work draws: the same for every schedule, so that a schedule decides about speed only.
+
+Every request, a destination of a batch, owns its places in the output, fixed by the scan of the counts; it is cut into units that any thread
+may do in any order:
+
+* all edges are taken: ``COPY_UNIT`` edges a unit, or one where the hop takes all of every vertex (neighbouring threads then copy neighbouring
+  edges);
+* without replacement: the whole request, since Floyd's method is sequential;
+* with replacement: the draws of one group of four random words: four, or two by weight.
+
+Shapes: V vertices and E edges of the graph, K batches, a row of every matrix for each. A hop's destinations are ``nodes[b, low[b]:high[b]]``.
+
+These functions live in few registers, or too few threads fit a multiprocessor to hide the latency of memory. Hence ``while`` where Numba's
+``range`` would keep a count, a step and a trip number, and unsigned indices in the innermost loops, since Numba checks signed ones for being
+negative.
+"""
+
+import numpy as np
+from numba import cuda
+
+from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.thresholds import COPY_UNIT
+from hoptrain.kernels.shared import shared
+from hoptrain.kernels.shared.draws import alias_offset, bounded, num_draws, takes_all, word_at
+from hoptrain.kernels.shared.philox import four_words
+
+DISTINCT = 0
+REPLACE = 1
+WEIGHTED = 2
+"""The ways to draw: without replacement, with replacement, with replacement by weight."""
+
+_U0 = np.uint64(0)
+_U1 = np.uint64(1)
+_U63 = np.uint64(63)
+
+
+@shared
+def unit_size(degree, fanout, mode):
+    """Draws of one unit, the last one of a request excepted."""
+    if takes_all(degree, fanout, mode != DISTINCT):
+        return 1 if fanout < 0 else COPY_UNIT
+    if mode == DISTINCT:
+        return fanout
+    return 4 if mode == REPLACE else 2
+
+
+@shared
+def num_units(degree, fanout, mode):
+    """Units of a request on a vertex; 0 if it gives no edge."""
+    size = unit_size(degree, fanout, mode)
+    return (num_draws(degree, fanout, mode != DISTINCT) + size - 1) // size
+
+
+@device_function
+def column(indptr, alias, mode, vertex):
+    """Where the edges of a vertex begin, and how many can be drawn: none if their weights are all zero."""
+    begin = np.int64(indptr[vertex])
+    degree = np.int64(indptr[vertex + 1]) - begin
+    if mode == WEIGHTED and degree > 0 and alias[begin] < 0:
+        degree = np.int64(0)
+    return begin, degree
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1])",
+    "void(int64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int64[:, ::1])",
+)
+def count_draws(indptr, alias, nodes, low, high, fanout, mode, counts):
+    """How many edges each destination gives, at its place in ``counts`` (K, at least the largest high)."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        _, degree = column(indptr, alias, mode, nodes[b, i])
+        counts[b, i] = num_draws(degree, fanout, mode != DISTINCT)
+
+
+@device_function
+def write_edge(adjacency, shift, begin, offset, b, place, out_edges, out_neighbors):
+    """``adjacency[shift + offset]`` is the vertex at the other end: the graph's array from ``begin``, or a copy of the column from 0."""
+    out_edges[np.uint64(b), np.uint64(place)] = begin + offset
+    out_neighbors[np.uint64(b), np.uint64(place)] = adjacency[np.uint64(shift + offset)]
+
+
+@device_function
+def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, address, vertex, unit, b, first, out_edges, out_neighbors):
+    """Do one unit of a request whose edges stand from ``first`` in row ``b``."""
+    count = num_draws(degree, fanout, mode != DISTINCT)
+    size = unit_size(degree, fanout, mode)
+    begins, ends = unit * size, min(count, unit * size + size)
+    if takes_all(degree, fanout, mode != DISTINCT):
+        offset = begins
+        while offset < ends:
+            write_edge(adjacency, shift, begin, offset, b, first + offset, out_edges, out_neighbors)
+            offset += 1
+        return
+    words = 2 if mode == WEIGHTED else 1  # of a draw
+    seen = _U0
+    word0 = word1 = word2 = word3 = np.uint32(0)
+    j = begins
+    while j < ends:
+        lane = (j * words) & 3
+        if lane == 0:
+            word0, word1, word2, word3 = words_at(address, b, vertex, (j * words) >> 2)
+        word = word_at(lane, word0, word1, word2, word3)
+        if mode == DISTINCT:
+            offset = floyd_offset(word, degree - count + j, degree, seen, out_edges, b, first, j, begin)
+            seen |= _U1 << (np.uint64(offset) & _U63)
+        else:
+            offset = bounded(word, degree)
+        if mode == WEIGHTED:
+            second = word_at(lane + 1, word0, word1, word2, word3)
+            offset = alias_offset(offset, second, threshold[np.uint64(begin + offset)], np.int64(alias[np.uint64(begin + offset)]))
+        write_edge(adjacency, shift, begin, offset, b, first + j, out_edges, out_neighbors)
+        j += 1
+
+
+@device_function
+def words_at(address, b, vertex, group):
+    """Four random words, in half the registers that ``uint64`` would take.
+
+    ``address`` is read anew each time, or the compiler would keep 20 round keys in registers beside all the rest.
+    """
+    word0, word1, word2, word3 = four_words(
+        address[0], address[1], address[2] + np.uint64(b), address[3], np.uint64(vertex), np.uint64(group)
+    )
+    return np.uint32(word0), np.uint32(word1), np.uint32(word2), np.uint32(word3)
+
+
+@device_function
+def floyd_offset(word, top, degree, seen, out_edges, b, first, drawn, begin):
+    """Draw ``drawn`` of Floyd's method, see ``hoptrain.kernels.shared.draws``; the draws before it are read back from the output.
+
+    ``seen`` is a filter of 64 bits: a clear bit proves that an offset is new, a set one is settled by looking.
+    """
+    offset = bounded(word, top + 1)
+    if (seen >> (np.uint64(offset) & _U63)) & _U1 == _U0:
+        return offset
+    return top if degree <= 64 or is_drawn(out_edges, b, first, drawn, begin + offset) else offset
+
+
+@device_function
+def is_drawn(out_edges, b, first, count, edge):
+    """Whether ``edge`` is among the ``count`` edges from ``first``."""
+    j = first
+    while j < first + count:
+        if out_edges[np.uint64(b), np.uint64(j)] == edge:
+            return True
+        j += 1
+    return False

@@ -1,0 +1,63 @@
+"""Rows of a feature table by vertex. A row is copied as words, so that any type is copied to the bit.
+
+Numba has no scalar of 16 bytes: the widest word is 8 bytes. A warp's 32 reads of 8 bytes side by side are still eight whole sectors.
+"""
+
+import numpy as np
+from numba import cuda
+
+from hoptrain.kernels.cuda.compile import cuda_kernel
+
+WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
+
+
+def word_dtype(row_bytes):
+    """The widest word that divides a row; rows begin at multiples of it."""
+    return np.dtype(next(word for word in WORDS if row_bytes % np.dtype(word).itemsize == 0))
+
+
+def gather(launch, source, ids, out):
+    """``out[i] = rows[ids[i]]``.
+
+    Args:
+        launch: of one batch.
+        source: (rows,) with rows (V, W) in device memory or pinned host memory; or (rows, cached, place) with some rows in device memory,
+            cached (C, W), and place (V,) int32: the place of a vertex in ``cached``, or -1 if only ``rows`` has it.
+        ids: (N,) vertex ids.
+        out: (N, W) words.
+    """
+    block = launch.thresholds.block
+    lanes = 1
+    while lanes < min(out.shape[1], 32, block):
+        lanes *= 2
+    threads = lanes, block // lanes
+    blocks = max(1, min(-(-len(ids) // threads[1]), launch.thresholds.max_blocks))
+    kernel = gather_rows if len(source) == 1 else gather_cached
+    kernel[(1, blocks), threads, launch.stream, 0](*source, ids, out)
+
+
+@cuda_kernel(
+    "void(uint64[:, ::1], int32[::1], uint64[:, ::1])",
+    "void(uint32[:, ::1], int64[::1], uint32[:, ::1])",
+    "void(uint16[:, ::1], int32[::1], uint16[:, ::1])",
+    "void(uint8[:, ::1], int32[::1], uint8[:, ::1])",
+)
+def gather_rows(rows, ids, out):
+    """See ``gather``. The x direction of a block goes along a row, y over rows."""
+    _, start = cuda.grid(2)
+    for i in range(start, len(ids), cuda.gridDim.y * cuda.blockDim.y):
+        for word in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
+            out[i, word] = rows[ids[i], word]
+
+
+@cuda_kernel(
+    "void(uint64[:, ::1], uint64[:, ::1], int32[::1], int32[::1], uint64[:, ::1])",
+    "void(uint8[:, ::1], uint8[:, ::1], int32[::1], int64[::1], uint8[:, ::1])",
+)
+def gather_cached(rows, cached, place, ids, out):
+    """See ``gather``."""
+    _, start = cuda.grid(2)
+    for i in range(start, len(ids), cuda.gridDim.y * cuda.blockDim.y):
+        at = place[ids[i]]
+        for word in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
+            out[i, word] = cached[at, word] if at >= 0 else rows[ids[i], word]

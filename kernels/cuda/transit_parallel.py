@@ -1,0 +1,128 @@
+"""Requests by transit: a vertex's adjacency list is read for all of them together (NextDoor; Jangda et al., EuroSys 2021).
+
+A transit's work is a list of units, one request after the other. Its class says who does them: a thread; a block of one warp; a block of many
+warps; several blocks, an equal share each. The last three are one kernel with other launches. A block of one warp, rather than a warp of a
+larger block, has no barrier at which it waits for strangers. Where it saves bytes, the block first copies the list into shared memory.
+"""
+
+import numpy as np
+from numba import cuda
+
+from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.draw import DISTINCT, column, draw_unit, num_units, unit_size
+from hoptrain.kernels.cuda.group import BLOCK, CLASSES, GRID, THREAD, WARP, group_requests, unpack_request
+from hoptrain.kernels.shared import shared
+from hoptrain.kernels.shared.draws import takes_all
+
+_WARP_THREADS = 32
+
+
+def draw_by_transit(launch, graph, requests, capacity, draw, output, groups):
+    """Draw the edges of a hop; ``groups`` is scratch, the other arguments are those of ``sample_parallel.draw_by_sample``."""
+    group_requests(launch, graph, requests, capacity, draw, groups)
+    table = launch.thresholds
+    lists = groups.transits, groups.sizes, groups.starts, groups.classes, groups.members, groups.counters
+    nodes, _, _ = requests
+    launch.flat(transit_threads, len(groups.transits), *graph, *lists, *draw, *output)
+    id_bytes = nodes.dtype.itemsize
+    for kind, threads, shares, stage_bytes in (
+        (WARP, min(_WARP_THREADS, table.block), 1, table.warp_stage_bytes),
+        (BLOCK, table.block, 1, table.block_stage_bytes),
+        (GRID, table.block, table.shares, table.block_stage_bytes),
+    ):
+        blocks = max(1, min(table.max_blocks // shares, len(groups.transits)))
+        transit_blocks[(blocks, shares), threads, launch.stream, stage_bytes](
+            *graph, *lists, *draw, kind, stage_bytes // id_bytes, id_bytes, table.sector_bytes, *output
+        )
+
+
+@shared
+def staging_pays(units, degree, fanout, mode, room, id_bytes, sector_bytes):
+    """Whether copying a list of ``degree`` ids into shared memory, where it fits into ``room``, moves fewer bytes than ``units`` units do.
+
+    Taking all reads in order; a draw reads a sector for one id.
+    """
+    draws = units * min(degree, unit_size(degree, fanout, mode))
+    read = draws * (id_bytes if takes_all(degree, fanout, mode != DISTINCT) else sector_bytes)
+    return degree <= room and read > degree * id_bytes
+
+
+@device_function
+def draw_member(
+    adjacency, shift, threshold, alias, begin, degree, vertex, start, work, members,
+    fanout, mode, address, out_indptr, out_edges, out_neighbors,
+):  # fmt: skip
+    """Unit ``work`` of a transit whose requests stand from ``start`` in ``members``."""
+    units = num_units(degree, fanout, mode)
+    b, row = unpack_request(members[start + work // units])
+    first = np.int64(out_indptr[np.uint64(b), np.uint64(row)])
+    draw_unit(
+        adjacency, shift, threshold, alias, begin, degree, fanout, mode, address, vertex, work % units, b, first, out_edges, out_neighbors
+    )
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[::1], uint32[::1], int32[::1], int32[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
+    "int64, int64, uint64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
+    "void(int64[::1], int64[::1], uint32[::1], int32[::1], int64[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
+    "int64, int64, uint64[::1], int32[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def transit_threads(
+    indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
+    fanout, mode, address, out_indptr, out_edges, out_neighbors,
+):  # fmt: skip
+    """A thread does all units of a transit of the class THREAD."""
+    entry = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    while entry < counters[CLASSES + THREAD]:
+        t = classes[THREAD, entry]
+        vertex = transits[t]
+        begin, degree = column(indptr, alias, mode, vertex)
+        work = sizes[t] * num_units(degree, fanout, mode)
+        unit = 0
+        while unit < work:
+            draw_member(
+                indices, begin, threshold, alias, begin, degree, vertex, starts[t], unit, members,
+                fanout, mode, address, out_indptr, out_edges, out_neighbors,
+            )  # fmt: skip
+            unit += 1
+        entry += cuda.gridDim.x * cuda.blockDim.x
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[::1], uint32[::1], int32[::1], int32[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
+    "int64, int64, uint64[::1], int64, int64, int64, int64, int32[:, ::1], int32[:, ::1], int32[:, ::1])",
+    "void(int64[::1], int64[::1], uint32[::1], int32[::1], int64[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
+    "int64, int64, uint64[::1], int64, int64, int64, int64, int32[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def transit_blocks(
+    indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
+    fanout, mode, address, kind, room, id_bytes, sector_bytes, out_indptr, out_edges, out_neighbors,
+):  # fmt: skip
+    """The blocks of one x walk over the transits of class ``kind`` together; each does its share of the units, by its y."""
+    staged = cuda.shared.array(0, indices.dtype)
+    entry = cuda.blockIdx.x
+    while entry < counters[CLASSES + kind]:
+        t = classes[kind, entry]
+        vertex = transits[t]
+        begin, degree = column(indptr, alias, mode, vertex)
+        work = sizes[t] * num_units(degree, fanout, mode)
+        share = (work + cuda.gridDim.y - 1) // cuda.gridDim.y
+        first = cuda.blockIdx.y * share
+        last = min(work, first + share)
+        adjacency, shift = indices, begin
+        if staging_pays(last - first, degree, fanout, mode, room, id_bytes, sector_bytes):
+            adjacency, shift = staged, np.int64(0)
+            j = cuda.threadIdx.x
+            while j < degree:
+                staged[j] = indices[begin + j]
+                j += cuda.blockDim.x
+        cuda.syncthreads()
+        unit = first + cuda.threadIdx.x
+        while unit < last:
+            draw_member(
+                adjacency, shift, threshold, alias, begin, degree, vertex, starts[t], unit, members,
+                fanout, mode, address, out_indptr, out_edges, out_neighbors,
+            )  # fmt: skip
+            unit += cuda.blockDim.x
+        cuda.syncthreads()
+        entry += cuda.gridDim.x

@@ -1,0 +1,146 @@
+"""Neighbour sampling on a CUDA device: a bulk of mini-batches at once, to the bit those of ``NeighborSampler``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import Buffers, DeviceStream, cuda_status
+from hoptrain.engine.device_store import DeviceGraph, DeviceRows
+from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED
+from hoptrain.kernels.cuda.launch import MAX_BATCHES
+from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
+from hoptrain.samplers.base import check_address, check_seeds, seed_given_twice
+from hoptrain.samplers.bulk_cuda import Bulk
+from hoptrain.samplers.cost_model import SCHEDULES
+from hoptrain.samplers.minibatch import Block, MiniBatch
+
+KERNELS = ("auto", *SCHEDULES)
+
+
+class CudaNeighborSampling:
+    """Samples one graph with one setting.
+
+    Attributes:
+        graph: the device's copy of the graph, which says where its arrays are.
+        stream: of all kernels.
+        schedule: of each hop of the last bulk, "sample" or "transit".
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        fanouts: Sequence[int],
+        replace: bool = False,
+        expand: str = "all",
+        alias: tuple[Array, Array] | None = None,
+        kernel: str = "auto",
+        placement: str = "auto",
+        thresholds: Thresholds = THRESHOLDS,
+    ) -> None:
+        """Copy the graph to where the device reads it.
+
+        Args:
+            graph: the graph.
+            fanouts: as of ``NeighborSampler``, which checks them. A hop with -1 costs a synchronisation.
+            replace: draw with replacement.
+            expand: "all" or "new".
+            alias: alias tables, threshold (E,) uint32 and alias (E,) int32: draw by weight, with replacement.
+            kernel: the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop. The results are the same.
+            placement: of the graph, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
+            thresholds: what decides about speed.
+
+        Raises:
+            InputError: CUDA cannot be used, or an unknown kernel or placement.
+        """
+        reason = cuda_status()
+        if reason is not None:
+            raise InputError(f'device is "cuda", but {reason}; or use device="cpu"')
+        if kernel not in KERNELS:
+            raise InputError(f"kernel is {kernel!r}: the schedules are {', '.join(KERNELS)}; choose one")
+        self.stream = DeviceStream()
+        threshold, table = alias if alias is not None else (np.zeros(1, np.uint32), np.zeros(1, np.int32))
+        arrays = {"indptr": graph.indptr, "indices": graph.indices, "threshold": threshold, "alias": table}
+        self.graph = DeviceGraph(arrays, placement, self.stream)
+        self.fanouts = tuple(fanouts)
+        self.mode = WEIGHTED if alias is not None else REPLACE if replace else DISTINCT
+        self.expand = expand
+        self.kernel = kernel
+        self.thresholds = thresholds
+        self.buffers = Buffers(self.stream, thresholds.block)
+        self.schedule: tuple[str, ...] = ()
+        self.offset_dtype: np.dtype[Any] = np.dtype(np.int32)  # grows with the bulks and stays, as the buffers do
+        self._host_graph = graph
+
+    def __repr__(self) -> str:
+        return f"CudaNeighborSampling({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={list(self.schedule)})"
+
+    def sample_bulk(self, seeds: Sequence[Array], *, seed: int = 0, epoch: int = 0, first_batch: int = 0) -> list[MiniBatch]:
+        """Sample several batches, numbered from ``first_batch``.
+
+        Args:
+            seeds: for each batch its distinct vertex ids, NumPy arrays.
+            seed: the user's seed, in [0, 2**64).
+            epoch: in [0, 2**20).
+            first_batch: in [0, 2**32).
+
+        Returns:
+            Mini-batches of torch tensors on the device; of Numba's device arrays where torch is not imported; of NumPy arrays in the simulator.
+            They are views of buffers: good until the next call.
+
+        Raises:
+            InputError: a seed outside the graph, or twice in a batch; an address out of range; too many batches.
+        """
+        if not seeds:
+            return []
+        if len(seeds) > MAX_BATCHES:
+            raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
+        check_address(seed, epoch, first_batch)
+        check_address(seed, epoch, first_batch + len(seeds) - 1)
+        seeds = [check_seeds(self._host_graph, some) for some in seeds]
+        self.stream.wait_for_torch()
+        bulk = Bulk(self, seeds, (seed, epoch, first_batch))
+        for hop in range(len(self.fanouts)):
+            bulk.sample_hop(hop)
+        self.schedule = tuple(bulk.schedule)
+        num_nodes, num_edges, repeated = bulk.read_sizes()
+        for place, some in zip(repeated, seeds, strict=True):
+            if place < len(some):
+                raise seed_given_twice(some[place])
+        nodes = self.stream.result(bulk.nodes)
+        hops = [tuple(self.stream.result(array) for array in arrays) for arrays in bulk.edges]
+        return [
+            MiniBatch(
+                node_ids=nodes[b, : num_nodes[-1, b]],
+                blocks=tuple(reversed(_blocks(b, hops, num_nodes[:, b].tolist(), num_edges[:, b].tolist()))),
+                num_seeds=len(seeds[b]),
+                seed=seed,
+                epoch=epoch,
+                batch=first_batch + b,
+                num_step_seeds=len(seeds[b]),
+                nested=self.expand == "new",
+            )
+            for b in range(len(seeds))
+        ]
+
+    def gather(self, store: DeviceRows, batch: MiniBatch) -> Any:
+        """The rows of a store for all nodes of a batch, (S, ...); see ``DeviceRows.gather``."""
+        return store.gather(batch.node_ids)
+
+
+def _blocks(b: int, hops: list[tuple[Any, ...]], num_nodes: list[int], num_edges: list[int]) -> list[Block]:
+    """The blocks of batch ``b`` from the seeds outward; ``hops`` has arrays for each, or for all together where they are nested."""
+    arrays = hops if len(hops) == len(num_edges) else hops * len(num_edges)
+    return [
+        Block(
+            indptr=indptr[b, : num_nodes[h] + 1],
+            indices=indices[b, : num_edges[h]],
+            edge_ids=edge_ids[b, : num_edges[h]],
+            num_src=num_nodes[h + 1],
+        )
+        for h, (indptr, edge_ids, indices) in enumerate(arrays)
+    ]

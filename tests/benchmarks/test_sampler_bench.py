@@ -1,0 +1,298 @@
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hoptrain.benchmarks import floor, peers, plots, rounds, sampler, systems
+from hoptrain.benchmarks.systems import System
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.trainers.cli import main
+
+TINY = ["--quick", "--rounds", "2", "--batches", "2", "--batch-size", "16", "--fanouts", "4,3"]
+
+
+@pytest.fixture(autouse=True)
+def _little_memory(monkeypatch):
+    monkeypatch.setattr(floor, "_READS", 1 << 10)
+    monkeypatch.setattr(floor, "_COPY_BYTES", 1 << 16)
+
+
+@pytest.fixture
+def folder(dataset, tmp_path):
+    path = tmp_path / "data"
+    dataset.save(path)
+    return str(path)
+
+
+def run(folder, out, *options):
+    assert main(["bench", "sampler", "--graphs", folder, "--out", str(out), *TINY, *options]) == 0
+    return json.loads((out / "results.json").read_text())
+
+
+def slow_system(graph, *, family="DGL", mode="all", keep=1.0, delay=3):
+    """A peer that does hoptrain's work several times over, and reports a share of the edges."""
+
+    def sample(fanouts, replace, seeds, first):
+        sampler = NeighborSampler(fanouts, replace=replace, expand=mode)
+        for _ in range(delay):
+            edges = sum(sampler.sample(graph, ids, batch=first + i).num_edges for i, ids in enumerate(seeds))
+        return int(edges * keep)
+
+    def make(fanouts, replace, threads):
+        return [
+            System(family=family, name=f"{family} fake", mode=mode, threads=t, sample=partial(sample, fanouts, replace)) for t in threads
+        ]
+
+    return make
+
+
+# The whole benchmark.
+
+
+def test_hoptrain_alone(folder, tmp_path):
+    content = run(folder, tmp_path / "out", "--peers", "--threads", "1")
+    assert [(row["mode"], row["system"], row["threads"]) for row in content["records"]] == [("all", "hoptrain", 1), ("new", "hoptrain", 1)]
+    for row in content["records"]:
+        assert (row["graph"], row["fanouts"], row["batch"], row["draws"], row["ratio"]) == ("random", "4,3", 16, "without", None)
+        assert row["medges_s"] == pytest.approx(1e3 / row["ns_edge"])
+        assert row["batches_s"] * row["edges_batch"] == pytest.approx(1e6 * row["medges_s"])
+        assert row["floor_ns"] > 0
+        assert row["floor_multiple"] > 0
+    assert content["summary"] == {"max_floor_multiple": pytest.approx(max(row["floor_multiple"] for row in content["records"]))}
+    assert content["seeds"] == [0]
+
+
+def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampler, "_cores", lambda: 2)
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    fake = {"dgl": slow_system, "pyg-lib": partial(slow_system, family="PyG", mode="new")}
+    monkeypatch.setattr(sampler, "PEERS", fake)
+    content = run(folder, tmp_path / "out", "--threads", "2", "1", "--peers", "dgl", "pyg-lib")
+    systems = {(row["mode"], row["system"], row["threads"]) for row in content["records"]}
+    own = {(mode, name, t) for mode in ("all", "new") for name, t in (("hoptrain", 1), ("hoptrain", 2), ("hoptrain, shared", 2))}
+    assert systems == own | {("all", "DGL fake", t) for t in (1, 2)} | {("new", "PyG fake", t) for t in (1, 2)}
+    assert {row["ratio"] is None for row in content["records"] if row["system"].startswith("hoptrain")} == {True}
+    names = {f"min_ratio_{name}_t{t}" for name in ("dgl", "dgl_fake", "pyg", "pyg_fake") for t in (1, 2)}
+    assert content["summary"].keys() == names | {"max_floor_multiple", "min_scaling_t2"}
+    ratios = {row["threads"]: row["ratio"] for row in content["records"] if row["system"] == "DGL fake"}
+    assert content["summary"]["min_ratio_dgl_t1"] == ratios[1]
+
+
+def test_modes_without_a_peer_in_them(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampler, "PEERS", {"dgl": slow_system})
+    content = run(folder, tmp_path / "out", "--threads", "1", "--peers", "dgl", "--modes", "new", "--replace")
+    assert [(row["mode"], row["system"], row["draws"]) for row in content["records"]] == [("new", "hoptrain", "with")]
+
+
+def test_a_peer_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sampler, "PEERS", {"dgl": partial(slow_system, keep=0.9)})
+    content = run(folder, tmp_path / "out", "--threads", "1", "--peers", "dgl")
+    assert {row["system"] for row in content["records"]} == {"hoptrain"}
+    assert content["summary"].keys() == {"max_floor_multiple"}
+    assert "left out DGL fake, all, 1: " in capsys.readouterr().out
+
+
+def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    monkeypatch.setattr(sampler.os, "getloadavg", lambda: (0.7, 0.0, 0.0))
+    run(folder, tmp_path / "out", "--threads", "1")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("the load average is 0.7: ")
+    assert lines[1:4] == [f"skipped {name}: not installed" for name in ("dgl", "pyg-lib", "torch-sparse")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--threads", "0"], "threads are [0]: this process may use"),
+        (["--threads", "1", "--batches", "0"], "0 batches in 2 rounds"),
+        (["--fanouts", "a,b"], "'a,b' is not a list of numbers; write for instance 25,10"),
+        (["--peers", "nobody"], "invalid choice: 'nobody'"),
+    ],
+)
+def test_mistakes(folder, tmp_path, capsys, options, message):
+    assert main(["bench", "sampler", "--graphs", folder, "--out", str(tmp_path), *TINY, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_picture(folder, tmp_path):
+    pytest.importorskip("matplotlib")
+    records = run(folder, tmp_path / "out", "--threads", "1", "--peers")["records"]
+    assert (tmp_path / "out" / "sampler.png").read_bytes().startswith(b"\x89PNG")
+    slower = [record | {"system": "DGL", "medges_s": record["medges_s"] / 4, "ratio": 4.0, "floor_ns": None} for record in records]
+    other = [record | {"fanouts": "9"} for record in records]
+    first, second = plots.picture(records + slower + other).axes
+    widths = [bar.get_width() for bar in first.patches]
+    assert widths == [record["medges_s"] for record in records + slower]
+    assert len({bar.get_y() for bar in first.patches}) == 4
+    assert sum("hoptrain: 4.0 x" in text.get_text() for text in first.texts) == 2
+    assert len(second.patches) == 2
+
+
+def test_summary_takes_the_worst_case():
+    answers = [{"min_ratio_dgl_t1": 3.0, "max_floor_multiple": 1.5}, {"min_ratio_dgl_t1": 2.5, "max_floor_multiple": 1.2}, {"min_x": 1.0}]
+    assert sampler.summarize(answers) == {"max_floor_multiple": 1.5, "min_ratio_dgl_t1": 2.5, "min_x": 1.0}
+
+
+def test_the_fastest_variant_of_up_to_as_many_threads_counts():
+    def system(family, name, threads):
+        return System(family=family, name=name, mode="all", threads=threads, sample=lambda seeds, first: 0)
+
+    found = [system("hoptrain", "hoptrain", 2), system("DGL", "DGL a", 1), system("DGL", "DGL b", 2), system("DGL", "DGL c", 4)]
+    ns = {"hoptrain, all, 2": 10.0, "DGL a, all, 1": 30.0, "DGL b, all, 2": 40.0, "DGL c, all, 4": 5.0}
+    costs = {label: rounds.Cost(np.full(3, value), 1.0) for label, value in ns.items()}
+    assert sampler._answers(found, costs, {}) == {"min_ratio_dgl_a_t2": 3.0, "min_ratio_dgl_b_t2": 4.0, "min_ratio_dgl_t2": 3.0}
+
+
+# The systems.
+
+
+@pytest.mark.parametrize("mode", ["all", "new"])
+def test_hoptrain_copies_what_it_samples(graph, mode):
+    seeds = [np.arange(i, i + 20) for i in range(5)]
+    sampler_ = NeighborSampler([4, 3], expand=mode)
+    expected = [sampler_.sample(graph, ids, batch=7 + i) for i, ids in enumerate(seeds)]
+    for system in systems.open_hoptrain(graph, mode)([4, 3], False, [1, 2]):
+        assert system.sample(seeds, 7) == sum(batch.num_edges for batch in expected), system.label
+    slots = Workspace(2)
+    assert systems._copy_out(expected[:2], slots) == expected[0].num_edges + expected[1].num_edges
+    for i, batch in enumerate(expected[:2]):
+        for name, array in batch.arrays().items():
+            np.testing.assert_array_equal(slots.array(f"{i}.{name}", len(array), array.dtype), array)
+
+
+def complete_graph(num_nodes=60):
+    src, dst = np.divmod(np.arange(num_nodes**2), num_nodes)
+    return Graph.from_edges(src, dst, num_nodes)
+
+
+def test_dgl_fanouts_begin_at_the_seeds():
+    try:
+        dgl = peers.import_dgl()
+    except InputError as error:
+        pytest.skip(str(error))
+    import torch
+
+    graph = complete_graph()
+    indptr, indices = (torch.from_numpy(array.astype(np.int64)) for array in (graph.indptr, graph.indices))
+    dgl_graph = dgl.graph(("csc", (indptr, indices, indptr.new_empty(0))), num_nodes=graph.num_nodes)
+    _, _, blocks = peers.dgl_sampler(dgl, [5, 2], False, False).sample(dgl_graph, torch.arange(4))
+    assert [block.num_edges() for block in reversed(blocks)] == [4 * 5, 2 * blocks[-1].num_src_nodes()]
+
+
+@pytest.mark.parametrize(("name", "mode"), [("dgl", "all"), ("pyg-lib", "new"), ("torch-sparse", "new")])
+def test_peers_do_the_same_work(name, mode):
+    graph = complete_graph()
+    try:
+        make = peers.PEERS[name](graph)
+    except InputError as error:
+        pytest.skip(f"{name}: {error}")
+    seeds = [np.arange(10), np.arange(10, 20)]
+    expected = sum(NeighborSampler([40, 3], expand=mode).sample(graph, ids).num_edges for ids in seeds)
+    made = make([40, 3], False, [1, 2])
+    assert {(system.mode, system.threads) for system in made} == {(mode, 1), (mode, 2)}
+    for system in made:
+        for _ in range(3):  # a later call may see what an earlier one left
+            assert system.sample(seeds, 0) == pytest.approx(expected, rel=0.05), system.label
+
+
+# The floor.
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("offset", [0, 5, 15])
+def test_lines(dtype, offset):
+    array = np.zeros(10_000 + offset, dtype)[offset:]
+    places = np.random.default_rng(0).integers(0, 10_000, 3_000)
+    expected = {(array.ctypes.data + int(place) * array.itemsize) // 64 for place in places}
+    assert floor.count_lines(array, places) == len(expected)
+    assert floor.count_lines(array, places[:0]) == 0
+
+
+@pytest.mark.parametrize("mode", ["all", "new"])
+def test_work(graph, mode):
+    batches = [NeighborSampler([4, 3], expand=mode).sample(graph, np.arange(30), batch=i) for i in range(2)]
+    lines = destinations = edges = 0
+    for batch in batches:
+        blocks = batch.blocks if mode == "all" else batch.blocks[:1]
+        lines += len({(graph.indices.ctypes.data + int(e) * graph.indices.itemsize) // 64 for block in blocks for e in block.edge_ids})
+        destinations += sum(block.num_dst for block in blocks)
+        edges += sum(block.num_edges for block in blocks)
+    assert floor.count_work(graph, batches) == floor.Work(lines, destinations, edges)
+
+
+def test_floor_of_an_edge():
+    cost = {"line": np.array([10.0, 20.0]), "table": np.array([2.0, 4.0]), "offsets": np.array([4.0, 8.0]), "copy": np.array([0.05, 0.1])}
+    np.testing.assert_allclose(floor.floor_per_edge(cost, floor.Work(lines=50, destinations=25, edges=100)), [8.6, 17.2])
+
+
+def test_reads_are_random_and_all_done():
+    memory = np.arange(1 << 10, dtype=np.int32)
+    total = floor.random_reads(memory, 1 << 14, np.empty(64, np.int64))
+    assert total / (1 << 14) == pytest.approx(memory.mean(), rel=0.02)
+
+
+# Timing.
+
+
+def test_costs_are_by_the_amount_of_work():
+    seen = []
+
+    def act(call):
+        seen.append(call)
+        return 100 if call < rounds.WARMUP else 1000
+
+    cost = rounds.time_rounds({"a": act}, 3)["a"]
+    assert seen == list(range(rounds.WARMUP + 3))
+    assert cost.amount == 1000
+    assert len(cost.ns) == 3
+
+
+def test_ratio_within_rounds():
+    mine, other = rounds.Cost(np.array([10.0, 100.0, 30.0]), 50.0), np.array([5.0, 50.0, 10.0])
+    assert mine.over(other) == 2.0
+    assert (mine.median, mine.seconds) == (30.0, pytest.approx(1.5e-6))
+    assert mine.spread == pytest.approx(45 / 30)
+
+
+# On a device.
+
+
+def test_no_device_is_one_line(folder, tmp_path, capsys, monkeypatch):
+    sampler_cuda = pytest.importorskip("hoptrain.benchmarks.sampler_cuda", exc_type=ImportError)
+    monkeypatch.setattr(sampler_cuda, "cuda_status", lambda: "no CUDA device can be used")
+    assert main(["bench", "sampler", "--device", "cuda", "--graphs", folder, "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        "hoptrain: --device cuda: no CUDA device can be used; run it where there is one, or leave --device out\n"
+    )
+
+
+def test_device_grid(graph, tmp_path, monkeypatch):
+    device = pytest.importorskip("hoptrain.engine.device")
+    if device.cuda_status() is not None:
+        pytest.skip(device.cuda_status())
+    from hoptrain.benchmarks import sampler_cuda
+    from hoptrain.kernels.cuda.thresholds import Thresholds
+
+    monkeypatch.setattr(sampler_cuda, "COPY_BYTES", 1 << 10)
+    monkeypatch.setattr(sampler_cuda, "WARMUP", 0)
+    monkeypatch.setattr(rounds, "WARMUP", 0)
+    if device.is_simulated():  # which runs every CUDA thread as one of Python's
+        small = Thresholds(block=4, max_blocks=2)
+        for name in ("CudaNeighborSampling", "DeviceRows"):
+            monkeypatch.setattr(sampler_cuda, name, partial(getattr(sampler_cuda, name), thresholds=small))
+    data = Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(6)})
+    data.save(tmp_path / "small")
+    args = SimpleNamespace(
+        graphs=[str(tmp_path / "small")], fanouts=[(2, 2)], batch_size=[3], modes=["all"], bulks=[1, 2],
+        replace=False, rounds=1, quick=True, scale=None, root=None,
+    )  # fmt: skip
+    result = sampler_cuda.measure(args)
+    rows = [(row["what"], row.get("kernel"), row["memory"], row.get("bulk")) for row in result.records]
+    bulks = [("bulk", kernel, "device", bulk) for bulk in (1, 2) for kernel in ("auto", "sample", "transit")]
+    assert rows == [*bulks, ("bulk", "auto", "pinned", 2), ("epoch", "auto", "device", 2), ("gather", None, "device", None)]
+    assert all(row["floor_share"] > 0 for row in result.records if row["what"] == "bulk")
+    assert result.summary.keys() >= {"max_epoch_s_small", "min_gather_copy_share", "max_medges_s_transit", "max_medges_s_pinned"}

@@ -1,0 +1,45 @@
+"""What the tests of CUDA share. The same tests run in Numba's simulator, where every CUDA thread is a Python thread, and on a device."""
+
+import sys
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from hoptrain.engine.device import cuda_status, is_simulated
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.thresholds import Thresholds
+
+needs_cuda = pytest.mark.skipif(cuda_status() is not None, reason=str(cuda_status()))
+
+SMALL = Thresholds(
+    block=4, max_blocks=2, lanes=4, thread_work=1, warp_work=3, block_work=6,
+    warp_stage_bytes=32, block_stage_bytes=64, shares=2,
+)  # fmt: skip
+"""Tiny blocks and tiles, so that small inputs reach every border, and the simulator starts few threads."""
+
+
+@pytest.fixture(autouse=True)
+def _quick_simulator():
+    """The simulator polls its threads; with Python's usual 5 ms for each to run, it would mostly wait."""
+    before = sys.getswitchinterval()
+    if is_simulated():
+        sys.setswitchinterval(2e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def launch(num_batches, thresholds=SMALL):
+    return Launch(stream=cuda.stream(), thresholds=thresholds, num_batches=num_batches)
+
+
+def to_device(values, dtype=np.int64):
+    return cuda.to_device(np.ascontiguousarray(values, dtype))
+
+
+def to_host(array):
+    """A NumPy array from whatever a driver or a kernel gave: also a torch tensor on the device."""
+    cuda.synchronize()
+    if isinstance(array, np.ndarray):
+        return array
+    return array.cpu().numpy() if hasattr(array, "cpu") else array.copy_to_host()

@@ -1,0 +1,92 @@
+"""What compiled CUDA kernels take of a device, found without one: numba-cuda's compilers are libraries that need none.
+
+Run as a script, without the simulator: ``python resources.py MODULE...`` imports the modules (of a package all that are in it) and prints a
+JSON object, for each module ``records``, one for each kernel in its ``KERNELS``, signature and architecture, and ``unlisted``, the names of
+kernels that are not in ``KERNELS``. A report of the compiler's that cannot be read is an error.
+"""
+
+import functools
+import importlib
+import json
+import pkgutil
+import re
+import sys
+from types import SimpleNamespace
+from unittest import mock
+
+from numba.cuda.core import sigutils
+from numba.cuda.cudadrv import devices, driver
+from numba.cuda.dispatcher import CUDADispatcher, _Kernel
+
+CAPABILITIES = ((8, 0), (9, 0), (10, 0))
+"""Ampere, Hopper and Blackwell, those for data centres."""
+
+
+def device(*capability):
+    """A stand-in for the current device: compiling asks for nothing but its compute capability."""
+    context = SimpleNamespace(device=SimpleNamespace(compute_capability=capability))
+    return mock.patch.object(devices._runtime, "get_or_create_context", return_value=context)
+
+
+def verbose_linker():
+    """Have the linker, which is the assembler as well, tell what it used. The code it makes is the same."""
+    return mock.patch.object(driver, "LinkerOptions", functools.partial(driver.LinkerOptions, ptxas_options=["-v"]))
+
+
+def kernel_records(name, dispatcher, signature):
+    """A kernel's records, by the steps that a launch would take: its options, link-time optimization, the device's own architecture."""
+    arguments, _ = sigutils.normalize_signature(signature)
+    with device(*CAPABILITIES[0]):
+        kernel = _Kernel(dispatcher.py_func, arguments, **dispatcher.targetoptions)
+    for capability in CAPABILITIES:
+        with device(*capability), verbose_linker():
+            arch = kernel.library._ensure_cc(None)
+            kernel.library.get_cubin(arch)
+            usage = read_report(kernel.library.get_linkerinfo(arch), kernel.entry_name)
+            float64 = count_float64(kernel.library.get_lto_ptx(arch), kernel.entry_name)
+        yield {"kernel": name, "signature": signature, "arch": "sm_{}{}{}".format(*arch), **usage, "float64": float64}
+
+
+def read_report(report, entry):
+    """A kernel's registers, and bytes of stack (where local arrays are), of spills and of the shared memory that it fixes itself.
+
+    A function that was not inlined has its own stack and spills: they are added up.
+    """
+    entries = re.findall(r"Compiling entry function '(\S+)'", report)
+    stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    used = re.findall(r"Used (\d+) registers(?:, used \d+ barriers)?(?:, (\d+) bytes smem)?", report)
+    if entries != [entry] or not stacks or len(used) != 1:
+        raise ValueError(f"the compiler's report on {entry} cannot be read: {report!r}")
+    registers, shared = used[0]
+    stack, stores, loads = (sum(map(int, column)) for column in zip(*stacks, strict=True))
+    return {"registers": int(registers), "stack": stack, "spills": stores + loads, "shared": int(shared or 0)}
+
+
+def count_float64(ptx, entry):
+    """How often the PTX of a kernel speaks of double precision."""
+    if f".entry {entry}(" not in ptx:
+        raise ValueError(f"the PTX of {entry} cannot be read: {ptx[:1000]!r}")
+    return len(re.findall(r"\.f64\b", ptx))
+
+
+def report(module):
+    """The records of a module's kernels, and the names of those that it does not list."""
+    modules = [module]
+    if hasattr(module, "__path__"):
+        modules += [importlib.import_module(f"{module.__name__}.{found.name}") for found in pkgutil.iter_modules(module.__path__)]
+    values = {id(value): value for each in modules for value in vars(each).values() if isinstance(value, CUDADispatcher)}
+    kernels = {key: value for key, value in values.items() if not value.targetoptions["device"]}
+    listed = {id(dispatcher) for dispatcher, _ in module.KERNELS.values()}
+    return {
+        "records": [
+            record
+            for name, (dispatcher, signatures) in module.KERNELS.items()
+            for signature in ([signatures] if isinstance(signatures, str) else signatures)
+            for record in kernel_records(name, dispatcher, signature)
+        ],
+        "unlisted": [kernel.py_func.__name__ for key, kernel in kernels.items() if key not in listed],
+    }
+
+
+if __name__ == "__main__":
+    json.dump({name: report(importlib.import_module(name)) for name in sys.argv[1:]}, sys.stdout)

@@ -1,0 +1,64 @@
+"""No kernel spills, keeps arrays in local memory, computes in double precision or takes too large a part of an SM, on any architecture.
+
+The compilers are libraries that need no device; they run in one process without the simulator, where no program of the machine's is found.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cuda_case import needs_cuda
+
+from hoptrain.kernels.cuda import KERNELS
+
+pytestmark = needs_cuda
+
+SCRIPT = Path(__file__).with_name("resources.py")
+PACKAGE = "hoptrain.kernels.cuda"
+CONTROL = "wasteful"  # the module beside this one, which cannot be imported in the simulator
+ARCHITECTURES = {"sm_80", "sm_90a", "sm_100a"}
+LIMITS = {
+    "stack": 0,  # bytes
+    "spills": 0,  # bytes
+    "float64": 0,  # mentions in the PTX
+    "registers": 64,  # of a thread: an SM's 65536 are enough for 1024 threads then, half of what it can hold
+    "shared": 24 * 1024,  # bytes fixed by the kernel: half of what a launch may have, the other half is for what the launch asks for
+}
+
+
+def excesses(record):
+    """What a record has more of than it may."""
+    return {name: record[name] for name, limit in LIMITS.items() if record[name] > limit}
+
+
+@pytest.fixture(scope="module")
+def reports():
+    """The report on the package and that on the control."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
+    environment |= {"NUMBA_ENABLE_CUDASIM": "0", "PATH": ""}
+    command = [sys.executable, "-W", "error", str(SCRIPT), PACKAGE, CONTROL]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_kernels_stay_within_the_limits(reports):
+    over = [f"{r['kernel']} on {r['arch']}, {r['signature']}: {excesses(r)}" for r in reports[PACKAGE]["records"] if excesses(r)]
+    assert not over, "\n".join([f"limits: {LIMITS}", *over])
+
+
+def test_every_kernel_is_compiled_for_every_architecture(reports):
+    done = {(r["kernel"], r["arch"]) for r in reports[PACKAGE]["records"]}
+    assert done == {(name, arch) for name in KERNELS for arch in ARCHITECTURES}
+    assert reports[PACKAGE]["unlisted"] == []
+
+
+def test_kernels_that_break_a_limit_are_found(reports):
+    records = reports[CONTROL]["records"]
+    assert {(r["kernel"], r["arch"]) for r in records} == {(name, arch) for name in LIMITS for arch in ARCHITECTURES}
+    for record in records:
+        assert record["kernel"] in excesses(record), record
+    assert reports[CONTROL]["unlisted"] == ["is_not_listed"]

@@ -1,0 +1,45 @@
+"""The scan of rows against NumPy's cumsum."""
+
+import numpy as np
+import pytest
+from cuda_case import SMALL, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+
+from hoptrain.kernels.cuda.scan import exclusive_scan
+
+pytestmark = needs_cuda
+BLOCK = SMALL.block
+
+
+def scan(values, begin, end, base, capacity, dtype=np.int32):
+    rows, totals = to_device(values, dtype), to_device(np.full(len(begin), -1))
+    sums = to_device(np.full((len(begin), -(-capacity // BLOCK)), -7))
+    exclusive_scan(launch(len(begin)), rows, capacity, to_device(begin), to_device(end), to_device(base), sums, totals)
+    return to_host(rows), to_host(totals)
+
+
+@pytest.mark.parametrize("length", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK * BLOCK, BLOCK * BLOCK + 1, 3 * BLOCK * BLOCK + 2])
+def test_lengths_around_the_tile(length):
+    values = np.random.default_rng(length).integers(0, 9, (1, length + 1))
+    rows, totals = scan(values, [0], [length], [0], max(1, length))
+    assert rows[0].tolist() == [0, *np.cumsum(values[0, :length])]
+    assert totals.tolist() == [values[0, :length].sum()]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_rows_of_different_lengths_with_offsets(dtype):
+    values = np.random.default_rng(1).integers(0, 9, (4, 30))
+    begin, end, base = [0, 3, 5, 7], [29, 17, 5, 8], [0, 100, 7, 3]
+    rows, totals = scan(values, begin, end, base, 29, dtype)
+    for b in range(4):
+        expected = values[b].copy()
+        expected[begin[b] : end[b] + 1] = base[b] + np.concatenate([[0], np.cumsum(values[b, begin[b] : end[b]])])
+        assert rows[b].tolist() == expected.tolist(), "what stands outside the row's bounds stays"
+        assert totals[b] == expected[end[b]]
+
+
+def test_a_grid_smaller_than_the_row():
+    """More tiles than blocks: a block takes several."""
+    length = SMALL.max_blocks * BLOCK * 2 + 3
+    values = np.ones((1, length + 1), np.int64)
+    rows, _ = scan(values, [0], [length], [5], length, np.int64)
+    assert rows[0].tolist() == list(range(5, length + 6))
