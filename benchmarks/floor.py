@@ -7,8 +7,8 @@ A sampled edge cannot do with less than
 * its share of the destinations' offsets: destinations per edge x one random access to as much memory as ``indptr``;
 * 12 bytes of output (edge id, local id, and as much again for nodes and offsets) at the speed of a copy,
 
-with nothing of it overlapped: ``floor_per_edge``. The accesses are independent reads, asked for 64 at a time by software prefetch, and lie in
-huge pages where the system grants them (NumPy asks for them); a table's entry is read and written; their addresses come from a hash, as a sampler's come from its random
+with nothing of it overlapped: ``floor_per_edge``. Accesses are independent of one another, asked for 64 at a time by software prefetch, and
+lie in huge pages where the system grants them (NumPy asks for them); their addresses come from a hash, as a sampler's come from its random
 numbers. Lines are counted exactly, in mini-batches that were sampled: a line counts once a mini-batch however many of its edges were drawn.
 
 It is a yardstick of 64 reads under way, not the last limit of the memory: asked for 1024 at a time, reads from 512 MB cost 3.8 instead of

@@ -209,7 +209,8 @@ def _offsets(indptr: Array) -> Array:
         raise InputError(f"indptr has shape {indptr.shape}: it holds V + 1 offsets; an empty graph has indptr [0]")
     if not is_integer(indptr.dtype):
         raise InputError(f"indptr is a {indptr.dtype} array: offsets are integers; convert it")
-    return indptr.astype(np.int64, copy=False)
+    # Any other width is widened: differences of unsigned or small integers would wrap around.
+    return indptr if indptr.dtype in (np.int32, np.int64) else indptr.astype(np.int64)
 
 
 def _checked_weights(weights: Array | None, num_edges: int) -> Array | None:

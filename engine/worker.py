@@ -24,7 +24,6 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.ring import Allocate, Slot, Spec, carve, total_bytes
 
-
 _MAX_TEXT = 8000  # a message below 16 KiB enters the socket in one piece, whatever happens to the process
 
 
