@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -36,8 +36,8 @@ from hoptrain.benchmarks import plots
 from hoptrain.benchmarks.floor import Floor, count_work, floor_per_edge
 from hoptrain.benchmarks.harness import Result
 from hoptrain.benchmarks.peers import PEERS
-from hoptrain.benchmarks.rounds import WARMUP, Costs, time_rounds
-from hoptrain.benchmarks.systems import FAMILY, Open, System, open_hoptrain
+from hoptrain.benchmarks.rounds import WARMUP, Cost, Costs, time_rounds
+from hoptrain.benchmarks.systems import FAMILY, Open, System, open_hoptrain, open_overhead
 from hoptrain.engine import Dataset, Graph, InputError, Schedule, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
@@ -50,6 +50,7 @@ _COUNTED = 2
 """Mini-batches in which the floor's cache lines are counted."""
 _IDLE = 0.5
 """Load average up to which a machine counts as idle."""
+_PYTHON = "python"
 _TOLERANCE = 0.05
 """Difference in sampled edges, relative, that chance may make."""
 
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="neighbours per hop from the seeds outward; give it twice to measure two (default: 25,10 and 15,10,5)",
     )
     add("--batch-size", type=int, nargs="+", default=[1024], metavar="B", help="seeds of a mini-batch (default 1024)")
-    add("--batches", type=int, metavar="K", help="mini-batches that each system samples in a round (default 8, with --quick 4)")
+    add("--batches", type=int, metavar="K", help="mini-batches that each system samples in a round (default 16, with --quick 4)")
     add("--threads", type=int, nargs="+", default=[1, 2][: _cores()], metavar="T", help="threads of each system (default 1 2)")
     add(
         "--modes",
@@ -129,7 +130,7 @@ def run(args: argparse.Namespace) -> Result:
         threads=sorted(set(args.threads)),
         modes=args.modes,
         replace=args.replace,
-        batches=(4 if args.quick else 8) if args.batches is None else args.batches,
+        batches=(4 if args.quick else 16) if args.batches is None else args.batches,
         rounds=num_rounds(args),
     )
     load_average = os.getloadavg()[0]
@@ -196,14 +197,16 @@ def _measure_graph(
         systems = [system for make in opened for system in make(fanouts, setting.replace, setting.threads) if system.mode in setting.modes]
         bulks = list(take_bulks(schedule(data, batch_size), setting.batches, WARMUP + setting.rounds))
         subjects = {system.label: partial(_sample, system, bulks) for system in systems}
-        costs = time_rounds({**subjects, **floor.parts}, setting.rounds)
+        overhead = open_overhead(graph, setting.modes[0], len(fanouts))
+        costs = time_rounds({**subjects, **floor.parts, _PYTHON: partial(_call, overhead, bulks)}, setting.rounds)
         floors = {}
         for mode in setting.modes:
             sampler = NeighborSampler(fanouts, replace=setting.replace, expand=mode)
             work = count_work(graph, [sampler.sample(graph, seeds, batch=i) for i, seeds in enumerate(bulks[0][:_COUNTED])])
             floors[mode] = floor_per_edge({part: costs[part].ns for part in floor.parts}, work)
         systems = [system for system in systems if _does_the_same(system, costs)]
-        yield [place | _row(system, costs, floors[system.mode], setting) for system in systems], _answers(systems, costs, floors)
+        rows = [place | _row(system, costs, floors[system.mode], setting) for system in systems]
+        yield rows, _answers(systems, costs, floors) | _own_answers(data.name, rows)
 
 
 def _open_peers(names: Sequence[str], graph: Graph) -> Iterator[Open]:
@@ -223,6 +226,10 @@ def take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Ar
 
 def _sample(system: System, bulks: Sequence[Sequence[Array]], call: int) -> int:
     return system.sample(bulks[call], call * len(bulks[call]))
+
+
+def _call(overhead: Callable[[Sequence[Array]], int], bulks: Sequence[Sequence[Array]], call: int) -> int:
+    return overhead(bulks[call])
 
 
 def _own(mode: str, threads: int) -> str:
@@ -256,7 +263,13 @@ def _row(system: System, costs: Costs, floor: Array, setting: Setting) -> dict[s
         "ratio": None if beside is None else cost.over(beside),
         "floor_ns": float(np.median(floor)) if has_floor else None,
         "floor_multiple": cost.over(floor) if has_floor else None,
+        "python_share": _python_share(cost, costs, setting) if has_floor else None,
     }
+
+
+def _python_share(cost: Cost, costs: Costs, setting: Setting) -> float:
+    """The part of a mini-batch's time in which hoptrain holds Python's lock: at most that of a mini-batch with nearly no edge."""
+    return costs[_PYTHON].over(cost.ns * cost.amount / setting.batches)
 
 
 def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]) -> dict[str, float]:
@@ -275,8 +288,15 @@ def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array
     return summarize(answers)
 
 
+def _own_answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What one graph's rows say about hoptrain alone."""
+    multiples = [row["floor_multiple"] for row in rows if row["floor_multiple"] is not None]
+    shares = [row["python_share"] for row in rows if row["python_share"] is not None]
+    return {f"max_floor_multiple_{_key(graph)}": max(multiples), "max_python_share": max(shares)} if multiples else {}
+
+
 def _key(name: str) -> str:
-    return name.lower().replace(" ", "_").replace("-", "_")
+    return name.removeprefix("synthetic:").lower().replace(" ", "_").replace("-", "_")
 
 
 def summarize(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -78,6 +78,16 @@ def _sample_shared(
     return sum(_copy_out([sampler.sample(graph, ids, batch=first + i, workspace=workspace)], slots) for i, ids in enumerate(seeds))
 
 
+def open_overhead(graph: Graph, mode: str, hops: int) -> Callable[[Sequence[Array]], int]:
+    """Mini-batches of one seed and one neighbour a hop: nearly nothing but what Python does, holding the interpreter's lock."""
+    sampler, workspace = NeighborSampler([1] * hops, expand=mode), Workspace()
+
+    def sample(seeds: Sequence[Array]) -> int:
+        return len(sampler.sample_bulk(graph, [ids[:1] for ids in seeds], workspace=workspace))
+
+    return sample
+
+
 def _copy_out(batches: Sequence[MiniBatch], slots: Workspace) -> int:
     """Copy every array into a buffer that is used again, by the threads of ``slots``. Returns the number of edges."""
     copies = [

@@ -8,15 +8,25 @@ import pytest
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
-def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
+def test_the_training_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names = {}
-    exec(code.replace("max_epochs=30", "max_epochs=2"), names)
+    exec(EXAMPLES[0].replace("max_epochs=30", "max_epochs=2"), names)
     assert names["batch"].num_seeds > 0
     assert "test_acc" in capsys.readouterr().out
-    assert len([line for line in code.splitlines() if line]) <= 15
+    assert len([line for line in EXAMPLES[0].splitlines() if line]) <= 15
+
+
+def test_the_sampling_example_runs():
+    names = {}
+    exec(EXAMPLES[1].replace("scale=0.02", "scale=0.01"), names)
+    same, alone = names["batches"][3], names["alone"]
+    assert all((a == b).all() for a, b in zip(same.arrays().values(), alone.arrays().values(), strict=True))
+    assert len(EXAMPLES) == 2
 
 
 def test_files_and_folders_it_names_exist():

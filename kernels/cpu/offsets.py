@@ -35,17 +35,15 @@ def distinct_offsets(words, degrees, num_lanes, count, found, offsets):
     of them: for the fanouts in use it costs less than one wrongly guessed branch of a cleverer test. From some thousands on it is slow.
     """
     for j in range(count):
-        row = words[j & 3, (j >> 2) * num_lanes : ((j >> 2) + 1) * num_lanes]
-        drawn = offsets[j]
+        plane, start = j & 3, (j >> 2) * num_lanes
         for lane in range(num_lanes):
-            drawn[lane] = bounded(row[lane], degrees[lane] - count + j + 1)
+            offsets[j, lane] = bounded(words[plane, start + lane], degrees[lane] - count + j + 1)
             found[lane] = 0
         for i in range(j):
-            earlier = offsets[i]
             for lane in range(num_lanes):
-                found[lane] |= np.int32(earlier[lane] == drawn[lane])
+                found[lane] |= np.int32(offsets[i, lane] == offsets[j, lane])
         for lane in range(num_lanes):
-            drawn[lane] = np.int32(degrees[lane] - count + j) if found[lane] else drawn[lane]
+            offsets[j, lane] = np.int32(degrees[lane] - count + j) if found[lane] else offsets[j, lane]
 
 
 @cpu_kernel

@@ -78,14 +78,17 @@ def test_equal_to_the_cpu(small_graph, mode, expand, schedule):
 
 @pytest.mark.parametrize("schedule", ["sample", "classes"])
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize(("sizes", "fanouts"), [([6], [2, 2, 2]), ([3, 1, 2, 5, 1, 1, 4], [3, 2])], ids=["1", "7"])
-def test_bulks(small_graph, sizes, fanouts, mode, schedule):
-    check_equal(small_graph, fanouts, bulk_of(small_graph, sizes), schedule, mode=mode)
+def test_bulks(small_graph, sizes, fanouts, expand, mode, schedule):
+    check_equal(small_graph, fanouts, bulk_of(small_graph, sizes), schedule, expand, mode)
 
 
 @pytest.mark.parametrize("schedule", ["sample", "classes"])
-def test_a_bulk_of_64(small_graph, schedule):
-    check_equal(small_graph, [2], bulk_of(small_graph, [1] * 64), schedule)
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bulk_of_64(small_graph, mode, expand, schedule):
+    check_equal(small_graph, [2, 1] if expand == "new" else [2], bulk_of(small_graph, [1] * 64), schedule, expand, mode)
 
 
 @pytest.mark.parametrize("schedule", ["sample", "grid", "classes"])

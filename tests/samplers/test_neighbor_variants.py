@@ -83,11 +83,13 @@ def test_any_problem_in_any_variant(problem, threads, hashed, address, any_sizes
         assert as_lists(alone) == expected[0]
 
 
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"replace": True, "weighted": True}, {"expand": "new"}], ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("number", [1, 7, 64])
-def test_bulks_and_threads_change_nothing(graph, number, threads, any_sizes):
+def test_bulks_and_threads_change_nothing(graph, number, threads, options, any_sizes):
     rng = np.random.default_rng(number)
-    sampler, seeds = NeighborSampler([4, 3]), [rng.choice(graph.num_nodes, 1 + i % 9, replace=False) for i in range(number)]
+    graph = Graph(graph.indptr, graph.indices, weights=rng.random(graph.num_edges))
+    sampler, seeds = NeighborSampler([4, 3], **options), [rng.choice(graph.num_nodes, 1 + i % 9, replace=False) for i in range(number)]
     bulk = sampler.sample_bulk(graph, seeds, seed=5, epoch=1, first_batch=100, workspace=Workspace(threads))
     assert [batch.batch for batch in bulk] == list(range(100, 100 + number))
     for i, batch in enumerate(bulk):
