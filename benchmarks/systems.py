@@ -64,12 +64,18 @@ def open_hoptrain(graph: Graph, mode: str) -> Open:
 def _sample_whole(
     sampler: NeighborSampler, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int
 ) -> int:
-    """As many mini-batches at a time as there are threads, so that what is copied out still lies in the caches."""
-    edges = 0
-    for i in range(0, len(seeds), workspace.threads):
-        batches = sampler.sample_bulk(graph, seeds[i : i + workspace.threads], first_batch=first + i, workspace=workspace)
-        edges += _copy_out(batches, slots)
-    return edges
+    """Each thread samples and copies out mini-batches of its own, as each of the loader's workers does."""
+    edges = [0] * workspace.threads
+    parts = [(workspace.part(thread), slots.part(thread)) for thread in range(workspace.threads)]
+
+    def sample_some(thread: int) -> None:
+        own, slot = parts[thread]
+        for i in range(thread, len(seeds), workspace.threads):
+            batch = sampler.sample(graph, seeds[i], batch=first + i, workspace=own)
+            edges[thread] += _copy_out([batch], slot)
+
+    workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
+    return sum(edges)
 
 
 def _sample_shared(

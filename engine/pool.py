@@ -15,6 +15,7 @@ from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
+from hoptrain.engine.preflight import check_files, check_memory
 from hoptrain.engine.ring import allocate_private
 from hoptrain.engine.shared_memory import anonymous_file, dumps
 from hoptrain.engine.worker import Task
@@ -52,16 +53,31 @@ class WorkerPool:
     the same ones, since a batch is a pure function of its number.
     """
 
-    def __init__(self, task: Task, num_workers: int, *, prefetch: int = 2, stall_timeout: float = 120.0, max_restarts: int = 3) -> None:
+    def __init__(
+        self,
+        task: Task,
+        num_workers: int,
+        *,
+        prefetch: int = 2,
+        batch_bytes: int = 0,
+        stall_timeout: float = 120.0,
+        max_restarts: int = 3,
+    ) -> None:
         """Start the processes; they get ready while the caller goes on.
 
         Args:
             task: pickled once; its large arrays are shared, not copied.
             num_workers: how many processes, at least 1.
             prefetch: batches that a worker may have ready beyond the one in use.
+            batch_bytes: size of a batch, about: memory for it is reserved before the first one. A larger batch lets its slot grow.
             stall_timeout: seconds without a batch that is due, after which the worker is replaced.
             max_restarts: replacements of a worker in a row, without a batch from it in between, before the run ends with an error.
+
+        Raises:
+            InputError: the task cannot be sent, or there is too little memory or too few descriptors.
         """
+        check_files(num_workers, prefetch + 1)
+        check_memory(num_workers, prefetch + 1, batch_bytes)
         self.stall_timeout = stall_timeout
         self.max_restarts = max_restarts
         self._generation = -1
@@ -70,7 +86,7 @@ class WorkerPool:
         self._workers: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, _close, os.getpid(), self._workers, files)
         for index in range(num_workers):
-            self._workers.append(WorkerProcess(index, prefetch + 1, job, descriptors))
+            self._workers.append(WorkerProcess(index, prefetch + 1, batch_bytes, job, descriptors))
 
     def run(self, epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of ``steps``, in order. A new run ends the one before, wherever it is.

@@ -36,13 +36,13 @@ class Task(Protocol):
 
 
 def main() -> None:
-    """Entry of the process: ``argv`` holds the descriptors of socket, lifeline, task, stack and slots."""
-    sock, lifeline, job, stack, *slots = map(int, sys.argv[1:])
+    """Entry of the process: ``argv`` holds the bytes to reserve for a batch, and descriptors of socket, lifeline, task, stack and slots."""
+    batch_bytes, sock, lifeline, job, stack, *slots = map(int, sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's; it ends us by closing the socket
     _die_with(lifeline)
     faulthandler.register(signal.SIGUSR1, file=stack)  # how the trainer asks where we are
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the trainer is gone or has closed the pool
-        _serve(Connection(sock), job, [Slot(fd) for fd in slots])
+        _serve(Connection(sock), job, [Slot(fd) for fd in slots], batch_bytes)
     # Mapped arrays may still be referenced; the interpreter's orderly shutdown has nothing left to do here.
     os._exit(0)
 
@@ -58,13 +58,15 @@ def _die_with(lifeline: int) -> None:
         os._exit(0)
 
 
-def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot]) -> None:
+def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], batch_bytes: int) -> None:
     """Work until the socket ends.
 
     Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("free", slot)`` hands over a slot.
     Sent: ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
     """
     try:
+        for slot in slots:
+            slot.writable(batch_bytes)
         task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # from our own parent, in memory without a name
     except Exception as error:
         connection.send(_failure(-1, -1, error))
@@ -79,12 +81,12 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot]) ->
             else:
                 _, generation, epoch, steps = message
         step, steps = steps[0], steps[1:]
-        slot = free.popleft()
+        place = free.popleft()
         try:
-            notice: tuple[Any, ...] = ("batch", generation, step, slot, *_make(task, epoch, step, slots[slot]))
+            notice: tuple[Any, ...] = ("batch", generation, step, place, *_make(task, epoch, step, slots[place]))
         except Exception as error:
             notice = _failure(generation, step, error)
-            free.append(slot)
+            free.append(place)
             steps = range(0)
         connection.send(notice)
 

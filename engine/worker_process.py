@@ -42,18 +42,20 @@ class WorkerProcess:
         failures: processes that ended or went silent since the last batch arrived.
     """
 
-    def __init__(self, index: int, num_slots: int, job: int, descriptors: Sequence[int]) -> None:
+    def __init__(self, index: int, num_slots: int, batch_bytes: int, job: int, descriptors: Sequence[int]) -> None:
         """Start the process; it gets ready while the caller goes on.
 
         Args:
             index: number within the pool.
             num_slots: slots of its ring.
+            batch_bytes: memory that it reserves for each.
             job: descriptor of the file with the pickled task.
             descriptors: what the task inherits.
         """
         self.index = index
         self.slots = [Slot(anonymous_file(f"hoptrain-slot-{index}-{i}")) for i in range(num_slots)]
         self.failures = 0
+        self._batch_bytes = batch_bytes
         self._job, self._descriptors = job, descriptors
         self._stack = anonymous_file(f"hoptrain-stack-{index}")
         self._held: set[int] = set()  # slots in our hands: lent out, or described by a notice that waits here
@@ -73,7 +75,12 @@ class WorkerProcess:
         inherited = [theirs.fileno(), read_end, self._job, self._stack]
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "from hoptrain.engine.worker import main; main()", *map(str, [*inherited, *slots])],
+                [
+                    sys.executable,
+                    "-c",
+                    "from hoptrain.engine.worker import main; main()",
+                    *map(str, [self._batch_bytes, *inherited, *slots]),
+                ],
                 pass_fds=[*inherited, *slots, *self._descriptors],
                 env=_environment(),
                 process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone

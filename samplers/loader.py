@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
-from hoptrain.engine.ring import Allocate
+from hoptrain.engine.ring import Allocate, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler, check_seeds
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
@@ -45,6 +45,7 @@ class SampleLoader:
         world_size: int | None = None,
         prefetch: int = 2,
         stall_timeout: float = 120.0,
+        max_restarts: int = 3,
     ) -> None:
         """Set up; nothing is started yet.
 
@@ -59,7 +60,8 @@ class SampleLoader:
             rank: this process's rank; by default torch.distributed's, or that of its environment variables.
             world_size: number of ranks; by default likewise.
             prefetch: batches each worker may have ready ahead.
-            stall_timeout: seconds without a batch that is due, after which an error names the worker.
+            stall_timeout: seconds without a batch that is due, after which its worker is replaced.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
 
         Raises:
             InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks.
@@ -73,7 +75,7 @@ class SampleLoader:
         self.num_workers = num_workers
         self.wait_s = 0.0
         self.num_sampled_edges = 0
-        self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout}
+        self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule)
         self._pool: WorkerPool | None = None
         self._start = (0, 0)  # epoch and step at which the next iteration begins
@@ -110,8 +112,7 @@ class SampleLoader:
         if self.num_workers == 0:
             return run_inline(self._task, epoch, steps)
         if self._pool is None:
-            self._task.compile(epoch)
-            self._pool = WorkerPool(self._task, self.num_workers, **self._pool_options)
+            self._pool = WorkerPool(self._task, self.num_workers, batch_bytes=self._task.rehearse(epoch), **self._pool_options)
         return self._pool.run(epoch, steps)
 
     def set_epoch(self, epoch: int) -> None:
@@ -144,9 +145,17 @@ class _SampleTask:
     schedule: Schedule
     workspace: Workspace = field(default_factory=Workspace)
 
-    def compile(self, epoch: int) -> None:
-        """Run the kernels once on one seed: this process compiles them, and workers that start now load the machine code from disk."""
-        self.sampler.sample(self.graph, self.schedule.batch_seeds(epoch, 0)[:1])
+    def rehearse(self, epoch: int) -> int:
+        """Make the first batch here: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
+        sizes: list[int] = []
+
+        def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
+            sizes.append(total_bytes(specs))
+            return allocate_private(specs)
+
+        self.make_batch(epoch, 0, allocate)
+        self.workspace = Workspace()
+        return sizes[0]
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
         begin = time.perf_counter()

@@ -45,6 +45,7 @@ class GraphDataModule(LightningDataModule):
         seed: int | None = None,
         prefetch: int = 2,
         stall_timeout: float = 120.0,
+        max_restarts: int = 3,
     ) -> None:
         """Open the data set (and convert, download or generate it the first time).
 
@@ -57,7 +58,8 @@ class GraphDataModule(LightningDataModule):
             num_workers: sampler processes per rank; 0 samples in the training process.
             seed: seed of the order and of the samples; by default that of seed_everything.
             prefetch: batches each worker may have ready ahead.
-            stall_timeout: seconds without a batch that is due, after which the run ends with an error.
+            stall_timeout: seconds without a batch that is due, after which its worker is replaced.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
         """
         super().__init__()
         self.data: Dataset = load_dataset(dataset, root=root, scale=scale)
@@ -68,7 +70,7 @@ class GraphDataModule(LightningDataModule):
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
-        self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout}
+        self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
         self.loader: SampleLoader | None = None
         self._resume_at: dict[str, int] | None = None
 

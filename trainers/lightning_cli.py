@@ -19,6 +19,7 @@ from hoptrain.engine import InputError
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter
 from hoptrain.trainers.datamodule import GraphDataModule
 from hoptrain.trainers.node_classifier import NodeClassifier
+from hoptrain.trainers.rank_watch import RankWatch
 
 _FROM_DATA = {"num_features": "in_channels", "num_classes": "num_classes", "num_hops": "num_layers", "is_multilabel": "multilabel"}
 
@@ -68,7 +69,7 @@ class HoptrainCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the progress bar and the logs, unless they are switched off or given."""
         options = self.config_init[self.subcommand].trainer
-        callbacks: list[Callback] = [FeedMonitor(), PredictionWriter()]
+        callbacks: list[Callback] = [FeedMonitor(), PredictionWriter(), RankWatch()]
         if options.enable_progress_bar is not False:
             callbacks.append(RichProgressBar())
         self.trainer_defaults["callbacks"] = callbacks

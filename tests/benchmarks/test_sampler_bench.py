@@ -49,6 +49,8 @@ def slow_system(graph, *, family="DGL", mode="all", keep=1.0, delay=3):
     return make
 
 
+OWN = {"max_floor_multiple", "max_floor_multiple_random", "max_python_share"}
+
 # The whole benchmark.
 
 
@@ -61,7 +63,12 @@ def test_hoptrain_alone(folder, tmp_path):
         assert row["batches_s"] * row["edges_batch"] == pytest.approx(1e6 * row["medges_s"])
         assert row["floor_ns"] > 0
         assert row["floor_multiple"] > 0
-    assert content["summary"] == {"max_floor_multiple": pytest.approx(max(row["floor_multiple"] for row in content["records"]))}
+    most = {name: max(row[name] for row in content["records"]) for name in ("floor_multiple", "python_share")}
+    assert content["summary"] == {
+        "max_floor_multiple": pytest.approx(most["floor_multiple"]),
+        "max_floor_multiple_random": most["floor_multiple"],
+        "max_python_share": most["python_share"],
+    }
     assert content["seeds"] == [0]
 
 
@@ -76,7 +83,7 @@ def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
     assert systems == own | {("all", "DGL fake", t) for t in (1, 2)} | {("new", "PyG fake", t) for t in (1, 2)}
     assert {row["ratio"] is None for row in content["records"] if row["system"].startswith("hoptrain")} == {True}
     names = {f"min_ratio_{name}_t{t}" for name in ("dgl", "dgl_fake", "pyg", "pyg_fake") for t in (1, 2)}
-    assert content["summary"].keys() == names | {"max_floor_multiple", "min_scaling_t2"}
+    assert content["summary"].keys() == names | OWN | {"min_scaling_t2"}
     ratios = {row["threads"]: row["ratio"] for row in content["records"] if row["system"] == "DGL fake"}
     assert content["summary"]["min_ratio_dgl_t1"] == ratios[1]
 
@@ -91,7 +98,7 @@ def test_a_peer_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, cap
     monkeypatch.setattr(sampler, "PEERS", {"dgl": partial(slow_system, keep=0.9)})
     content = run(folder, tmp_path / "out", "--threads", "1", "--peers", "dgl")
     assert {row["system"] for row in content["records"]} == {"hoptrain"}
-    assert content["summary"].keys() == {"max_floor_multiple"}
+    assert content["summary"].keys() == OWN
     assert "left out DGL fake, all, 1: " in capsys.readouterr().out
 
 

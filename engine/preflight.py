@@ -1,0 +1,62 @@
+"""What a machine has to have before workers start: looked at first, so that its lack is one line and no failure in mid-run."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+from hoptrain.engine.errors import InputError
+
+_SPARE_FILES = 64  # for what training itself opens: logs, checkpoints, libraries
+_FILES_BESIDE_SLOTS = 4  # of a worker: socket, lifeline, stack, and one while it is started
+_SPARE_BYTES = 256 << 20
+
+
+def check_files(num_workers: int, num_slots: int) -> None:
+    """Whether the descriptors of so many workers fit the limit of this process.
+
+    Raises:
+        InputError: they do not.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    needed = num_workers * (num_slots + _FILES_BESIDE_SLOTS) + _SPARE_FILES
+    if used + needed > limit:
+        raise InputError(
+            f"{num_workers} workers need {needed} open files and {used} of {limit} are in use: "
+            f"raise the limit with 'ulimit -n {used + needed}', or use fewer num_workers or less prefetch"
+        )
+
+
+def check_memory(num_workers: int, num_slots: int, batch_bytes: int) -> None:
+    """Whether the slots of so many workers fit the memory that is free.
+
+    Args:
+        num_workers: workers of this process.
+        num_slots: slots of each.
+        batch_bytes: size of a batch, about.
+
+    Raises:
+        InputError: they do not.
+    """
+    needed, available = num_workers * num_slots * batch_bytes, available_memory()
+    if needed + _SPARE_BYTES > available:
+        raise InputError(
+            f"{num_workers} workers with {num_slots} batches of {batch_bytes / 2**20:.0f} MiB each need {needed / 2**20:.0f} MiB and "
+            f"{available / 2**20:.0f} MiB are free: use fewer num_workers, less prefetch or a smaller batch_size"
+        )
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that can still be allocated: of the machine, or of this process's control group if that is less."""
+    meminfo = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines() if ":" in line)
+    free = int(meminfo["MemAvailable"].split()[0]) << 10
+    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        folder = root / "sys/fs/cgroup"
+        try:
+            room = int((folder / limit).read_text()) - int((folder / used).read_text())
+        except (OSError, ValueError):  # no such control group, or "max"
+            continue
+        free = min(free, max(room, 0))
+    return free

@@ -1,0 +1,128 @@
+"""The first failure ends all ranks, with its cause.
+
+A rank that fails leaves the others in a collective that cannot finish. Depending on the backend they learn of it late or never, and then by a
+broken connection, not by the cause. Here every rank writes a heartbeat into a store that all ranks share, and the text of its failure if it
+fails; a thread of each looks at what the others wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+
+_BEAT_S = 1.0
+SILENCE_S = 10.0
+"""A rank whose heartbeat stands still for so long is taken for dead."""
+_GRACE_S = 3.0
+"""How long a rank may take to end by itself once another has failed."""
+_FAILED = "failed"
+_DONE = "done"
+_STORES: list[Store] = []
+"""Kept until the process ends: the other ranks may look once more after this one has finished."""
+
+
+class RankWatch(Callback):
+    """Watches the other ranks of a run with several; does nothing with one."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._watch: _Watch | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Begin to watch, once."""
+        if trainer.world_size > 1 and self._watch is None:
+            self._watch = _Watch(open_store(trainer), trainer.global_rank, trainer.world_size)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Tell the others why this rank ends."""
+        if self._watch is not None:
+            self._watch.fail(exception)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Stop watching."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+
+def open_store(trainer: Trainer) -> Store:
+    """A store of its own on rank 0: the process group's is private, and busy during collectives."""
+    is_host = trainer.global_rank == 0
+    host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    server = TCPStore(host, 0, None, True, wait_for_workers=False) if is_host else None
+    port = trainer.strategy.broadcast(server.port if server else 0)
+    _STORES.append(server or TCPStore(host, port, None, False, timedelta(seconds=30), wait_for_workers=False))
+    return _STORES[-1]
+
+
+class _Watch:
+    """One rank's heartbeat, and its look at the others'."""
+
+    def __init__(self, store: Store, rank: int, world_size: int) -> None:
+        self._store, self._rank = store, rank
+        self._others = [r for r in range(world_size) if r != rank]
+        self._lock = threading.Lock()  # a store's connection serves one request at a time
+        self._done: set[int] = set()  # ranks that ended their work in order
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hoptrain-rank-watch", daemon=True)
+        self._thread.start()
+
+    def fail(self, exception: BaseException) -> None:
+        """Write the cause, unless another rank was first; this rank ends by itself."""
+        self._stopped.set()
+        text = f"rank {self._rank} failed: {type(exception).__name__}: {exception}"
+        with self._lock, suppress(RuntimeError):  # the store may have gone with rank 0
+            self._store.compare_set(_FAILED, "", text)
+
+    def stop(self) -> None:
+        """This rank's work is done."""
+        self._stopped.set()
+        self._thread.join(2 * _BEAT_S)
+        with self._lock, suppress(RuntimeError):
+            self._store.set(f"alive {self._rank}", _DONE)
+
+    def _run(self) -> None:
+        seen: dict[int, tuple[str, float]] = {}
+        beats = 0
+        while not self._stopped.wait(_BEAT_S):
+            beats += 1
+            try:
+                with self._lock:
+                    cause = self._look(beats, seen)
+            except RuntimeError:
+                if 0 in self._done:
+                    return
+                cause = "rank 0 is gone"
+            if cause:
+                self._end(cause)
+
+    def _look(self, beats: int, seen: dict[int, tuple[str, float]]) -> str:
+        """Write a heartbeat and read the others'; returns what is wrong, if anything."""
+        self._store.set(f"alive {self._rank}", str(beats))
+        if self._store.check([_FAILED]):
+            return self._store.get(_FAILED).decode()
+        for rank in self._others:
+            if not self._store.check([f"alive {rank}"]):
+                continue
+            beat, now = self._store.get(f"alive {rank}").decode(), time.monotonic()
+            if beat == _DONE:
+                self._done.add(rank)
+            elif seen.get(rank, ("", 0.0))[0] != beat:
+                seen[rank] = beat, now
+            elif now - seen[rank][1] > SILENCE_S:
+                return f"rank {rank} is gone: its heartbeat stopped {now - seen[rank][1]:.0f} s ago"
+        return ""
+
+    def _end(self, cause: str) -> None:
+        """End this process: at once if it does not by itself. A thread cannot raise in a collective that waits for ever."""
+        if self._stopped.wait(_GRACE_S):
+            return
+        print(f"hoptrain: {cause}; rank {self._rank} ends too", file=sys.stderr, flush=True)
+        os._exit(1)
