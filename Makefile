@@ -1,11 +1,11 @@
 # make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
-# make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
+# make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.   make test-faults: each fault of a worker 50 times.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test test-gpu check format clean
+.PHONY: setup train test test-gpu test-faults check format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -23,6 +23,9 @@ test: $(STAMP)
 
 test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/test_*_cuda.py
+
+test-faults: $(STAMP)
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
