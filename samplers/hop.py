@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from functools import partial
 from itertools import accumulate, count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,41 +20,39 @@ _WORTH_SHARING = 1 << 15
 """Edges from which a hop is shared: handing it out costs some tens of microseconds a part."""
 
 
-def sample_hop(
-    workspace: Workspace,
-    columns: kernels.Columns,
-    nodes: Array,
-    rows: tuple[int, int],
-    rule: kernels.Rule,
-    address: kernels.Address,
-    edges: kernels.Edges,
-    num_edges: int,
-) -> tuple[int, int]:
-    """Sample and relabel the in-neighbours of the destinations ``nodes[rows[0]:rows[1]]``; ``rows[1]`` nodes are known.
+class Hop(NamedTuple):
+    """What there is before a hop."""
 
-    Returns the numbers of nodes and edges after the hop. The threads of the workspace share the work.
+    workspace: Workspace
+    columns: kernels.Columns
+    nodes: Array
+    """The nodes so far, with room for new ones."""
+    first: int
+    """The destinations are ``nodes[first:last]``; ``last`` nodes are known."""
+    last: int
+    rule: kernels.Rule
+    address: kernels.Address
+    edges: kernels.Edges
+    num_edges: int
+    """Edges that stand in ``edges`` already."""
+
+
+def sample_hop(hop: Hop) -> tuple[int, int]:
+    """Sample the in-neighbours of the destinations and relabel them; the threads of the workspace share the work.
+
+    Returns the numbers of nodes and edges after the hop.
     """
-    room = len(edges.positions) - num_edges
-    if workspace.threads > 1 and room >= _WORTH_SHARING:
-        return _sample_shared(workspace, columns, nodes, rows, rule, address, edges, num_edges)
-    first, last = rows
+    workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
+    if workspace.threads > 1 and len(edges.positions) - num_edges >= _WORTH_SHARING:
+        return _sample_shared(hop)
     table, scratch = workspace.table.view(), _scratch(workspace, rule)
     num_nodes, total = kernels.sample_hop(columns, nodes, last, first, last, rule, address, table, scratch, edges, num_edges)
     return num_nodes, total
 
 
-def _sample_shared(
-    workspace: Workspace,
-    columns: kernels.Columns,
-    nodes: Array,
-    rows: tuple[int, int],
-    rule: kernels.Rule,
-    address: kernels.Address,
-    edges: kernels.Edges,
-    num_edges: int,
-) -> tuple[int, int]:
+def _sample_shared(hop: Hop) -> tuple[int, int]:
     """All threads draw, each the next part that nobody has; this one also relabels, part by part in order, whatever is drawn."""
-    first, last = rows
+    workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
     threads, num_parts = workspace.threads, _PARTS * workspace.threads
     bounds = [first + (last - first) * p // num_parts for p in range(num_parts + 1)]
     counts = [0] * num_parts

@@ -14,7 +14,7 @@ from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES, AliasTables, build_alias_tables
 from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice, workspace_for
-from hoptrain.samplers.hop import sample_hop
+from hoptrain.samplers.hop import Hop, sample_hop
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
 
@@ -194,7 +194,7 @@ class _Batch:
             indices=workspace.array(f"indices{name}", num_edges + most, graph.indices.dtype, keep=num_edges),
         )
         edges.indptr[first] = num_edges
-        self.num_nodes, total = sample_hop(workspace, self.columns, nodes, (first, last), rule, address, edges, num_edges)
+        self.num_nodes, total = sample_hop(Hop(workspace, self.columns, nodes, first, last, rule, address, edges, num_edges))
         return Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.positions[:total], num_src=self.num_nodes)
 
     def _most_edges(self, first: int, last: int, rule: kernels.Rule) -> int:

@@ -14,6 +14,7 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") 
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.device import cuda_status
+from hoptrain.engine.pool import WorkerPool
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -94,3 +95,17 @@ def dataset(graph):
         splits={"train": np.sort(order[:120]), "val": np.sort(order[120:150]), "test": np.sort(order[150:])},
         num_classes=3,
     )
+
+
+@pytest.fixture
+def pool_of():
+    """Makes pools and closes them."""
+    pools = []
+
+    def make(task, num_workers, **options):
+        pools.append(WorkerPool(task, num_workers, **options))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()

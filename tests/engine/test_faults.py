@@ -15,22 +15,8 @@ import pytest
 from reference.tasks import Faulty, Numbers
 
 from hoptrain.engine import WorkerError
-from hoptrain.engine.pool import WorkerPool
 
 REPEATS = int(os.environ.get("HOPTRAIN_FAULTS", "2"))
-
-
-@pytest.fixture
-def pool_of():
-    pools = []
-
-    def make(task, num_workers, **options):
-        pools.append(WorkerPool(task, num_workers, **options))
-        return pools[-1]
-
-    yield make
-    for pool in pools:
-        pool.close()
 
 
 def run(pool, epoch, steps):

@@ -15,20 +15,6 @@ from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.pool import WorkerPool, run_inline
 
 
-@pytest.fixture
-def pool_of():
-    """Makes pools and closes them."""
-    pools = []
-
-    def make(task, num_workers, **options):
-        pools.append(WorkerPool(task, num_workers, **options))
-        return pools[-1]
-
-    yield make
-    for pool in pools:
-        pool.close()
-
-
 def values(batches):
     return [(int(arrays["step"][0]), arrays["values"].tolist()) for arrays, _ in batches]
 
