@@ -7,14 +7,17 @@ allocator, so that sampler and training share one pool; else from Numba.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import BFLOAT16, Array
+from hoptrain.engine.errors import InputError
 
 
 def cuda_status() -> str | None:
@@ -32,6 +35,17 @@ def cuda_status() -> str | None:
     return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"
 
 
+def check_cuda() -> None:
+    """Refuse to go on without CUDA.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    reason = cuda_status()
+    if reason is not None:
+        raise InputError(f'device is "cuda", but {reason}; or use device="cpu"')
+
+
 def is_simulated() -> bool:
     """Whether kernels run in Numba's simulator (NUMBA_ENABLE_CUDASIM=1)."""
     from numba.core import config
@@ -45,14 +59,35 @@ def torch_on_device() -> Any:
     return torch if torch is not None and not is_simulated() and torch.cuda.is_available() else None
 
 
+def page_lock(buffer: Array) -> None:
+    """Lock the pages of a buffer while it lives: a GPU copies from them by itself, without the processor and without waiting.
+
+    Raises:
+        RuntimeError: CUDA refuses.
+    """
+    torch = torch_on_device()
+    runtime, address = torch.cuda.cudart(), buffer.ctypes.data
+    torch.cuda.check_error(int(runtime.cudaHostRegister(address, buffer.nbytes, 0)))
+    weakref.finalize(buffer, runtime.cudaHostUnregister, address).atexit = False
+
+
 class DeviceStream:
     """A CUDA stream: Numba's, or one of torch's under the name that Numba gives it."""
 
     def __init__(self) -> None:
-        """Make a stream."""
+        """Make a stream on torch's current device; without torch on that of this process's local rank.
+
+        Raises:
+            InputError: CUDA cannot be used.
+        """
+        check_cuda()
         from numba import cuda
 
         self._torch = torch_on_device()
+        if self._torch:
+            cuda.select_device(self._torch.cuda.current_device())
+        elif not is_simulated():
+            cuda.select_device(int(os.environ.get("LOCAL_RANK", "0")) % len(cuda.gpus))
         self._torch_stream = self._torch.cuda.Stream() if self._torch else None
         self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
 
@@ -61,10 +96,13 @@ class DeviceStream:
         if self._torch_stream:
             self._torch_stream.wait_stream(self._torch.cuda.current_stream())
 
-    def hand_to_torch(self) -> None:
-        """What torch queues from now on runs after what was queued here."""
+    def hand_to_torch(self, *arrays: Any) -> None:
+        """What torch queues from now on runs after what was queued here; its allocator keeps the memory of ``arrays`` until that is done."""
         if self._torch_stream:
-            self._torch.cuda.current_stream().wait_stream(self._torch_stream)
+            current = self._torch.cuda.current_stream()
+            current.wait_stream(self._torch_stream)
+            for array in arrays:
+                array.record_stream(current)
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
         """A device array (Numba's interface) of undefined contents, for kernels of this stream."""
@@ -79,13 +117,34 @@ class DeviceStream:
 
     def result(self, array: Any) -> Any:
         """The array as users get it, without a copy: a torch tensor; without torch Numba's device array; NumPy's if simulated."""
+        if self._torch and array.dtype == BFLOAT16:
+            return self._torch.as_tensor(array.view(np.int16), device="cuda").view(self._torch.bfloat16)
         if self._torch:
             return self._torch.as_tensor(array, device="cuda")
         return array.copy_to_host() if is_simulated() else array
 
+    def copy(self, array: Any) -> Any:
+        """The array as users get it, in memory of its own."""
+        if self._torch:
+            with self._torch.cuda.stream(self._torch_stream):
+                return self._torch.as_tensor(array, device="cuda").clone()
+        if is_simulated():
+            return array.copy() if isinstance(array, np.ndarray) else array.copy_to_host()
+        new = self.empty(array.shape, array.dtype)
+        new.copy_to_device(array, stream=self.numba)
+        return new
+
     def synchronize(self) -> None:
         """Wait for all that was queued here."""
         self.numba.synchronize()
+
+
+def to_host(array: Any) -> Array:
+    """The array itself if it is NumPy's, else a copy of a device array (Numba's) or a tensor."""
+    if not isinstance(array, np.ndarray):
+        array = array.copy_to_host() if hasattr(array, "copy_to_host") else array.cpu().numpy()
+    host: Array = array
+    return host
 
 
 class Buffers:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import Buffers, DeviceStream
+from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.errors import InputError
 from hoptrain.kernels.cuda.gather import gather, word_dtype
 from hoptrain.kernels.cuda.launch import Launch
@@ -96,7 +96,7 @@ class DeviceRows:
         *,
         placement: str = "auto",
         hot: Array | None = None,
-        thresholds: Thresholds = THRESHOLDS,
+        thresholds: Thresholds | None = None,
     ) -> None:
         """Copy a store.
 
@@ -109,7 +109,7 @@ class DeviceRows:
         """
         self.placement = choose_placement(placement, store.nbytes, "a feature store")
         self.row_shape, self.dtype = store.shape[1:], store.dtype
-        self._stream, self._buffers, self._thresholds = stream, Buffers(stream), thresholds
+        self._stream, self._thresholds = stream, thresholds or THRESHOLDS
         flat = np.ascontiguousarray(store).reshape(len(store), -1)
         words = flat.view(word_dtype(flat.shape[1] * flat.itemsize))
         self._source: tuple[Any, ...] = (place(words, self.placement, stream),)
@@ -119,21 +119,25 @@ class DeviceRows:
             self._source += place(words[hot], "device", stream), place(cache_place, "device", stream)
 
     def gather(self, ids: Any) -> Any:
-        """The rows of vertices.
+        """The rows of vertices, for torch's current stream.
 
         Args:
             ids: (N,) int32 or int64 on the device (in the simulator a NumPy array), not checked.
 
         Returns:
-            (N, ...) a torch tensor on the device, Numba's device array without torch, NumPy's in the simulator; good until the next call.
+            (N, ...) a torch tensor on the device, Numba's device array without torch, NumPy's in the simulator.
         """
+        self._stream.wait_for_torch()
+        rows = self.gather_here(ids)
+        self._stream.hand_to_torch(rows)
+        return rows
+
+    def gather_here(self, ids: Any) -> Any:
+        """Like ``gather`` where the ids come from the stream of this table and the rows stay on it."""
         from numba import cuda
 
-        self._stream.wait_for_torch()
-        rows = self._source[0]
-        out = self._buffers.array("rows", (len(ids), rows.shape[1]), rows.dtype)[: len(ids)]
+        words = self._source[0]
+        out = self._stream.empty((max(1, len(ids)), words.shape[1]), words.dtype)[: len(ids)]
         launch = Launch(stream=self._stream.numba, thresholds=self._thresholds, num_batches=1)
         gather(launch, self._source, cuda.as_cuda_array(ids) if hasattr(ids, "__cuda_array_interface__") else ids, out)
-        result = self._stream.result(out.view(self.dtype).reshape(len(ids), *self.row_shape))
-        self._stream.hand_to_torch()
-        return result
+        return self._stream.result(out.view(self.dtype).reshape(len(ids), *self.row_shape))

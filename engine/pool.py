@@ -10,7 +10,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hoptrain.engine.arrays import Array
@@ -62,6 +62,8 @@ class WorkerPool:
         batch_bytes: int = 0,
         stall_timeout: float = 120.0,
         max_restarts: int = 3,
+        on_map: Callable[[Array], None] | None = None,
+        slots_dir: str | None = None,
     ) -> None:
         """Start the processes; they get ready while the caller goes on.
 
@@ -72,12 +74,15 @@ class WorkerPool:
             batch_bytes: size of a batch, about: memory for it is reserved before the first one. A larger batch lets its slot grow.
             stall_timeout: seconds without a batch that is due, after which the worker is replaced.
             max_restarts: replacements of a worker in a row, without a batch from it in between, before the run ends with an error.
+            on_map: called with each mapping of a slot in this process, (bytes,) uint8: ``hoptrain.engine.device.page_lock``, for instance.
+            slots_dir: folder for the queue's files, which have no name there; by default the queue lies in memory.
 
         Raises:
-            InputError: the task cannot be sent, or there is too little memory or too few descriptors.
+            InputError: the task cannot be sent, there is too little memory or too few descriptors, ``slots_dir`` cannot hold files.
+            WorkerError: a process cannot be started.
         """
         check_files(num_workers, prefetch + 1)
-        check_memory(num_workers, prefetch + 1, batch_bytes)
+        check_memory(num_workers, prefetch + 1, batch_bytes, slots_dir)
         self.stall_timeout = stall_timeout
         self.max_restarts = max_restarts
         self._generation = -1
@@ -85,8 +90,12 @@ class WorkerPool:
         files = [job, *descriptors]
         self._workers: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, _close, os.getpid(), self._workers, files)
-        for index in range(num_workers):
-            self._workers.append(WorkerProcess(index, prefetch + 1, batch_bytes, job, descriptors))
+        try:
+            for index in range(num_workers):
+                self._workers.append(WorkerProcess(index, prefetch + 1, batch_bytes, job, descriptors, on_map, slots_dir))
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of ``steps``, in order. A new run ends the one before, wherever it is.
@@ -104,6 +113,10 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers. May be called again, and at any time."""
         self._finalizer()
+
+    def num_ready(self) -> int:
+        """Batches that have arrived and were not taken yet, as far as the last wait looked."""
+        return sum(worker.num_notices() for worker in self._workers)
 
     def pids(self) -> list[int]:
         """Process ids of the workers as they are now."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from hoptrain.engine.errors import InputError
 
 _SPARE_FILES = 64  # for what training itself opens: logs, checkpoints, libraries
+_FILES_OF_SLOT = 2  # its own, and the one that Python's mapping of it keeps
 _FILES_BESIDE_SLOTS = 4  # of a worker: socket, lifeline, stack, and one while it is started
 _SPARE_BYTES = 256 << 20
 
@@ -20,8 +21,11 @@ def check_files(num_workers: int, num_slots: int) -> None:
         InputError: they do not.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd"))
-    needed = num_workers * (num_slots + _FILES_BESIDE_SLOTS) + _SPARE_FILES
+    try:
+        used = len(os.listdir("/proc/self/fd"))
+    except OSError:  # not even one is left to look
+        used = limit
+    needed = num_workers * (_FILES_OF_SLOT * num_slots + _FILES_BESIDE_SLOTS) + _SPARE_FILES
     if used + needed > limit:
         raise InputError(
             f"{num_workers} workers need {needed} open files and {used} of {limit} are in use: "
@@ -29,23 +33,40 @@ def check_files(num_workers: int, num_slots: int) -> None:
         )
 
 
-def check_memory(num_workers: int, num_slots: int, batch_bytes: int) -> None:
-    """Whether the slots of so many workers fit the memory that is free.
+def check_memory(num_workers: int, num_slots: int, batch_bytes: int, slots_dir: str | None = None) -> None:
+    """Whether the slots of so many workers fit the memory that is free, or the file system of ``slots_dir``.
 
     Args:
         num_workers: workers of this process.
         num_slots: slots of each.
         batch_bytes: size of a batch, about.
+        slots_dir: the folder of the slots' files; None for memory.
 
     Raises:
         InputError: they do not.
     """
-    needed, available = num_workers * num_slots * batch_bytes, available_memory()
-    if needed + _SPARE_BYTES > available:
+    needed = num_workers * num_slots * batch_bytes
+    if slots_dir is None:
+        available, spare, where, remedy = available_memory(), _SPARE_BYTES, "", "or slots_dir, a folder on a disk"
+    else:
+        available, spare, where, remedy = free_space(slots_dir), 0, f" in slots_dir {slots_dir}", "or another slots_dir"
+    if needed + spare > available:
         raise InputError(
             f"{num_workers} workers with {num_slots} batches of {batch_bytes / 2**20:.0f} MiB each need {needed / 2**20:.0f} MiB and "
-            f"{available / 2**20:.0f} MiB are free: use fewer num_workers, less prefetch or a smaller batch_size"
+            f"{available / 2**20:.0f} MiB are free{where}: use fewer num_workers, less prefetch, a smaller batch_size, {remedy}"
         )
+
+
+def free_space(folder: str) -> int:
+    """Bytes that this user can still write to the file system of a folder.
+
+    Raises:
+        InputError: files cannot be made there.
+    """
+    if not os.access(folder, os.W_OK | os.X_OK) or not os.path.isdir(folder):
+        raise InputError(f"slots_dir {folder} cannot hold the queue's files: give a folder that exists and can be written")
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
 
 
 def available_memory(root: Path = Path("/")) -> int:

@@ -7,14 +7,13 @@ it back. So one side owns a slot at any time, and no lock is needed.
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.shared_memory import reserve
+from hoptrain.engine.shared_memory import map_file, reserve
 
 Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
 """Name, dtype and shape of an array."""
@@ -22,7 +21,7 @@ Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
 """Gives writable arrays for the specs; their contents are undefined."""
 
 _ALIGN = 64  # a cache line, and the alignment that torch and NumPy give their own arrays
-_GRAIN = 1 << 20
+_GRAIN = 2 << 20  # a huge page
 
 
 def allocate_private(specs: Sequence[Spec]) -> dict[str, Array]:
@@ -57,22 +56,28 @@ def _aligned(size: int) -> int:
 class Slot:
     """One slot, as seen by either side. It grows to the largest batch met so far; after that nothing is allocated any more."""
 
-    def __init__(self, fd: int) -> None:
-        """Use the anonymous file ``fd``; both sides have it open."""
+    def __init__(self, fd: int, on_map: Callable[[Array], None] | None = None) -> None:
+        """Use the anonymous file ``fd``; both sides have it open. ``on_map`` is called with each mapping of it, (bytes,) uint8."""
         self.fd = fd
+        self._on_map = on_map
         self._bytes: Array = np.empty(0, np.uint8)
 
     def writable(self, num_bytes: int) -> Array:
         """The worker's view, (at least num_bytes,) uint8; grows the file where it is too small, with a quarter to spare."""
         if num_bytes > len(self._bytes):
-            reserve(self.fd, -(-num_bytes * 5 // 4 // _GRAIN) * _GRAIN)
-        return self.view(num_bytes)
+            self._take(reserve(self.fd, -(-num_bytes * 5 // 4 // _GRAIN) * _GRAIN))
+        return self._bytes
 
     def view(self, num_bytes: int) -> Array:
         """A view of what is there, (at least num_bytes,) uint8; maps the file again where the other side has grown it."""
         if num_bytes > len(self._bytes):
-            self._bytes = np.frombuffer(mmap.mmap(self.fd, os.fstat(self.fd).st_size), np.uint8)
+            self._take(map_file(self.fd))
         return self._bytes
+
+    def _take(self, pages: mmap.mmap) -> None:
+        self._bytes = np.frombuffer(pages, np.uint8)
+        if self._on_map:
+            self._on_map(self._bytes)
 
 
 class Lease:

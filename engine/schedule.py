@@ -73,8 +73,8 @@ class Schedule:
         return self.seeds[_epoch_order(len(self.seeds), self.seed, epoch)[begin:end]]
 
     def batch_number(self, step: int) -> int:
-        """The batch's number within the epoch, over all ranks: it addresses the random numbers."""
-        return step * self.world_size + self.rank
+        """The batch's number within the epoch, over all ranks: it addresses the random numbers. A rank's numbers follow one another."""
+        return self.rank * self.num_steps + step
 
     def num_step_seeds(self, step: int) -> int:
         """How many seeds all ranks together have at a step."""

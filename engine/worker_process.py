@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -23,11 +23,13 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import WorkerError
 from hoptrain.engine.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.shared_memory import anonymous_file
 
 _STACK_S = 1.0  # how long a process may take to write its stack
 _SEND_S = 5.0  # how long a message may wait for room in the socket; messages are tiny, so only a stopped process lets it fill up
+_LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch"
 
 Notice = tuple[int, int, list[Spec], dict[str, Any]]
 """Step, slot, the arrays in it, and facts about the batch."""
@@ -42,7 +44,16 @@ class WorkerProcess:
         failures: processes that ended or went silent since the last batch arrived.
     """
 
-    def __init__(self, index: int, num_slots: int, batch_bytes: int, job: int, descriptors: Sequence[int]) -> None:
+    def __init__(
+        self,
+        index: int,
+        num_slots: int,
+        batch_bytes: int,
+        job: int,
+        descriptors: Sequence[int],
+        on_map: Callable[[Array], None] | None = None,
+        slots_dir: str | None = None,
+    ) -> None:
         """Start the process; it gets ready while the caller goes on.
 
         Args:
@@ -51,9 +62,15 @@ class WorkerProcess:
             batch_bytes: memory that it reserves for each.
             job: descriptor of the file with the pickled task.
             descriptors: what the task inherits.
+            on_map: called with each mapping of a slot here, (bytes,) uint8.
+            slots_dir: folder of the slots' files; None for memory.
+
+        Raises:
+            InputError: ``slots_dir`` cannot hold files.
+            WorkerError: the process cannot be started.
         """
         self.index = index
-        self.slots = [Slot(anonymous_file(f"hoptrain-slot-{index}-{i}")) for i in range(num_slots)]
+        self.slots: list[Slot] = []
         self.failures = 0
         self._batch_bytes = batch_bytes
         self._job, self._descriptors = job, descriptors
@@ -65,36 +82,56 @@ class WorkerProcess:
         self._owed = range(0)
         self._notices: deque[Notice] = deque()
         self._error: tuple[int, str, str] | None = None
-        self._start()
+        self._lifeline: int | None = None
+        try:
+            for i in range(num_slots):
+                self.slots.append(Slot(anonymous_file(f"hoptrain-slot-{index}-{i}", slots_dir), on_map))
+            self._start()
+        except BaseException:
+            self.cut_lifeline()
+            self.close_files()
+            raise
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        read_end, self._lifeline = os.pipe()
-        _LIFELINES.add(self._lifeline)
-        slots = [slot.fd for slot in self.slots]
-        inherited = [theirs.fileno(), read_end, self._job, self._stack]
+        """Start a process that knows all that this object does.
+
+        Raises:
+            WorkerError: the system refuses; this object can be closed, or ``replace`` be tried again.
+        """
         try:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    "from hoptrain.engine.worker import main; main()",
-                    *map(str, [self._batch_bytes, *inherited, *slots]),
-                ],
-                pass_fds=[*inherited, *slots, *self._descriptors],
-                env=_environment(),
-                process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone
-            )
-        finally:
-            theirs.close()
-            os.close(read_end)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
-        self.connection: Connection[Any, Any] = Connection(ours.detach())
+            self._launch()
+        except OSError as error:
+            self.cut_lifeline()
+            raise WorkerError(f"worker {self.index} cannot be started ({error.strerror}): {_LIMITS}") from error
         for slot in range(len(self.slots)):
             if slot not in self._held:
                 self._send(("free", slot))
         if self._owed and self._run:
             self._send(("run", *self._run, self._owed))
+
+    def _launch(self) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            read_end, self._lifeline = os.pipe()
+            _LIFELINES.add(self._lifeline)
+            slots = [slot.fd for slot in self.slots]
+            inherited = [theirs.fileno(), read_end, self._job, self._stack]
+            try:
+                self.process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-c",
+                        "from hoptrain.engine.worker import main; main()",
+                        *map(str, [self._batch_bytes, *inherited, *slots]),
+                    ],
+                    pass_fds=[*inherited, *slots, *self._descriptors],
+                    env=_environment(),
+                    process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone
+                )
+            finally:
+                os.close(read_end)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+            self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     def begin(self, generation: int, epoch: int, steps: range) -> None:
         """Let the process make the batches of ``steps``; what it owed from the run before is dropped."""
@@ -121,7 +158,7 @@ class WorkerProcess:
 
     def collect(self) -> None:
         """Take in all messages that have arrived, also what a dead process sent before."""
-        with suppress(EOFError, ConnectionResetError):
+        with suppress(EOFError, OSError):  # it was reset, or is closed
             while self.connection.poll(0):
                 self._take(self.connection.recv())
 
@@ -144,13 +181,25 @@ class WorkerProcess:
         """The next batch, if it has arrived."""
         return self._notices.popleft() if self._notices else None
 
+    def num_notices(self) -> int:
+        """Batches that have arrived."""
+        return len(self._notices)
+
     def error(self) -> tuple[int, str, str] | None:
         """What the process reported instead of its next batch: step (-1: it did not start), kind, text."""
         return self._error
 
     def lend(self, slot: int, specs: list[Spec]) -> dict[str, Array]:
-        """The arrays of a slot: views that hold it, or copies where the worker would be left without any."""
-        buffer = self.slots[slot].view(total_bytes(specs))
+        """The arrays of a slot: views that hold it, or copies where the worker would be left without any.
+
+        Raises:
+            WorkerError: the slot has grown and cannot be mapped.
+        """
+        try:
+            buffer = self.slots[slot].view(total_bytes(specs))
+        except OSError as error:
+            self._free(slot)
+            raise WorkerError(f"a batch of worker {self.index} cannot be mapped ({error.strerror}): {_LIMITS}") from error
         if self._num_lent >= len(self.slots) - 1:
             arrays = {name: view.copy() for name, view in carve(buffer, specs).items()}
             self._free(slot)
@@ -170,7 +219,7 @@ class WorkerProcess:
 
     def _send(self, message: tuple[Any, ...]) -> None:
         # A process that is dead or stopped is found so by who waits for it; its successor is told everything again.
-        with suppress(BrokenPipeError, ConnectionResetError, BlockingIOError):
+        with suppress(OSError):
             self.connection.send(message)
 
     def replace(self) -> None:
@@ -188,8 +237,10 @@ class WorkerProcess:
 
     def cut_lifeline(self) -> None:
         """The kernel kills the process, if there still is one."""
-        _LIFELINES.discard(self._lifeline)
-        os.close(self._lifeline)
+        if self._lifeline is not None:
+            _LIFELINES.discard(self._lifeline)
+            os.close(self._lifeline)
+            self._lifeline = None
 
     def close_files(self) -> None:
         """Close what successors would need."""

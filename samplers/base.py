@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,12 +20,29 @@ class Sampler(ABC):
     """A sampling algorithm: from seeds to a mini-batch, as a pure function of (graph, seeds, seed, epoch, batch).
 
     A sampler keeps no state between batches, so any process may sample any batch.
+
+    Attributes:
+        deals_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``units`` are dealt
+            out, and a batch says itself which seeds it has.
     """
+
+    deals_seeds = True
 
     @property
     @abstractmethod
     def num_hops(self) -> int:
         """Number of blocks in a mini-batch: the number of layers of the model."""
+
+    def prepare(self, graph: Graph, seeds: Array) -> Sampler:
+        """The sampler as it is used for training on ``seeds`` (N,), the vertices of a split: with what has to be computed once, before the first batch.
+
+        The loader calls it, and sends the result to its workers.
+        """
+        return self
+
+    def units(self, graph: Graph, seeds: Array) -> Array:
+        """What an epoch deals out to batches, each once, (U,) ids: the seeds; a sampler of subgraphs may deal out clusters, or draws."""
+        return seeds
 
     @abstractmethod
     def sample(
@@ -43,7 +60,7 @@ class Sampler(ABC):
 
         Args:
             graph: the graph.
-            seeds: (B,) distinct vertex ids.
+            seeds: (B,) distinct vertex ids; of a sampler that deals out something else, (B,) ``units``.
             seed: the user's seed, in [0, 2**64).
             epoch: in [0, 2**20).
             batch: the batch's number within the epoch, in [0, 2**32).
@@ -81,6 +98,18 @@ class Sampler(ABC):
 
         workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
         return [batches[i] for i in range(len(seeds))]
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
+
+        One bulk of a workspace is under way at a time.
+
+        Raises:
+            InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
+        """
+        raise InputError(f'{type(self).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')
 
 
 def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:

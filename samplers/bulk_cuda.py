@@ -141,7 +141,8 @@ class Bulk:
 
     def _read_most_edges(self, hop: int) -> int:
         """Wait for the sizes; the most edges of a batch in this hop, rounded up to four binary digits lest every bulk need new buffers."""
-        self._download()
+        self.queue_sizes()
+        self.sampling.stream.synchronize()
         num_edges = self._host_num_edges()
         before = num_edges[hop - 1] if self.sampling.expand == "new" and hop else 0
         most = int((num_edges[hop] - before).max())
@@ -180,17 +181,17 @@ class Bulk:
             members=array("members", (num_requests,), np.int64),
         )
 
-    def _download(self) -> None:
+    def queue_sizes(self) -> None:
+        """Have the sizes copied to the host; they are there once the stream is done."""
         self.sizes.copy_to_host(self.buffers.pinned("sizes", self.sizes), stream=self.stream)
-        self.sampling.stream.synchronize()
 
     def _host_num_edges(self) -> Array:
         num_hops = len(self.sampling.fanouts)
         return self.buffers.pinned("sizes", self.sizes)[num_hops + 2 : -1, : self.num_batches]
 
     def read_sizes(self) -> tuple[Array, Array, Array]:
-        """Wait for the bulk; nodes (H+1, K), edges (H, K), and the place of the first seed that is there twice (K,), beyond all if none."""
-        self._download()
+        """Wait for the queued sizes; nodes (H+1, K), edges (H, K), and the place of the first seed that is there twice (K,), beyond all if none."""
+        self.sampling.stream.synchronize()
         sizes = self.buffers.pinned("sizes", self.sizes)
         num_hops = len(self.sampling.fanouts)
         return sizes[1 : num_hops + 2, : self.num_batches].copy(), self._host_num_edges().copy(), sizes[-1, : self.num_batches].copy()

@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import check_cuda, to_host, torch_on_device
+from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
+from hoptrain.engine.preflight import free_space
 from hoptrain.engine.ring import Allocate, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler, check_seeds
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
+from hoptrain.samplers.transfer import release_copied
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.device_feed import DeviceFeed
+
+_DEFAULT_BULK = 8
 
 
 class SampleLoader:
@@ -29,6 +38,8 @@ class SampleLoader:
         num_workers: sampler processes; 0 samples in this process.
         wait_s: seconds spent so far waiting for batches (with 0 workers: making them).
         num_sampled_edges: edges of all batches delivered so far.
+        last_wait: begin and end of the wait for the last batch, by ``time.perf_counter``.
+        on_batch: called just before each batch is delivered.
     """
 
     def __init__(
@@ -46,6 +57,10 @@ class SampleLoader:
         prefetch: int = 2,
         stall_timeout: float = 120.0,
         max_restarts: int = 3,
+        device: str = "cpu",
+        bulk: int | None = None,
+        page_lock: bool = False,
+        slots_dir: str | None = None,
     ) -> None:
         """Set up; nothing is started yet.
 
@@ -62,22 +77,47 @@ class SampleLoader:
             prefetch: batches each worker may have ready ahead.
             stall_timeout: seconds without a batch that is due, after which its worker is replaced.
             max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
+            device: where batches are sampled. With "cuda" and no workers that is the training process's GPU, on a stream beside the training,
+                and batches stay there; with workers each has a copy of the graph on the GPU and writes its batches into the queue.
+            bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
+            page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
+            slots_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
 
         Raises:
-            InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks.
+            InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks, an option that has no
+                effect with the others, no CUDA where it is asked for.
         """
         if num_workers < 0 or prefetch < 1:
             raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
+        if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
+            raise InputError(f'bulk is {bulk}: it is at least 1 and goes with device="cuda" and num_workers=0; correct it or leave it out')
+        if page_lock and torch_on_device() is None:
+            raise InputError("page_lock is on, but torch has no CUDA device: the queue's memory is locked for a GPU only; leave it out")
+        if slots_dir is not None and num_workers == 0:
+            raise InputError(f"slots_dir is {slots_dir} and num_workers 0: without workers there is no queue; leave slots_dir out")
+        if slots_dir is not None:
+            free_space(slots_dir)
+        workspace = Workspace(device=device)
+        if device == "cuda":
+            check_cuda()
         if rank is None or world_size is None:
             rank, world_size = _rank_and_world_size()
         seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split, distinct=True)
-        schedule = Schedule(seeds=seeds, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
+        sampler = sampler.prepare(data.graph, seeds)
+        schedule = Schedule(
+            seeds=sampler.units(data.graph, seeds), batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed
+        )
         self.num_workers = num_workers
         self.wait_s = 0.0
         self.num_sampled_edges = 0
+        self.last_wait = (0.0, 0.0)
+        self.on_batch: Callable[[], None] | None = None
         self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
-        self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule)
+        self._pool_options |= {"on_map": lock_pages if page_lock else None, "slots_dir": slots_dir}
+        self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule, workspace=workspace)
+        self._bulk = bulk or _DEFAULT_BULK
         self._pool: WorkerPool | None = None
+        self._feed: DeviceFeed | None = None
         self._start = (0, 0)  # epoch and step at which the next iteration begins
         self._position = (0, 0)  # epoch and step of the next batch: what state_dict() tells
         self._iteration = 0
@@ -98,22 +138,37 @@ class SampleLoader:
         iteration = self._iteration
         batches = self._run(epoch, range(first, len(self)))
         for step in range(first, len(self)):
+            release_copied()
             begin = time.perf_counter()
-            arrays, facts = next(batches)
-            batch = MiniBatch.from_arrays(arrays, **facts)
-            self.wait_s += time.perf_counter() - begin
+            batch = next(batches)
+            self.last_wait = (begin, time.perf_counter())
+            self.wait_s += self.last_wait[1] - begin
             self.num_sampled_edges += batch.num_edges
             if iteration == self._iteration:
                 self._position = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
+            if self.on_batch is not None:
+                self.on_batch()
             yield batch
-            del arrays, batch  # so that the slot is free before the wait for the next one
+            del batch  # so that the slot is free before the wait for the next one
 
-    def _run(self, epoch: int, steps: range) -> Iterator[Batch]:
+    def _run(self, epoch: int, steps: range) -> Iterator[MiniBatch]:
+        task = self._task
+        if self.num_workers == 0 and task.workspace.device == "cuda":
+            if self._feed is None:
+                from hoptrain.samplers.device_feed import DeviceFeed
+
+                self._feed = DeviceFeed(task.graph, task.stores(), task.sampler, task.schedule, task.workspace, self._bulk)
+            return self._feed.run(epoch, steps)
         if self.num_workers == 0:
-            return run_inline(self._task, epoch, steps)
+            return map(_mini_batch, run_inline(task, epoch, steps))
         if self._pool is None:
-            self._pool = WorkerPool(self._task, self.num_workers, batch_bytes=self._task.rehearse(epoch), **self._pool_options)
-        return self._pool.run(epoch, steps)
+            self._pool = WorkerPool(task, self.num_workers, batch_bytes=task.rehearse(epoch), **self._pool_options)
+        return map(_mini_batch, self._pool.run(epoch, steps))
+
+    @property
+    def num_ready(self) -> int:
+        """Batches that lay ready behind the last one when it was taken; 0 without workers."""
+        return 0 if self._pool is None else self._pool.num_ready()
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration start at the beginning of ``epoch``."""
@@ -132,6 +187,7 @@ class SampleLoader:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        self._feed = None
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -143,18 +199,21 @@ class _SampleTask:
     y: Array | None
     sampler: Sampler
     schedule: Schedule
-    workspace: Workspace = field(default_factory=Workspace)
+    workspace: Workspace
+
+    def stores(self) -> dict[str, Array]:
+        """Rows by vertex, by the name that they have in a batch."""
+        return {name: store for name, store in (("x", self.x), ("y", self.y)) if store is not None}
 
     def rehearse(self, epoch: int) -> int:
-        """Make the first batch here: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
+        """Make the first batch here, on the CPU: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
         sizes: list[int] = []
 
         def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
             sizes.append(total_bytes(specs))
             return allocate_private(specs)
 
-        self.make_batch(epoch, 0, allocate)
-        self.workspace = Workspace()
+        replace(self, workspace=Workspace()).make_batch(epoch, 0, allocate)
         return sizes[0]
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
@@ -165,11 +224,12 @@ class _SampleTask:
         structure = batch.arrays()
         sampled = time.perf_counter()
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
-        rows = [(name, store, ids) for name, store, ids in (("x", self.x, batch.node_ids), ("y", self.y, batch.seeds)) if store is not None]
+        ids_of = {"x": batch.node_ids, "y": batch.seeds}
+        rows = [(name, store, to_host(ids_of[name])) for name, store in self.stores().items()]
         specs += [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]
         out = allocate(specs)
         for name, array in structure.items():
-            out[name][...] = array
+            out[name][...] = to_host(array)
         for name, store, ids in rows:
             gather_rows(store, ids, out[name])
         return {
@@ -179,10 +239,19 @@ class _SampleTask:
             "seed": self.schedule.seed,
             "epoch": epoch,
             "batch": number,
-            "num_step_seeds": self.schedule.num_step_seeds(step),
+            "num_step_seeds": self.schedule.num_step_seeds(step)
+            if self.sampler.deals_seeds
+            else batch.num_seeds * self.schedule.world_size,
             "sample_s": sampled - begin,
             "gather_s": time.perf_counter() - sampled,
+            "made_at": begin,
+            "pid": os.getpid(),
         }
+
+
+def _mini_batch(batch: Batch) -> MiniBatch:
+    arrays, facts = batch
+    return MiniBatch.from_arrays(arrays, **facts)
 
 
 def _rank_and_world_size() -> tuple[int, int]:

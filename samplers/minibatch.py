@@ -6,13 +6,12 @@ Index spaces: *global* ids name vertices of the graph; *local* ids count the nod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hoptrain.engine.arrays import BFLOAT16, Array
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers.transfer import copies_to
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +26,16 @@ class Block:
         indices: (M,) sources, local ids in [0, num_src).
         edge_ids: (M,) edge ids in the graph.
         num_src: number of sources.
+        weights: (M,) float32, how many of its destination's in-edges an edge stands for: the sum of ``weights[e] * f(e)`` over a destination's
+            sampled edges is an unbiased estimate of the sum of ``f`` over all its in-edges. None where all edges of a destination stand for
+            equally many, degree / sampled.
     """
 
     indptr: Any
     indices: Any
     edge_ids: Any
     num_src: int
+    weights: Any = None
 
     @property
     def num_dst(self) -> int:
@@ -46,9 +49,9 @@ class Block:
 
     def beginning(self, num_dst: int, num_src: int, num_edges: int) -> Block:
         """The block of the first ``num_dst`` destinations, which have ``num_edges`` edges: views."""
-        return Block(
-            indptr=self.indptr[: num_dst + 1], indices=self.indices[:num_edges], edge_ids=self.edge_ids[:num_edges], num_src=num_src
-        )
+        indptr, (indices, edge_ids) = self.indptr[: num_dst + 1], (array[:num_edges] for array in (self.indices, self.edge_ids))
+        weights = None if self.weights is None else self.weights[:num_edges]
+        return Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_src, weights=weights)
 
     def edge_index(self) -> torch.Tensor:
         """(2, M) int64 tensor, sources above destinations, local ids: what PyG's layers take. On the device of the block."""
@@ -59,9 +62,18 @@ class Block:
         return torch.stack([indices, destinations])
 
     def to(self, device: Any) -> Block:
-        """The block as torch tensors on ``device``."""
-        indptr, indices, edge_ids = (_to(a, device) for a in (self.indptr, self.indices, self.edge_ids))
-        return replace(self, indptr=indptr, indices=indices, edge_ids=edge_ids)
+        """The block as torch tensors on ``device``; as ``MiniBatch.to``."""
+        with copies_to(device) as copy:
+            return self.map(copy)
+
+    def map(self, function: Callable[[Any], Any]) -> Block:
+        """With ``function`` of each array in its place."""
+        return replace(self, **{name: function(array) for name, array in self.arrays().items()})
+
+    def arrays(self) -> dict[str, Any]:
+        """The arrays that there are, by name."""
+        arrays = {name: getattr(self, name) for name in ("indptr", "indices", "edge_ids", "weights")}
+        return {name: array for name, array in arrays.items() if array is not None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -79,9 +91,13 @@ class MiniBatch:
         epoch: the epoch it belongs to.
         batch: its number within the epoch, over all ranks.
         num_step_seeds: seeds of this step over all ranks; B with one rank.
+        seed_weights: (B,) float32 weights of the seeds in the loss, or None where all weigh 1.
+        extra: further arrays of a sampler, by names that its docstring tells.
         nested: whether every block is the beginning of the one before it (the same rows of the same arrays): each vertex was expanded once.
         sample_s: seconds spent on sampling.
         gather_s: seconds spent on gathering features and labels.
+        made_at: when its sampling began, by ``time.perf_counter``, which the processes of a machine share; 0 where that was not noted.
+        pid: process that made it.
     """
 
     node_ids: Any
@@ -93,9 +109,13 @@ class MiniBatch:
     epoch: int = 0
     batch: int = 0
     num_step_seeds: int = 0
+    seed_weights: Any = None
+    extra: dict[str, Any] = field(default_factory=dict)
     nested: bool = False
     sample_s: float = 0.0
     gather_s: float = 0.0
+    made_at: float = 0.0
+    pid: int = 0
 
     @property
     def seeds(self) -> Any:
@@ -108,17 +128,22 @@ class MiniBatch:
         return self.blocks[0].num_edges if self.nested else sum(block.num_edges for block in self.blocks)
 
     def to(self, device: Any) -> MiniBatch:
-        """The mini-batch as torch tensors on ``device``. To the CPU nothing is copied: the tensors share the arrays' memory."""
-        blocks = tuple(block.to(device) for block in (self.blocks[:1] if self.nested else self.blocks))
+        """The mini-batch as torch tensors on ``device``.
+
+        To the CPU nothing is copied: the tensors share the arrays' memory. To a GPU the copies run beside what torch computes there; torch's
+        current stream waits for them on the device, and a slot of the queue goes back to its worker once they are done.
+        """
+        with copies_to(device) as copy:
+            return self.map(copy)
+
+    def map(self, function: Callable[[Any], Any]) -> MiniBatch:
+        """With ``function`` of each array in its place."""
+        blocks = tuple(block.map(function) for block in (self.blocks[:1] if self.nested else self.blocks))
         if self.nested:
             blocks = tuple(blocks[0].beginning(block.num_dst, block.num_src, block.num_edges) for block in self.blocks)
-        return replace(
-            self,
-            node_ids=_to(self.node_ids, device),
-            blocks=blocks,
-            x=_to(self.x, device),
-            y=_to(self.y, device),
-        )
+        rows = {name: function(rows) for name in ("x", "y", "seed_weights") if (rows := getattr(self, name)) is not None}
+        extra = {name: function(array) for name, array in self.extra.items()}
+        return replace(self, node_ids=function(self.node_ids), blocks=blocks, extra=extra, **rows)
 
     def to_pyg(self) -> Any:
         """A ``torch_geometric.data.Data``, see ``hoptrain.samplers.convert.to_pyg``."""
@@ -134,39 +159,34 @@ class MiniBatch:
 
     def arrays(self) -> dict[str, Array]:
         """The structure's arrays by name, for the queue; ``from_arrays`` puts them together again."""
-        arrays = {"node_ids": self.node_ids}
+        arrays = {"node_ids": self.node_ids} | {f"extra.{name}": array for name, array in self.extra.items()}
+        if self.seed_weights is not None:
+            arrays["seed_weights"] = self.seed_weights
         for i, block in enumerate(self.blocks[:1] if self.nested else self.blocks):
-            arrays |= {f"indptr{i}": block.indptr, f"indices{i}": block.indices, f"edge_ids{i}": block.edge_ids}
+            arrays |= {f"{name}.{i}": array for name, array in block.arrays().items()}
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], *, num_src: tuple[int, ...], nested: bool = False, **facts: Any) -> MiniBatch:
         """A mini-batch from ``arrays()`` (and ``x`` and ``y`` beside them), the blocks' source counts and the other fields."""
-        blocks = tuple(
-            Block(indptr=arrays[f"indptr{i}"], indices=arrays[f"indices{i}"], edge_ids=arrays[f"edge_ids{i}"], num_src=n)
-            for i, n in enumerate(num_src[:1] if nested else num_src)
-        )
+        of_block: list[dict[str, Array]] = [{} for _ in num_src]
+        extra: dict[str, Any] = {}
+        rows: dict[str, Any] = {}
+        for name, array in arrays.items():
+            kind, _, key = name.partition(".")
+            if kind == "extra":
+                extra[key] = array
+            elif key:
+                of_block[int(key)][kind] = array
+            else:
+                rows[name] = array
+        blocks = tuple(Block(num_src=n, **own) for n, own in zip(num_src, of_block, strict=True) if own)
         if nested:
             blocks = nested_blocks(blocks[0], num_src, facts["num_seeds"])
-        return cls(node_ids=arrays["node_ids"], blocks=blocks, nested=nested, x=arrays.get("x"), y=arrays.get("y"), **facts)
+        return cls(blocks=blocks, nested=nested, extra=extra, **rows, **facts)
 
 
 def nested_blocks(outermost: Block, num_src: Sequence[int], num_seeds: int) -> tuple[Block, ...]:
     """Blocks that are beginnings of ``outermost`` (NumPy arrays), by their numbers of sources: those of the next are a block's destinations."""
     num_dst = (*num_src[1:], num_seeds)
     return tuple(outermost.beginning(d, s, int(outermost.indptr[d])) for d, s in zip(num_dst, num_src, strict=True))
-
-
-def as_tensor(array: Any) -> torch.Tensor:
-    """A NumPy array as a torch tensor that shares its memory; ``BFLOAT16`` becomes ``torch.bfloat16``. A tensor stays as it is."""
-    import torch
-
-    if isinstance(array, torch.Tensor):
-        return array
-    if array.dtype == BFLOAT16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
-def _to(array: Any, device: Any) -> Any:
-    return None if array is None else as_tensor(array).to(device, non_blocking=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -135,6 +135,12 @@ class NeighborSampler(Sampler):
             return super().sample_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
         return self._on_device(graph, workspace).sample_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
 
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        return self._on_device(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
     def _on_device(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
         """The workspace keeps it until another graph or another setting is sampled."""
         from hoptrain.samplers.neighbor_cuda import CudaNeighborSampling
@@ -144,7 +150,15 @@ class NeighborSampler(Sampler):
             workspace.device_sampling = None  # so that its memory is free before the new one asks for some
             tables = self._alias_tables(graph) if self.weighted else None
             sampling = CudaNeighborSampling(
-                graph, self.fanouts, self.replace, self.expand, tables, kernel=workspace.kernel, placement=workspace.placement
+                graph,
+                self.fanouts,
+                self.replace,
+                self.expand,
+                tables,
+                kernel=workspace.kernel,
+                placement=workspace.placement,
+                thresholds=workspace.thresholds,
+                stream=workspace.stream,
             )
             workspace.device_sampling = key, sampling
         held: CudaNeighborSampling = workspace.device_sampling[1]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import Buffers, DeviceStream, cuda_status
+from hoptrain.engine.device import Buffers, DeviceStream
 from hoptrain.engine.device_store import DeviceGraph, DeviceRows
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED
 from hoptrain.kernels.cuda.launch import MAX_BATCHES
@@ -40,7 +41,8 @@ class CudaNeighborSampling:
         alias: tuple[Array, Array] | None = None,
         kernel: str = "auto",
         placement: str = "auto",
-        thresholds: Thresholds = THRESHOLDS,
+        thresholds: Thresholds | None = None,
+        stream: DeviceStream | None = None,
     ) -> None:
         """Copy the graph to where the device reads it.
 
@@ -53,16 +55,14 @@ class CudaNeighborSampling:
             kernel: the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop. The results are the same.
             placement: of the graph, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
             thresholds: what decides about speed.
+            stream: of all kernels; by default a new one.
 
         Raises:
             InputError: CUDA cannot be used, or an unknown kernel or placement.
         """
-        reason = cuda_status()
-        if reason is not None:
-            raise InputError(f'device is "cuda", but {reason}; or use device="cpu"')
         if kernel not in KERNELS:
             raise InputError(f"kernel is {kernel!r}: the schedules are {', '.join(KERNELS)}; choose one")
-        self.stream = DeviceStream()
+        self.stream = stream or DeviceStream()
         threshold, table = alias if alias is not None else (np.zeros(1, np.uint32), np.zeros(1, np.int32))
         arrays = {"indptr": graph.indptr, "indices": graph.indices, "threshold": threshold, "alias": table}
         self.graph = DeviceGraph(arrays, placement, self.stream)
@@ -70,8 +70,8 @@ class CudaNeighborSampling:
         self.mode = WEIGHTED if alias is not None else REPLACE if replace else DISTINCT
         self.expand = expand
         self.kernel = kernel
-        self.thresholds = thresholds
-        self.buffers = Buffers(self.stream, thresholds.block)
+        self.thresholds = thresholds or THRESHOLDS
+        self.buffers = Buffers(self.stream, self.thresholds.block)
         self.schedule: tuple[str, ...] = ()
         self.offset_dtype: np.dtype[Any] = np.dtype(np.int32)  # grows with the bulks and stays, as the buffers do
         self._host_graph = graph
@@ -80,7 +80,7 @@ class CudaNeighborSampling:
         return f"CudaNeighborSampling({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={list(self.schedule)})"
 
     def sample_bulk(self, seeds: Sequence[Array], *, seed: int = 0, epoch: int = 0, first_batch: int = 0) -> list[MiniBatch]:
-        """Sample several batches, numbered from ``first_batch``.
+        """Sample several batches, numbered from ``first_batch``, and wait for them.
 
         Args:
             seeds: for each batch its distinct vertex ids, NumPy arrays.
@@ -97,16 +97,27 @@ class CudaNeighborSampling:
         """
         if not seeds:
             return []
+        self.stream.wait_for_torch()
+        return self.start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)()
+
+    def start_bulk(self, seeds: Sequence[Array], *, seed: int = 0, epoch: int = 0, first_batch: int = 0) -> Callable[[], list[MiniBatch]]:
+        """Queue the work of ``sample_bulk`` without regard for what torch has queued; the function returned waits for it and gives the batches.
+
+        One bulk is under way at a time.
+        """
         if len(seeds) > MAX_BATCHES:
             raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
         check_address(seed, epoch, first_batch)
         check_address(seed, epoch, first_batch + len(seeds) - 1)
         seeds = [check_seeds(self._host_graph, some) for some in seeds]
-        self.stream.wait_for_torch()
         bulk = Bulk(self, seeds, (seed, epoch, first_batch))
         for hop in range(len(self.fanouts)):
             bulk.sample_hop(hop)
         self.schedule = tuple(bulk.schedule)
+        bulk.queue_sizes()
+        return partial(self._finish, bulk, seeds, seed, epoch, first_batch)
+
+    def _finish(self, bulk: Bulk, seeds: list[Array], seed: int, epoch: int, first_batch: int) -> list[MiniBatch]:
         num_nodes, num_edges, repeated = bulk.read_sizes()
         for place, some in zip(repeated, seeds, strict=True):
             if place < len(some):

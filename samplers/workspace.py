@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import DeviceStream
 from hoptrain.kernels.cpu import relabel as kernels
 
 DEVICES = ("cpu", "cuda")
@@ -31,7 +32,8 @@ class Workspace:
         device: "cpu" or "cuda".
         kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
         placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
-        device_sampling: on CUDA what a sampler keeps there between calls: the graph, buffers, a stream.
+        thresholds: on CUDA what decides about speed; None for ``hoptrain.kernels.cuda.thresholds.THRESHOLDS``.
+        device_sampling: on CUDA what a sampler keeps there between calls: the graph and buffers.
     """
 
     def __init__(self, threads: int = 1, device: str = "cpu", kernel: str = "auto", placement: str = "auto") -> None:
@@ -52,7 +54,9 @@ class Workspace:
         self.device = device
         self.kernel = kernel
         self.placement = placement
+        self.thresholds: Any = None
         self.device_sampling: Any = None
+        self._stream: DeviceStream | None = None
         self.table = RelabelTable()
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []
@@ -60,6 +64,17 @@ class Workspace:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Workspace, (self.threads, self.device, self.kernel, self.placement)
+
+    @property
+    def stream(self) -> DeviceStream:
+        """On CUDA the stream of all that is done with this workspace.
+
+        Raises:
+            InputError: CUDA cannot be used.
+        """
+        if self._stream is None:
+            self._stream = DeviceStream()
+        return self._stream
 
     def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:
         """An array (size,) of undefined contents; the first ``keep`` entries are those it had before."""

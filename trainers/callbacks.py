@@ -10,16 +10,26 @@ from typing import Any
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import BasePredictionWriter
+from pytorch_lightning.callbacks import BasePredictionWriter, RichProgressBar
+from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
+from rich.progress import BarColumn
 
 from hoptrain.samplers import SampleLoader
+
+_SHOWN = {
+    "wait_%": ("wait", "{:.0f}%"),
+    "queue": ("queue", "{:.0f}"),
+    "train_loss": ("loss", "{:.3g}"),
+    "val_acc": ("val", "{:.3f}"),
+}
+"""What the progress bar shows of what is logged: its name there, and how it is written."""
 
 
 class FeedMonitor(Callback):
     """Shows whether data or computing is the bottleneck: sampled edges per second of this rank, and the share of time spent waiting.
 
     ``Medges/s`` counts the edges of the blocks trained on; ``wait_%`` is the time between asking for a batch and having it. Both are taken over
-    an epoch so far.
+    an epoch so far. ``queue``, with workers, is the number of batches that lay ready behind the last one when it was taken.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
@@ -27,17 +37,41 @@ class FeedMonitor(Callback):
         self._begin = (time.perf_counter(), *self._feed(trainer))
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *args: Any) -> None:
-        """Put both figures into the progress bar and the logs."""
+        """Put the figures into the progress bar and the logs."""
         begin_s, begin_wait, begin_edges = self._begin
         wait, edges = self._feed(trainer)
         elapsed = max(time.perf_counter() - begin_s, 1e-9)
         figures = {"Medges/s": (edges - begin_edges) / elapsed / 1e6, "wait_%": 100 * (wait - begin_wait) / elapsed}
+        loader = trainer.train_dataloader
+        if isinstance(loader, SampleLoader) and loader.num_workers:
+            figures["queue"] = float(loader.num_ready)
         module.log_dict(figures, prog_bar=True, batch_size=1)
 
     @staticmethod
     def _feed(trainer: Trainer) -> tuple[float, int]:
         loader = trainer.train_dataloader
         return (loader.wait_s, loader.num_sampled_edges) if isinstance(loader, SampleLoader) else (0.0, 0)
+
+
+class ProgressBar(RichProgressBar):
+    """Lightning's bar, with few figures in few characters: one line on 100 columns."""
+
+    def __init__(self) -> None:
+        """Two blanks stand between figures."""
+        super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="  "))
+
+    def configure_columns(self, trainer: Trainer) -> list[Any]:
+        """A short bar leaves room for figures."""
+        columns = super().configure_columns(trainer)
+        for column in columns:
+            if isinstance(column, BarColumn):
+                column.bar_width = 8
+        return list(columns)
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """The figures as they are shown."""
+        metrics = super().get_metrics(trainer, pl_module)
+        return {name: text.format(metrics[key]) for key, (name, text) in _SHOWN.items() if key in metrics}
 
 
 class PredictionWriter(BasePredictionWriter):

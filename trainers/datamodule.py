@@ -41,11 +41,14 @@ class GraphDataModule(LightningDataModule):
         root: str | None = None,
         scale: float = 1.0,
         batch_size: int = 1024,
-        num_workers: int = 2,
+        num_workers: int | None = None,
         seed: int | None = None,
         prefetch: int = 2,
         stall_timeout: float = 120.0,
         max_restarts: int = 3,
+        sampler_device: str = "cpu",
+        bulk: int | None = None,
+        slots_dir: str | None = None,
     ) -> None:
         """Open the data set (and convert, download or generate it the first time).
 
@@ -55,11 +58,15 @@ class GraphDataModule(LightningDataModule):
             root: folder with the data's files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set as a share of the real one.
             batch_size: seeds per rank and step.
-            num_workers: sampler processes per rank; 0 samples in the training process.
+            num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
             seed: seed of the order and of the samples; by default that of seed_everything.
             prefetch: batches each worker may have ready ahead.
             stall_timeout: seconds without a batch that is due, after which its worker is replaced.
             max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
+            sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
+                processes that share the GPU.
+            bulk: batches sampled at once on cuda with num_workers=0; by default 8.
+            slots_dir: folder for the workers' queue where memory is short; by default it lies in memory.
         """
         super().__init__()
         self.data: Dataset = load_dataset(dataset, root=root, scale=scale)
@@ -68,9 +75,10 @@ class GraphDataModule(LightningDataModule):
             raise InputError(f"{dataset} has no {missing}: node classification needs both; choose another data set ('hoptrain data list')")
         self.sampler = sampler
         self.batch_size = batch_size
-        self.num_workers = num_workers
+        self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
         self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
+        self._feed_options |= {"device": sampler_device, "bulk": bulk, "slots_dir": slots_dir}
         self.loader: SampleLoader | None = None
         self._resume_at: dict[str, int] | None = None
 
@@ -94,7 +102,7 @@ class GraphDataModule(LightningDataModule):
         """Blocks of a mini-batch."""
         return self.sampler.num_hops
 
-    def make_loader(self, rank: int, world_size: int, seed: int) -> SampleLoader:
+    def make_loader(self, rank: int, world_size: int, seed: int, page_lock: bool = False) -> SampleLoader:
         """The training loader of a rank. Nothing is started by it, so it also serves to check the sizes before a run."""
         return SampleLoader(
             self.data,
@@ -104,6 +112,7 @@ class GraphDataModule(LightningDataModule):
             seed=seed,
             rank=rank,
             world_size=world_size,
+            page_lock=page_lock,
             **self._feed_options,
         )
 
@@ -113,7 +122,8 @@ class GraphDataModule(LightningDataModule):
             return self.make_loader(0, 1, self.seed)
         # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
         seed = self.trainer.strategy.broadcast(self.seed)
-        self.loader = self.make_loader(self.trainer.global_rank, self.trainer.world_size, seed)
+        copies_to_gpu = self.trainer.strategy.root_device.type == "cuda" and self.num_workers > 0
+        self.loader = self.make_loader(self.trainer.global_rank, self.trainer.world_size, seed, page_lock=copies_to_gpu)
         if self._resume_at is not None:
             self.loader.load_state_dict(self._resume_at)
         return self.loader

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.minibatch import as_tensor
+from hoptrain.samplers.transfer import as_tensor
 
 
 def to_input(x: Tensor, normalize: bool) -> Tensor:

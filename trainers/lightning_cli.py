@@ -11,15 +11,17 @@ from typing import Any
 
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter
+from hoptrain.engine.trace import check_trace_path, trace_path
+from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter, ProgressBar
 from hoptrain.trainers.datamodule import GraphDataModule
 from hoptrain.trainers.node_classifier import NodeClassifier
 from hoptrain.trainers.rank_watch import RankWatch
+from hoptrain.trainers.timeline import TimelineMonitor
 
 _FROM_DATA = {"num_features": "in_channels", "num_classes": "num_classes", "num_hops": "num_layers", "is_multilabel": "multilabel"}
 
@@ -58,6 +60,12 @@ class HoptrainCLI(LightningCLI):
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         # A checkpoint may come from elsewhere: tensors and plain values are read from it, no pickled code.
         parser.set_defaults({"weights_only": True})
+        if subcommand == "fit":
+            parser.add_argument(
+                "--timeline",
+                type=str | None,
+                help="Write where the time of each batch goes to this file, for chrome://tracing or Perfetto.",
+            )
         return parser
 
     def _parse_ckpt_path(self) -> None:
@@ -66,12 +74,17 @@ class HoptrainCLI(LightningCLI):
         if path not in (None, "best", "last", "hpc", "registry") and not Path(path).is_file():
             raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written")
 
+    def before_instantiate_classes(self) -> None:
+        """Take the timeline's file out of the configuration: the run's copy of it serves other commands, and must not write over the file."""
+        self._timeline: str | None = self.config[self.subcommand].pop("timeline", None)
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the progress bar and the logs, unless they are switched off or given."""
         options = self.config_init[self.subcommand].trainer
-        callbacks: list[Callback] = [FeedMonitor(), PredictionWriter(), RankWatch()]
+        # The timeline comes first, lest a step's time hold that of the others.
+        callbacks: list[Callback] = [TimelineMonitor(self._timeline), FeedMonitor(), PredictionWriter(), RankWatch()]
         if options.enable_progress_bar is not False:
-            callbacks.append(RichProgressBar())
+            callbacks.append(ProgressBar())
         self.trainer_defaults["callbacks"] = callbacks
         if options.logger in (None, True):
             table = CSVLogger(options.default_root_dir, name="")
@@ -80,6 +93,8 @@ class HoptrainCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Check before any process is started what would otherwise fail in all of them."""
+        if self._timeline is not None:
+            check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
         self.datamodule.make_loader(0, self.trainer.world_size, self.datamodule.seed)
         if "val" not in self.datamodule.data.splits:
             self._checkpoint().monitor = None
@@ -111,6 +126,7 @@ def quieten() -> None:
         "Couldn't infer the batch indices",  # predictions are written in vertex order, not by batch
         "The dirpath has changed",  # each run has a folder of its own
         "The number of training batches",  # epoch figures are logged all the same
+        "It is recommended to use `self.log",  # scores are those of all ranks when they are logged, times those of rank 0
     ):
         warnings.filterwarnings("ignore", message=message)
 

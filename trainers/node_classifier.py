@@ -125,7 +125,7 @@ class NodeClassifier(LightningModule):
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
         torch.manual_seed(dropout_seed(batch))
         logits = self(batch)
-        total = self._loss(logits, batch.y)
+        total = self._loss(logits, batch.y, batch.seed_weights)
         self._update("fit", logits, batch.y, total)
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
         return total * (self.trainer.world_size / batch.num_step_seeds)
@@ -171,11 +171,13 @@ class NodeClassifier(LightningModule):
             y = batch.y.to(self.device)
             self._update(stage, logits, y, self._loss(logits, y))
 
-    def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Sum over the vertices (with several labels, of their labels' mean)."""
+    def _loss(self, logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Sum over the vertices (with several labels, of their labels' mean), each with its weight."""
         if self.multilabel:
-            return F.binary_cross_entropy_with_logits(logits, y.float(), reduction="none").mean(1).sum()
-        return F.cross_entropy(logits, y, reduction="sum")
+            losses = F.binary_cross_entropy_with_logits(logits, y.float(), reduction="none").mean(1)
+        else:
+            losses = F.cross_entropy(logits, y, reduction="none")
+        return losses.sum() if weights is None else losses @ weights
 
     def _update(self, stage: str, logits: Tensor, y: Tensor, total: Tensor) -> None:
         self._metric(self.losses, stage).update(total.detach() / len(y), weight=len(y))

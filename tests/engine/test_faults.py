@@ -47,10 +47,27 @@ def test_a_worker_that_dies_is_replaced(pool_of, tmp_path, caplog, state, action
     assert run(pool, 1, 2) == undisturbed(1, 2)
 
 
-@pytest.mark.parametrize(("action", "where"), [("stop", "the process is stopped"), ("spin", "in _spin")])
-def test_a_worker_that_makes_nothing_is_named_with_its_stack_and_replaced(pool_of, tmp_path, caplog, action, where):
+@pytest.mark.parametrize("state", ["sampling", "writing", "written"])
+def test_an_exception_ends_the_run_and_the_pool_serves_on(pool_of, tmp_path, state):
+    pool = pool_of(Faulty(tmp_path, {3: (state, "raise")}), 2)
+    for epoch in range(REPEATS):
+        with pytest.raises(WorkerError, match=r"(?s)worker 1 failed at batch 3:.*Traceback.*RuntimeError: broken once"):
+            run(pool, epoch, 8)
+        assert run(pool, epoch, 8) == undisturbed(epoch, 8)
+
+
+@pytest.mark.parametrize(
+    ("state", "action", "where"),
+    [
+        ("sampling", "stop", "the process is stopped"),
+        ("writing", "stop", "the process is stopped"),
+        ("written", "stop", "the process is stopped"),
+        ("sampling", "spin", "in _spin"),
+    ],
+)
+def test_a_worker_that_makes_nothing_is_named_with_its_stack_and_replaced(pool_of, tmp_path, caplog, state, action, where):
     pool = pool_of(
-        Faulty(tmp_path, {2: ("sampling", action)}), 2, stall_timeout=4, max_restarts=10
+        Faulty(tmp_path, {2: (state, action)}), 2, stall_timeout=4, max_restarts=10
     )  # a busy machine may take seconds to start a worker
     with caplog.at_level(logging.WARNING):
         assert run(pool, 0, 6) == undisturbed(0, 6)
@@ -58,21 +75,32 @@ def test_a_worker_that_makes_nothing_is_named_with_its_stack_and_replaced(pool_o
     assert any("has not made batch 2 for 4 s" in message and where in message for message in messages)
 
 
-def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path, number):
     pool = pool_of(Faulty(tmp_path, {}), 2)
     for epoch in range(REPEATS):
         assert run(pool, epoch, 5) == undisturbed(epoch, 5)
         for pid in pool.pids():
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
-def test_a_worker_that_dies_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path):
+def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {}), 2, stall_timeout=4, max_restarts=10)
+    assert run(pool, 0, 5) == undisturbed(0, 5)
+    stopped = pool.pids()[1]
+    os.kill(stopped, signal.SIGSTOP)
+    assert run(pool, 1, 5) == undisturbed(1, 5)
+    assert pool.pids()[1] != stopped
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
     """Its finished batches are still delivered, from their slots; what it owes is made by another."""
-    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch=2)
+    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch=2, stall_timeout=4, max_restarts=10)
     batches = pool.run(0, range(10))
     first, _ = next(batches)  # held, so that the worker runs out of slots
     time.sleep(0.5)
-    os.kill(pool.pids()[0], signal.SIGKILL)
+    os.kill(pool.pids()[0], number)
     rest = [int(arrays["values"][-1]) for arrays, _ in batches]
     assert [int(first["values"][0]), *rest] == undisturbed(0, 10)
 
@@ -88,13 +116,25 @@ def test_restarts_in_a_row_are_counted_anew_after_a_batch(pool_of, tmp_path):
     assert run(pool_of(Faulty(tmp_path, faults), 1, max_restarts=1), 0, 8) == undisturbed(0, 8)
 
 
-def test_a_slow_sampler_and_a_slow_trainer(pool_of):
-    pool = pool_of(Numbers(), 2)
+@pytest.mark.parametrize("slow", ["sampler", "trainer"])
+def test_one_side_ten_times_slower_than_the_other(pool_of, tmp_path, slow):
+    faults = dict.fromkeys(range(12), ("sampling", "sleep")) if slow == "sampler" else {}
     found = []
-    for arrays, _ in pool.run(0, range(12)):
-        time.sleep(0.05)
+    for arrays, _ in pool_of(Faulty(tmp_path, faults, again=True), 2).run(0, range(12)):
+        time.sleep(0.05 if slow == "trainer" else 0.005)
         found.append(int(arrays["values"][0]))
     assert found == undisturbed(0, 12)
+
+
+@pytest.mark.parametrize("action", ["kill", "stop", "raise"])
+def test_a_fault_in_a_run_that_is_left_does_not_reach_the_next(pool_of, tmp_path, action):
+    (tmp_path / "1-2").touch()  # no fault in the second epoch
+    (tmp_path / "1-3").touch()
+    pool = pool_of(Faulty(tmp_path, {2: ("writing", action), 3: ("written", action)}), 2, stall_timeout=4, max_restarts=10)
+    batches = pool.run(0, range(50))
+    assert int(next(batches)[0]["values"][0]) == 0
+    time.sleep(0.5)  # the workers run into their faults
+    assert run(pool, 1, 6) == undisturbed(1, 6)
 
 
 def test_two_pools_at_once(pool_of, tmp_path):

@@ -7,7 +7,7 @@ from reference.tasks import Numbers
 
 from hoptrain.engine import InputError
 from hoptrain.engine.pool import WorkerPool
-from hoptrain.engine.preflight import available_memory, check_files, check_memory
+from hoptrain.engine.preflight import available_memory, check_files, check_memory, free_space
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def few_files():
 
 
 def test_too_few_files_are_an_error_before_any_worker(few_files):
-    with pytest.raises(InputError, match=r"64 workers need 512 open files and \d+ of 150 are in use: raise the limit with 'ulimit -n \d+'"):
+    with pytest.raises(InputError, match=r"64 workers need 704 open files and \d+ of 150 are in use: raise the limit with 'ulimit -n \d+'"):
         WorkerPool(Numbers(), 64)
 
 
@@ -29,8 +29,18 @@ def test_enough_files(few_files):
 
 def test_memory():
     check_memory(2, 3, 1 << 20)
-    with pytest.raises(InputError, match=r"8 workers with 3 batches of 1048576 MiB each need 25165824 MiB and \d+ MiB are free: use fewer"):
+    needs = "8 workers with 3 batches of 1048576 MiB each need 25165824 MiB"
+    with pytest.raises(
+        InputError,
+        match=needs + r" and \d+ MiB are free: use fewer num_workers, less prefetch, ",
+    ):
         check_memory(8, 3, 1 << 40)
+
+
+def test_the_space_of_slots_dir_counts_instead_of_memory(tmp_path):
+    check_memory(1, 1, free_space(str(tmp_path)) // 2, str(tmp_path))
+    with pytest.raises(InputError, match=rf"MiB are free in slots_dir {tmp_path}: use fewer num_workers"):
+        check_memory(8, 3, 1 << 50, str(tmp_path))
 
 
 @pytest.mark.parametrize(("limit", "free"), [("max", 1000 << 10), ("500000", 300000), ("100", 0)])

@@ -54,3 +54,12 @@ def test_a_lease_ends_with_its_last_array(keep):
     del kept
     gc.collect()
     assert returned == [1]
+
+
+def test_each_mapping_of_a_slot_is_announced():
+    sizes = []
+    slot = Slot(anonymous_file("test"), lambda mapping: sizes.append(len(mapping)))
+    slot.writable(100)
+    slot.view(100)
+    slot.writable(3 << 20)
+    assert sizes == [2 << 20, 4 << 20]

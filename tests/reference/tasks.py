@@ -85,6 +85,7 @@ ACTIONS = {
     "exit": lambda: os._exit(0),
     "spin": _spin,
     "raise": _raise,
+    "sleep": lambda: time.sleep(0.05),
 }
 
 

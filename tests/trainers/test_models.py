@@ -1,5 +1,6 @@
 """Layers over blocks against the same layers over whole graphs."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -99,6 +100,33 @@ def test_depth_and_norm(simple_graph, norm):
     batch = NeighborSampler([2, 2, 2]).sample(simple_graph, np.array([1, 2])).to("cpu")
     nodes = batch.node_ids.long()
     assert model(torch.randn(len(nodes), 6), batch.blocks, degrees_of(simple_graph, nodes.numpy())).shape == (2, 4)
+
+
+@pytest.mark.parametrize("arch", ["sage", "gcn", "gin"])
+def test_weights_of_edges(simple_graph, arch):
+    """Those that say what a layer assumes without them change nothing; twice as large they do."""
+    model = make_model(arch)
+    batch = NeighborSampler([-1, -1] if arch == "gin" else [2, 2]).sample(simple_graph, np.array([60, 3, 17])).to("cpu")
+    nodes = batch.node_ids.long()
+    degrees, x = degrees_of(simple_graph, nodes.numpy()), torch.randn(len(nodes), 6)
+
+    def scores(factor):
+        blocks = []
+        for block in batch.blocks:
+            sampled = block.indptr.diff().long()
+            each = degrees[: block.num_dst] / sampled.clamp(min=1)
+            blocks.append(replace(block, weights=factor * torch.repeat_interleave(each, sampled)))
+        return model(x, blocks, degrees)
+
+    torch.testing.assert_close(scores(1), model(x, batch.blocks, degrees), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(scores(2), scores(1), rtol=0.01)
+
+
+def test_gat_takes_no_weights(simple_graph):
+    batch = NeighborSampler([2, 2]).sample(simple_graph, np.array([1, 2])).to("cpu")
+    blocks = [replace(block, weights=torch.ones(block.num_edges)) for block in batch.blocks]
+    with pytest.raises(InputError, match="arch gat cannot use the weights"):
+        make_model("gat")(torch.randn(len(batch.node_ids), 6), blocks, torch.ones(len(batch.node_ids)))
 
 
 def test_sizes_that_cannot_be():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hoptrain.samplers import Block
 from hoptrain.samplers.dgl_compat import import_dgl
-from hoptrain.trainers.models.gnn import Arch, gcn_weights
+from hoptrain.trainers.models.gnn import Arch, gcn_weights, refuse_weights
 
 dgl = import_dgl()
 
@@ -74,6 +74,7 @@ class GCNLayer(nn.Module):
 
 def as_dgl(block: Block, *, self_loops: bool = False) -> Any:
     """The block as DGL's; self loops of the destinations stand behind its edges."""
+    refuse_weights(block, "conv dgl")
     sources, destinations = block.edge_index()
     if self_loops:
         own = torch.arange(block.num_dst, device=sources.device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GINConv, SAGEConv
 
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.gnn import Arch, gcn_weights
+from hoptrain.trainers.models.gnn import Arch, gcn_weights, mean_weights, refuse_weights
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -38,8 +38,11 @@ class SAGELayer(nn.Module):
         self.conv = SAGEConv((in_channels, in_channels), out_channels)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block."""
-        out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+        """Apply to one block. PyG's convolution takes a plain mean; with weights the mean is an estimate by them."""
+        if block.weights is None:
+            out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+        else:
+            out = self.conv.lin_l(adjacency(block, mean_weights(block, degrees)) @ x) + self.conv.lin_r(x[: block.num_dst])
         return out
 
 
@@ -53,7 +56,10 @@ class GINLayer(nn.Module):
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block."""
-        out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+        if block.weights is None:
+            out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+        else:
+            out = self.conv.nn(adjacency(block, block.weights) @ x + (1 + self.conv.eps) * x[: block.num_dst])
         return out
 
 
@@ -67,6 +73,7 @@ class GATLayer(nn.Module):
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block."""
+        refuse_weights(block, "arch gat")
         out: Tensor = self.conv((x, x[: block.num_dst]), block.edge_index(), size=(block.num_src, block.num_dst))
         return out
 

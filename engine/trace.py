@@ -1,0 +1,114 @@
+"""A run's batches as a file that chrome://tracing and https://ui.perfetto.dev open.
+
+One rank is a process of the trace; its rows ("threads") are wait, copy and train, and one for each process that samples; the queue's depth is a
+counter. Times are microseconds of ``time.perf_counter``, so the files of the ranks of a machine share one axis.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.timeline import STAGES, BatchTimes, Span
+
+_log = logging.getLogger(__name__)
+
+_ROWS = {"wait": 1, "copy": 2, "train": 3}  # 0 is the idle thread to some viewers
+
+
+def trace_path(path: Path, rank: int, world_size: int) -> Path:
+    """The file of a rank: ``path`` itself with one rank, else ``out.rank0.json`` for ``out.json``."""
+    return path if world_size == 1 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+
+
+def check_trace_path(path: Path) -> None:
+    """Look whether the file can be written; an existing one stays as it is.
+
+    Raises:
+        InputError: it cannot.
+    """
+    existed = path.exists()
+    _open(path, "a").close()
+    if not existed:
+        path.unlink()
+
+
+class TraceFile:
+    """Written as the batches come, so that memory does not grow with the run; valid JSON after ``close()``."""
+
+    def __init__(self, path: Path, rank: int = 0) -> None:
+        """Open the file, over an older one.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        self._rows: dict[int, int] = {}  # a sampling process's id -> its row
+        self._file = _open(path, "w")
+        self._file.write('{"displayTimeUnit": "ms", "traceEvents": [')
+        self._separator = "\n"
+        self._write({"ph": "M", "name": "process_name", "args": {"name": f"rank {rank}"}})
+        for name, row in _ROWS.items():
+            self._name_row(row, name)
+
+    def add(self, times: BatchTimes) -> None:
+        """Write a batch's events. If the disk refuses, the training goes on without them."""
+        if not self._file.closed:
+            with self._or_end():
+                self._add(times)
+
+    @contextmanager
+    def _or_end(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            _log.warning("the timeline is not complete, its file cannot be written any more: %s", error)
+            with suppress(OSError):
+                self._file.close()
+
+    def _add(self, times: BatchTimes) -> None:
+        if times.pid not in self._rows:
+            self._rows[times.pid] = 1 + len(_ROWS) + len(self._rows)
+            where = "this process" if times.pid == os.getpid() else f"pid {times.pid}"
+            self._name_row(self._rows[times.pid], f"sampler ({where})")
+        for stage in STAGES:
+            row = _ROWS.get(stage, self._rows[times.pid])
+            self._span(stage, row, getattr(times, stage), {"epoch": times.epoch, "batch": times.batch})
+        self._write({"ph": "C", "name": "queue", "ts": _microseconds(times.wait[1]), "args": {"ready": times.num_ready}})
+
+    def _span(self, name: str, row: int, span: Span, args: dict[str, Any]) -> None:
+        begin, end = map(_microseconds, span)
+        self._write({"ph": "X", "name": name, "tid": row, "ts": begin, "dur": round(end - begin, 3), "args": args})
+
+    def _name_row(self, row: int, name: str) -> None:
+        self._write({"ph": "M", "name": "thread_name", "tid": row, "args": {"name": name}})
+        self._write({"ph": "M", "name": "thread_sort_index", "tid": row, "args": {"sort_index": row}})
+
+    def _write(self, event: dict[str, Any]) -> None:
+        self._file.write(self._separator + json.dumps(event | {"pid": os.getpid()}))
+        self._separator = ",\n"
+
+    def close(self) -> None:
+        """Complete the file. May be called again."""
+        if not self._file.closed:
+            with self._or_end():
+                self._file.write("\n]}\n")
+                self._file.close()
+
+
+def _open(path: Path, mode: str) -> Any:
+    try:
+        return open(path, mode)  # the caller closes it
+    except OSError as error:
+        raise InputError(
+            f"the timeline {path} cannot be written ({error.strerror}): name a file in a folder that is there and open to you"
+        ) from error
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 3)

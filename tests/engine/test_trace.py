@@ -1,0 +1,67 @@
+"""The trace file: valid JSON whatever happens, and a path that cannot be written is refused."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hoptrain.engine import InputError
+from hoptrain.engine.timeline import BatchTimes
+from hoptrain.engine.trace import TraceFile, check_trace_path, trace_path
+
+TIMES = BatchTimes(epoch=3, batch=5, pid=7, sample=(1.0, 2.0), gather=(2.0, 2.5), wait=(2.25, 3), copy=(3, 4), train=(4, 6), num_ready=2)
+
+
+def test_a_batch_is_five_spans_and_a_count(tmp_path):
+    trace = TraceFile(tmp_path / "out.json", rank=1)
+    trace.add(TIMES)
+    trace.close()
+    trace.close()
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {os.getpid()}
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = {event["name"]: (rows[event["tid"]], event["ts"], event["dur"], event["args"]) for event in events if event["ph"] == "X"}
+    where = {"epoch": 3, "batch": 5}
+    assert spans == {
+        "sample": ("sampler (pid 7)", 1e6, 1e6, where),
+        "gather": ("sampler (pid 7)", 2e6, 5e5, where),
+        "wait": ("wait", 2.25e6, 7.5e5, where),
+        "copy": ("copy", 3e6, 1e6, where),
+        "train": ("train", 4e6, 2e6, where),
+    }
+    assert [(event["name"], event["ts"], event["args"]) for event in events if event["ph"] == "C"] == [("queue", 3e6, {"ready": 2})]
+    assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == ["rank 1"]
+
+
+def test_a_file_without_batches_is_valid(tmp_path):
+    TraceFile(tmp_path / "out.json").close()
+    assert json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+
+
+def test_a_full_disk_ends_the_trace_only(caplog):
+    trace = TraceFile(Path("/dev/full"))
+    for _ in range(100):
+        trace.add(TIMES)
+    trace.close()
+    assert caplog.text.count("the timeline is not complete, its file cannot be written any more: [Errno 28]") == 1
+
+
+def test_ranks_write_files_of_their_own():
+    assert trace_path(Path("a/out.json"), 0, 1) == Path("a/out.json")
+    assert trace_path(Path("a/out.json"), 3, 4) == Path("a/out.rank3.json")
+
+
+def test_a_path_that_cannot_be_written_is_refused(tmp_path):
+    for path, reason in ((tmp_path / "nowhere" / "out.json", "No such file"), (tmp_path, "Is a directory")):
+        for refuse in (check_trace_path, TraceFile):
+            with pytest.raises(InputError, match=rf"the timeline {path} cannot be written \({reason}.*: name a file in a folder"):
+                refuse(path)
+
+
+def test_a_look_at_the_path_changes_nothing(tmp_path):
+    check_trace_path(tmp_path / "new.json")
+    assert not (tmp_path / "new.json").exists()
+    (tmp_path / "old.json").write_text("old")
+    check_trace_path(tmp_path / "old.json")
+    assert (tmp_path / "old.json").read_text() == "old"
