@@ -1,11 +1,13 @@
 # make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
+# make soak: trains for SOAK_MINUTES while workers are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.   make test-faults: each fault of a worker 50 times.
 PYTHON ?= python3
+SOAK_MINUTES ?= 30
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test test-gpu test-faults check format clean
+.PHONY: setup train test test-gpu test-faults soak check format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -25,7 +27,10 @@ test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/test_*_cuda.py
 
 test-faults: $(STAMP)
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py tests/samplers/test_many_ranks.py
+
+soak: $(STAMP)
+	$(BIN)/hoptrain bench soak --minutes $(SOAK_MINUTES)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

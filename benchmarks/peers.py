@@ -37,7 +37,7 @@ def open_dgl(graph: Graph) -> Open:
     Raises:
         InputError: DGL is not installed or cannot be imported.
     """
-    _require("dgl")
+    require("dgl")
     dgl = import_dgl()
     import torch
 
@@ -86,7 +86,7 @@ def open_pyg(backend: str, graph: Graph) -> Open:
     Raises:
         InputError: the backend is not installed, or is not the one that PyG takes.
     """
-    _require("torch_geometric")
+    require("torch_geometric")
     import torch
     from torch_geometric import typing as installed
     from torch_geometric.data import Data
@@ -130,6 +130,11 @@ PEERS: Mapping[str, Callable[[Graph], Open]] = {
 }
 
 
-def _require(package: str) -> None:
+def require(package: str) -> None:
+    """Look for a package without importing it.
+
+    Raises:
+        InputError: it is not installed.
+    """
     if find_spec(package) is None:
         raise InputError("not installed")

@@ -1,8 +1,9 @@
-"""The picture of ``hoptrain bench sampler``: speed by system, a panel for each graph, fanouts and batch size."""
+"""The pictures of ``hoptrain bench sampler`` and ``loader``: speed by system, a panel for each graph, fanouts and batch size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,57 +17,81 @@ _SHADES = {True: ("#f2a65a", "#c4580c", "#7a3605"), False: ("#a9bcd0", "#4a6c8c"
 _COLUMNS = 2
 
 
-def draw(records: Sequence[Record], path: Path) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """What a picture shows of the records: a title, the column that is a bar's length, and the column that counts its ``unit``."""
+
+    title: str
+    speed: str
+    count: str
+    unit: str
+
+
+SAMPLER = View(
+    title="Neighbour sampling on the CPU: millions of sampled edges per second, longer is faster",
+    speed="medges_s",
+    count="threads",
+    unit="thread",
+)
+LOADER = View(
+    title="Mini-batches with features, consumed by the trainer: batches per second, longer is faster",
+    speed="batches_s",
+    count="workers",
+    unit="worker",
+)
+
+
+def draw(records: Sequence[Record], path: Path, view: View = SAMPLER) -> None:
     """Write the PNG; where matplotlib is not installed, say so instead."""
     if find_spec("matplotlib") is None:
         print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture(records).savefig(path, dpi=110)
+    picture(records, view).savefig(path, dpi=110)
 
 
-def picture(records: Sequence[Record]) -> Any:
+def picture(records: Sequence[Record], view: View = SAMPLER) -> Any:
     """The matplotlib figure."""
     from matplotlib.figure import Figure
 
     panels: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         panels.setdefault((record["graph"], record["fanouts"], record["batch"]), []).append(record)
-    bars = max(len(_lanes(panel)) for panel in panels.values())
+    bars = max(len(_lanes(panel, view.count)) for panel in panels.values())
     rows = -(-len(panels) // _COLUMNS)
     figure = Figure(figsize=(6.5 * _COLUMNS, rows * (1.2 + 0.28 * bars)), layout="constrained")
-    figure.suptitle("Neighbour sampling on the CPU: millions of sampled edges per second, longer is faster")
+    figure.suptitle(view.title)
     for place, (facts, panel) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(rows, _COLUMNS, place)
         axes.set_title("{}, fanouts {}, batch size {}".format(*facts), fontsize=10, fontweight="bold")
-        _draw_panel(axes, panel)
+        _draw_panel(axes, panel, view)
     return figure
 
 
-def _lanes(panel: Sequence[Record]) -> dict[tuple[str, ...], float]:
-    """Where each bar stands: modes apart from one another, in them the systems, in these the threads."""
+def _lanes(panel: Sequence[Record], count: str) -> dict[tuple[str, ...], float]:
+    """Where each bar stands: modes apart from one another, in them the systems, in these the threads or workers."""
     lanes: dict[tuple[str, ...], float] = {}
     for mode in _MODES:
         lanes[(mode,)] = len(lanes)
         for name in dict.fromkeys(record["system"] for record in panel if record["mode"] == mode):
-            for threads in sorted(record["threads"] for record in panel if (record["mode"], record["system"]) == (mode, name)):
-                lanes[mode, name, str(threads)] = len(lanes)
+            for number in sorted(record[count] for record in panel if (record["mode"], record["system"]) == (mode, name)):
+                lanes[mode, name, str(number)] = len(lanes)
     return lanes
 
 
-def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]]) -> None:
-    lanes = _lanes(panel)
-    threads = sorted({record["threads"] for record in panel})
+def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]], view: View) -> None:
+    lanes = _lanes(panel, view.count)
+    counts = sorted({record[view.count] for record in panel})
     ticks = {}
     for record in panel:
-        y = lanes[record["mode"], record["system"], str(record["threads"])]
-        speed, count = record["medges_s"], record["threads"]
-        ticks[y] = f"{record['system']}, {count} thread{'s' if count > 1 else ''}"
+        speed, count = record[view.speed], record[view.count]
+        y = lanes[record["mode"], record["system"], str(count)]
+        ticks[y] = f"{record['system']}, {count} {view.unit}{'' if count == 1 else 's'}"
         shades = _SHADES[record["system"].startswith(FAMILY)]
-        axes.barh(y, speed, 0.85, color=shades[min(threads.index(count), len(shades) - 1)])
+        axes.barh(y, speed, 0.85, color=shades[min(counts.index(count), len(shades) - 1)])
         behind = f"   hoptrain: {record['ratio']:.1f} x" if record["ratio"] else ""
         axes.text(speed, y, f" {speed:.1f}{behind}", va="center", fontsize=8)
-        if record["floor_ns"]:
+        if record.get("floor_ns"):
             floor = 1e3 / record["floor_ns"]
             axes.plot([floor, floor], [y - 0.5, y + 0.5], color="black", linestyle=":")
             axes.text(floor, y, " floor", va="center", fontsize=8)

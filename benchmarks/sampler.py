@@ -59,6 +59,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.description = f"{parser.description} Takes minutes at full scale; results.json and sampler.png are left in --out."
     add = parser.add_argument
+    add_case_arguments(parser, list(PEERS))
+    add("--batches", type=int, metavar="K", help="mini-batches that each system samples in a round (default 16, with --quick 4)")
+    add("--threads", type=int, nargs="+", default=[1, 2][: _cores()], metavar="T", help="threads of each system (default 1 2)")
+    add("--replace", action="store_true", help="draw with replacement")
+    add(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cuda: hoptrain's schedules on a GPU beside one another, no peers (default cpu)",
+    )
+    add(
+        "--bulks",
+        type=int,
+        nargs="+",
+        metavar="K",
+        help="with --device cuda: mini-batches of a bulk (default 1 4 16 64 256, with --quick 1 4)",
+    )
+
+
+def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
+    """Options that say what is compared on what."""
+    add = parser.add_argument
     add(
         "--graphs",
         nargs="+",
@@ -76,8 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="neighbours per hop from the seeds outward; give it twice to measure two (default: 25,10 and 15,10,5)",
     )
     add("--batch-size", type=int, nargs="+", default=[1024], metavar="B", help="seeds of a mini-batch (default 1024)")
-    add("--batches", type=int, metavar="K", help="mini-batches that each system samples in a round (default 16, with --quick 4)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: _cores()], metavar="T", help="threads of each system (default 1 2)")
     add(
         "--modes",
         nargs="+",
@@ -85,28 +105,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=["all", "new"],
         help="what a hop expands: all vertices found so far, as DGL does, or the new ones, as PyG does (default: both)",
     )
-    add("--replace", action="store_true", help="draw with replacement")
     add(
         "--peers",
         nargs="*",
-        choices=list(PEERS),
-        default=list(PEERS),
+        choices=peers,
+        default=peers,
         help="what to compare with (default: all that are installed; with nothing behind it: none)",
     )
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
-    add(
-        "--device",
-        choices=("cpu", "cuda"),
-        default="cpu",
-        help="cuda: hoptrain's schedules on a GPU beside one another, no peers (default cpu)",
-    )
-    add(
-        "--bulks",
-        type=int,
-        nargs="+",
-        metavar="K",
-        help="with --device cuda: mini-batches of a bulk (default 1 4 16 64 256, with --quick 1 4)",
-    )
 
 
 def _fanouts(text: str) -> tuple[int, ...]:
@@ -133,9 +139,7 @@ def run(args: argparse.Namespace) -> Result:
         batches=(4 if args.quick else 16) if args.batches is None else args.batches,
         rounds=num_rounds(args),
     )
-    load_average = os.getloadavg()[0]
-    if load_average > _IDLE:
-        print(f"the load average is {load_average:.1f}: others use this machine, so figures of several threads will not tell much")
+    warn_if_busy()
     records: list[dict[str, Any]] = []
     answers: list[dict[str, float]] = []
     for name in args.graphs:
@@ -145,6 +149,13 @@ def run(args: argparse.Namespace) -> Result:
             answers.append(answer)
     plots.draw(records, args.out / "sampler.png")
     return Result(records=records, summary=summarize(answers), seeds=[SEED])
+
+
+def warn_if_busy() -> None:
+    """Say so where others use the machine."""
+    load_average = os.getloadavg()[0]
+    if load_average > _IDLE:
+        print(f"the load average is {load_average:.1f}: others use this machine, so figures of several threads will not tell much")
 
 
 def num_rounds(args: argparse.Namespace) -> int:
@@ -204,7 +215,11 @@ def _measure_graph(
             sampler = NeighborSampler(fanouts, replace=setting.replace, expand=mode)
             work = count_work(graph, [sampler.sample(graph, seeds, batch=i) for i, seeds in enumerate(bulks[0][:_COUNTED])])
             floors[mode] = floor_per_edge({part: costs[part].ns for part in floor.parts}, work)
-        systems = [system for system in systems if _does_the_same(system, costs)]
+        systems = [
+            system
+            for system in systems
+            if is_same_work(system.label, costs[system.label].amount, costs[_own(system.mode, system.threads)].amount)
+        ]
         rows = [place | _row(system, costs, floors[system.mode], setting) for system in systems]
         yield rows, _answers(systems, costs, floors) | _own_answers(data.name, rows)
 
@@ -237,12 +252,11 @@ def _own(mode: str, threads: int) -> str:
     return f"{FAMILY}, {mode}, {threads}"
 
 
-def _does_the_same(system: System, costs: Costs) -> bool:
+def is_same_work(label: str, edges: float, expected: float) -> bool:
     """Whether a system sampled as many edges as hoptrain did from the same seeds; one that did not is left out, aloud."""
-    edges, expected = costs[system.label].amount, costs[_own(system.mode, system.threads)].amount
     same = abs(edges - expected) <= _TOLERANCE * expected
     if not same:
-        print(f"left out {system.label}: {edges:,.0f} edges a round where hoptrain has {expected:,.0f}; the work is not the same")
+        print(f"left out {label}: {edges:,.0f} edges a round where hoptrain has {expected:,.0f}; the work is not the same")
     return same
 
 
@@ -280,7 +294,7 @@ def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array
         for peer in systems:
             if peer.family != FAMILY and peer.mode == own.mode and peer.threads <= threads:
                 ratio = costs[peer.label].over(cost.ns)
-                answers += [{f"min_ratio_{_key(name)}_t{threads}": ratio} for name in (peer.family, peer.name)]
+                answers += [{f"min_ratio_{key_of(name)}_t{threads}": ratio} for name in (peer.family, peer.name)]
         if threads == 1:
             answers.append({"max_floor_multiple": cost.over(floors[own.mode])})
         elif (alone := _own(own.mode, 1)) in costs:
@@ -292,10 +306,11 @@ def _own_answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, flo
     """What one graph's rows say about hoptrain alone."""
     multiples = [row["floor_multiple"] for row in rows if row["floor_multiple"] is not None]
     shares = [row["python_share"] for row in rows if row["python_share"] is not None]
-    return {f"max_floor_multiple_{_key(graph)}": max(multiples), "max_python_share": max(shares)} if multiples else {}
+    return {f"max_floor_multiple_{key_of(graph)}": max(multiples), "max_python_share": max(shares)} if multiples else {}
 
 
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
+    """A name as part of the summary's names."""
     return name.removeprefix("synthetic:").lower().replace(" ", "_").replace("-", "_")
 
 

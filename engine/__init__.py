@@ -5,6 +5,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.engine.schedule import Schedule
 
-__all__ = ["BFLOAT16", "Dataset", "Graph", "InputError", "Schedule", "WorkerError", "load_dataset", "to_bfloat16"]
+__all__ = ["BFLOAT16", "Dataset", "Graph", "HeteroGraph", "InputError", "Schedule", "WorkerError", "load_dataset", "to_bfloat16"]

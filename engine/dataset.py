@@ -88,9 +88,7 @@ class Dataset:
 
     def arrays(self) -> dict[str, Array]:
         """Every array by the name of its file."""
-        arrays = {"indptr": self.graph.indptr, "indices": self.graph.indices}
-        if self.graph.weights is not None:
-            arrays["weights"] = self.graph.weights
+        arrays = self.graph.arrays()
         if self.x is not None:
             arrays["x"] = self.x
         if self.y is not None:
@@ -113,9 +111,7 @@ class Dataset:
         with complete_header(path):
             return cls(
                 name=meta["name"],
-                graph=Graph(
-                    arrays["indptr"], arrays["indices"], weights=arrays.get("weights"), is_sorted=meta["is_sorted"], validate=False
-                ),
+                graph=Graph.from_arrays(arrays, meta["is_sorted"]),
                 x=arrays.get("x"),
                 y=arrays.get("y"),
                 splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},

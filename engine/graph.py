@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,21 @@ class Graph:
         indptr: (V+1,) where each column begins, ``indptr[V] == E``; int32 if E < 2**31 else int64 (files of older versions: int64).
         indices: (E,) int32 if V < 2**31 else int64, source vertices.
         weights: (E,) float32 or float64, finite and not negative, or None: how likely an edge is drawn, relative to others of its column.
+        times: (E,) int64, or None: when each edge came to be, in any unit and from any origin.
         is_sorted: whether the sources ascend within every column.
     """
 
-    __slots__ = ("indices", "indptr", "is_sorted", "weights")
+    __slots__ = ("indices", "indptr", "is_sorted", "times", "weights")
 
     def __init__(
-        self, indptr: Array, indices: Array, *, weights: Array | None = None, is_sorted: bool | None = None, validate: bool = True
+        self,
+        indptr: Array,
+        indices: Array,
+        *,
+        weights: Array | None = None,
+        times: Array | None = None,
+        is_sorted: bool | None = None,
+        validate: bool = True,
     ) -> None:
         """Take CSC arrays (without a copy where dtypes allow).
 
@@ -41,6 +50,7 @@ class Graph:
             indptr: (V+1,) integers, ascending from 0 to E.
             indices: (E,) integers in [0, V).
             weights: (E,) one for each entry of ``indices``.
+            times: (E,) integers, one for each entry of ``indices``.
             is_sorted: state it to save the check; None looks.
             validate: False only for arrays that were validated before (O(E) otherwise).
 
@@ -48,14 +58,16 @@ class Graph:
             InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
         """
         if validate:
-            indptr, indices = _offsets(indptr), _integers(indices, "indices")
-            _check_offsets(indptr, len(indices))
-            indices = _narrow(indices, len(indptr) - 1)
+            indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
+            check_offsets(indptr, len(indices))
+            indices = narrow_ids(indices, len(indptr) - 1)
             indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
             weights = _checked_weights(weights, len(indices))
-        self.indptr: Array = _read_only(indptr)
-        self.indices: Array = _read_only(indices)
-        self.weights: Array | None = None if weights is None else _read_only(weights)
+            times = _checked_times(times, len(indices))
+        self.indptr: Array = read_only(indptr)
+        self.indices: Array = read_only(indices)
+        self.weights: Array | None = None if weights is None else read_only(weights)
+        self.times: Array | None = None if times is None else read_only(times)
         self.is_sorted = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
 
     @property
@@ -81,18 +93,27 @@ class Graph:
         Sampling from a mapped file takes about a quarter longer, since its pages are small; but a mapping is shared by all processes of a
         machine, and nothing has to be read before the first batch. For sampling within one process (``num_workers=0``, or threads).
         """
-        weights = None if self.weights is None else np.array(self.weights)
+        weights, times = (None if array is None else np.array(array) for array in (self.weights, self.times))
         indptr = self.indptr.astype(offset_dtype(self.num_edges))
-        return Graph(indptr, np.array(self.indices), weights=weights, is_sorted=self.is_sorted, validate=False)
+        return Graph(indptr, np.array(self.indices), weights=weights, times=times, is_sorted=self.is_sorted, validate=False)
 
     def save(self, path: str | Path) -> None:
         """Write the graph alone as a folder; ``path`` must not exist yet. Opened again with ``Graph.open``."""
         with create_new_folder(Path(path), KIND) as writer:
-            writer.add("indptr", self.indptr)
-            writer.add("indices", self.indices)
-            if self.weights is not None:
-                writer.add("weights", self.weights)
+            for name, array in self.arrays().items():
+                writer.add(name, array)
             writer.meta.update(num_nodes=self.num_nodes, num_edges=self.num_edges, is_sorted=self.is_sorted)
+
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that there are, by the name of their files; ``from_arrays`` makes a graph of them again."""
+        arrays = {"indptr": self.indptr, "indices": self.indices, "weights": self.weights, "times": self.times}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], is_sorted: bool) -> Graph:
+        """A graph from ``arrays()``, which may hold others too; they are trusted."""
+        options = {name: arrays.get(name) for name in ("weights", "times")}
+        return cls(arrays["indptr"], arrays["indices"], **options, is_sorted=is_sorted, validate=False)
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> Graph:
@@ -107,10 +128,12 @@ class Graph:
         """
         arrays, meta = open_folder(Path(path), KIND, verify=verify)
         with complete_header(Path(path)):
-            return cls(arrays["indptr"], arrays["indices"], weights=arrays.get("weights"), is_sorted=meta["is_sorted"], validate=False)
+            return cls.from_arrays(arrays, meta["is_sorted"])
 
     @classmethod
-    def from_edges(cls, src: Array, dst: Array, num_nodes: int | None = None, *, weights: Array | None = None) -> Graph:
+    def from_edges(
+        cls, src: Array, dst: Array, num_nodes: int | None = None, *, weights: Array | None = None, times: Array | None = None
+    ) -> Graph:
         """Edges src[i] -> dst[i]; columns come out sorted, so the order of the input does not matter.
 
         Args:
@@ -118,11 +141,12 @@ class Graph:
             dst: (E,) integers, destinations.
             num_nodes: V, at most 2**40; by default the largest id plus one.
             weights: (E,) one for each edge.
+            times: (E,) integers, one for each edge.
 
         Raises:
             InputError: lengths differ, ids are no integers, V is out of range, or an edge names a vertex outside [0, V).
         """
-        src, dst = _integers(src, "src").astype(np.int64, copy=False), _integers(dst, "dst").astype(np.int64, copy=False)
+        src, dst = as_ids(src, "src").astype(np.int64, copy=False), as_ids(dst, "dst").astype(np.int64, copy=False)
         if len(src) != len(dst):
             raise InputError(
                 f"src has {len(src):,} entries and dst has {len(dst):,}: an edge needs one of each; give arrays of equal length"
@@ -132,11 +156,12 @@ class Graph:
         if not 0 <= num_nodes <= MAX_VERTEX:
             raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {MAX_VERTEX} vertices; number them from 0 without large gaps")
         for ids, role in ((src, "source"), (dst, "destination")):
-            _check_ids(ids, num_nodes, f"the {role} of edge")
-        weights = _checked_weights(weights, len(src))
+            check_ids(ids, num_nodes, f"the {role} of edge")
+        weights, times = _checked_weights(weights, len(src)), _checked_times(times, len(src))
         indptr, indices, order = coo_to_csc(src, dst, num_nodes, id_dtype(num_nodes))
         indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
-        return cls(indptr, indices, weights=None if weights is None else weights[order], is_sorted=True, validate=False)
+        weights, times = (None if array is None else array[order] for array in (weights, times))
+        return cls(indptr, indices, weights=weights, times=times, is_sorted=True, validate=False)
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Graph:
@@ -171,14 +196,15 @@ class Graph:
         return cls.from_edges(src.cpu().numpy(), dst.cpu().numpy(), int(graph.num_nodes()))
 
 
-def _read_only(array: Array) -> Array:
+def read_only(array: Array) -> Array:
     """A view that cannot be written to. Kernels are compiled for such arrays once, whether they are mapped from a file or not."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
 
 
-def _integers(values: Array, name: str) -> Array:
+def as_ids(values: Array, name: str) -> Array:
+    """One-dimensional integers, contiguous; of any width, not checked for range."""
     values = np.asarray(values)
     if values.ndim != 1 or (len(values) and not is_integer(values.dtype)):
         raise InputError(
@@ -187,14 +213,15 @@ def _integers(values: Array, name: str) -> Array:
     return np.ascontiguousarray(values)
 
 
-def _narrow(indices: Array, num_nodes: int) -> Array:
+def narrow_ids(indices: Array, num_nodes: int) -> Array:
     """Check before narrowing, so that a large id cannot wrap around into range."""
     wide = indices if indices.dtype == id_dtype(num_nodes) else indices.astype(np.int64, copy=False)
-    _check_ids(wide, num_nodes, "the source of edge")
+    check_ids(wide, num_nodes, "the source of edge")
     return wide.astype(id_dtype(num_nodes), copy=False)
 
 
-def _check_ids(ids: Array, num_nodes: int, what: str) -> None:
+def check_ids(ids: Array, num_nodes: int, what: str) -> None:
+    """Refuse an id outside [0, num_nodes); ``what`` it is stands before its place in the message."""
     bad = first_out_of_range(ids, num_nodes)
     if bad >= 0:
         raise InputError(
@@ -203,7 +230,8 @@ def _check_ids(ids: Array, num_nodes: int, what: str) -> None:
         )
 
 
-def _offsets(indptr: Array) -> Array:
+def as_offsets(indptr: Array) -> Array:
+    """At least one integer, int32 or int64."""
     indptr = np.asarray(indptr)
     if indptr.ndim != 1 or len(indptr) == 0:
         raise InputError(f"indptr has shape {indptr.shape}: it holds V + 1 offsets; an empty graph has indptr [0]")
@@ -227,7 +255,19 @@ def _checked_weights(weights: Array | None, num_edges: int) -> Array | None:
     return np.ascontiguousarray(weights)
 
 
-def _check_offsets(indptr: Array, num_edges: int) -> None:
+def _checked_times(times: Array | None, num_edges: int) -> Array | None:
+    if times is None:
+        return None
+    times = np.asarray(times)
+    if times.shape != (num_edges,) or not is_integer(times.dtype) or times.dtype == np.uint64:
+        raise InputError(
+            f"times are {times.dtype} of shape {times.shape}: they are integers up to int64, one for each of {num_edges:,} edges; convert them"
+        )
+    return np.ascontiguousarray(times, np.int64)
+
+
+def check_offsets(indptr: Array, num_edges: int) -> None:
+    """Refuse offsets that do not run from 0 to ``num_edges``, or descend."""
     if indptr[0] != 0 or indptr[-1] != num_edges:
         raise InputError(f"indptr runs from {indptr[0]} to {indptr[-1]}: with {num_edges:,} edges it has to run from 0 to {num_edges}")
     falls = np.flatnonzero(np.diff(indptr) < 0)

@@ -261,6 +261,7 @@ class WorkerProcess:
         if _is_stopped(self.process.pid):
             return "the process is stopped (SIGSTOP, or a debugger)"
         os.ftruncate(self._stack, 0)
+        os.lseek(self._stack, 0, os.SEEK_SET)  # the process and its predecessors share the file's position
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGUSR1)  # the process answers by faulthandler, also out of compiled code
         deadline = time.monotonic() + _STACK_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
+
+Batch = TypeVar("Batch")
 
 
 class Sampler(ABC):
@@ -87,17 +90,13 @@ class Sampler(ABC):
         The workspace's threads take whole batches; a single batch is shared between them.
         """
         workspace = workspace_for(device, workspace)
-        if len(seeds) == 1:
-            return [self.sample(graph, seeds[0], seed=seed, epoch=epoch, batch=first_batch, workspace=workspace)]
-        parts = [workspace.part(i) for i in range(len(seeds))]
-        batches: dict[int, MiniBatch] = {}
+        if workspace.device == "cuda":
+            return self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)()
 
-        def sample_some(thread: int) -> None:
-            for i in range(thread, len(seeds), workspace.threads):
-                batches[i] = self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=parts[i])
+        def sample_one(i: int, part: Workspace) -> MiniBatch:
+            return self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=part)
 
-        workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
-        return [batches[i] for i in range(len(seeds))]
+        return run_bulk(workspace, len(seeds), sample_one)
 
     def start_bulk(
         self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
@@ -109,7 +108,22 @@ class Sampler(ABC):
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        raise InputError(f'{type(self).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')
+        raise _no_cuda_kernels(self)
+
+
+def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], Batch]) -> list[Batch]:
+    """The batches 0 to ``number`` - 1, each sampled in its own part of the workspace; threads take whole batches, a single one gets them all."""
+    if number == 1:
+        return [sample_one(0, workspace)]
+    parts = [workspace.part(i) for i in range(number)]
+    batches: dict[int, Batch] = {}
+
+    def sample_some(thread: int) -> None:
+        for i in range(thread, number, workspace.threads):
+            batches[i] = sample_one(i, parts[i])
+
+    workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
+    return [batches[i] for i in range(number)]
 
 
 def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
@@ -125,6 +139,22 @@ def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
     return workspace
 
 
+def cpu_workspace(sampler: Sampler, device: str | None, workspace: Workspace | None) -> Workspace:
+    """The same for a sampler that has no kernels for CUDA.
+
+    Raises:
+        InputError: the device is another than the CPU.
+    """
+    workspace = workspace_for(device, workspace)
+    if workspace.device != "cpu":
+        raise _no_cuda_kernels(sampler)
+    return workspace
+
+
+def _no_cuda_kernels(sampler: Sampler) -> InputError:
+    return InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')
+
+
 def check_address(seed: int, epoch: int, batch: int) -> None:
     """Refuse what does not fit into a random number's address (``hoptrain.kernels.shared.philox``)."""
     for name, value, limit in (("seed", seed, 1 << 64), ("epoch", epoch, MAX_EPOCH), ("batch", batch, MAX_BATCH)):
@@ -134,16 +164,22 @@ def check_address(seed: int, epoch: int, batch: int) -> None:
 
 def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False) -> Array:
     """The seeds as an array, checked for kind and range and, if asked, for duplicates."""
-    seeds = np.asarray(seeds)
-    if seeds.ndim != 1 or len(seeds) == 0 or not is_integer(seeds.dtype):
-        raise InputError(f"seeds are {seeds.dtype} of shape {seeds.shape}: give a one-dimensional integer array of at least one vertex id")
-    bad = first_out_of_range(seeds, graph.num_nodes)
-    if bad >= 0:
-        raise InputError(f"seed {seeds[bad]} is not in the graph: its vertices are 0 to {graph.num_nodes - 1}; drop it")
+    seeds = check_vertices(seeds, graph.num_nodes)
     if distinct:
         values, counts = np.unique(seeds, return_counts=True)
         if counts.max() > 1:
             raise seed_given_twice(values[counts.argmax()])
+    return seeds
+
+
+def check_vertices(seeds: Array, num_nodes: int) -> Array:
+    """The seeds as an array, checked for kind and range."""
+    seeds = np.asarray(seeds)
+    if seeds.ndim != 1 or len(seeds) == 0 or not is_integer(seeds.dtype):
+        raise InputError(f"seeds are {seeds.dtype} of shape {seeds.shape}: give a one-dimensional integer array of at least one vertex id")
+    bad = first_out_of_range(seeds, num_nodes)
+    if bad >= 0:
+        raise InputError(f"seed {seeds[bad]} is not in the graph: its vertices are 0 to {num_nodes - 1}; drop it")
     return seeds
 
 

@@ -110,7 +110,7 @@ class Bulk:
 
     def sample_hop(self, hop: int) -> None:
         """Expand all nodes, or those that the hop before found."""
-        fanout, mode, graph = self.sampling.fanouts[hop], self.sampling.mode, self.sampling.graph
+        fanout, mode = self.sampling.fanouts[hop], self.sampling.mode
         shares = self.sampling.expand == "new"
         name, requests = ("", self.fresh) if shares else (f"{hop}", self.known)
         low = self.num_nodes[hop - 1] if shares and hop else self.zeros
@@ -119,7 +119,7 @@ class Bulk:
         draw = fanout, mode, self.addresses[hop]
 
         indptr = self._matrix(f"indptr{name}", self.known + 1, self.dtype, keep=shares and hop > 0)
-        self.launch.rows(count_draws, requests, graph.indptr, graph.alias, self.nodes, low, high, fanout, mode, indptr)
+        self._count((self.nodes, low, high), requests, draw, indptr)
         exclusive_scan(self.launch, indptr, requests, low, high, base, self._sums(requests), end)
         most = self._read_most_edges(hop) if fanout < 0 else requests * fanout
         before = self.num_shared_edges if shares else 0
@@ -134,6 +134,11 @@ class Bulk:
         relabel(self.launch, indices, self.nodes, most, base, end, room, table, scratch, *self.num_nodes[hop : hop + 2])
         self.fresh, self.known, self.num_shared_edges = min(self.num_vertices, most), room, before + most
         self.edges = [(indptr, edge_ids, indices)] if shares else [*self.edges, (indptr, edge_ids, indices)]
+
+    def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
+        """Write how many edges each request gives."""
+        graph = self.sampling.graph
+        self.launch.rows(count_draws, capacity, graph.indptr, graph.alias, *requests, *draw[:2], counts)
 
     def _sums(self, items: int) -> Any:
         """Scratch of a scan."""

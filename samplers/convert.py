@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hoptrain.engine import InputError
 from hoptrain.samplers.minibatch import Block, MiniBatch
 
 
@@ -13,6 +14,9 @@ def to_pyg(batch: MiniBatch) -> Any:
     ``edge_index`` (2, M) holds every sampled edge once, in local ids, also where it was drawn in several hops; ``n_id`` (S,) and ``e_id``
     (M,) are global; the first ``batch_size`` nodes are the seeds. A model that applies all edges in every layer sees the union of the hops;
     one that has to see each hop's own sample takes the blocks.
+
+    Raises:
+        InputError: neighbours that are not joined by edges of the graph, as PinSAGE's.
     """
     import torch
     from torch_geometric.data import Data
@@ -20,8 +24,13 @@ def to_pyg(batch: MiniBatch) -> Any:
     batch = batch.to("cpu") if not isinstance(batch.node_ids, torch.Tensor) else batch
     # From the seeds outward, so that an edge stands where it was drawn first.
     edge_ids = torch.cat([block.edge_ids for block in reversed(batch.blocks)]).long()
+    if (edge_ids < 0).any():
+        raise InputError(
+            "the batch's pairs are not edges of the graph (their edge ids are -1), and PyG's Data tells pairs apart by these: use its blocks"
+        )
     edge_index = torch.cat([block.edge_index() for block in reversed(batch.blocks)], dim=1)
-    unique, inverse = torch.unique(edge_ids, return_inverse=True)
+    # Where nodes are vertices in trees, an edge of the graph may stand between several pairs of them.
+    unique, inverse = torch.unique(edge_ids * len(batch.node_ids) + edge_index[1], return_inverse=True)
     first = torch.full_like(unique, len(edge_ids)).scatter_reduce_(0, inverse, torch.arange(len(edge_ids), device=inverse.device), "amin")
     first = first.sort().values
     return Data(

@@ -11,6 +11,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import neighbor as kernels
+from hoptrain.kernels.cpu import weighted
 from hoptrain.kernels.cpu.relabel import relabel_ahead
 from hoptrain.samplers.workspace import Workspace
 
@@ -24,7 +25,7 @@ class Hop(NamedTuple):
     """What there is before a hop."""
 
     workspace: Workspace
-    columns: kernels.Columns
+    columns: kernels.Columns | weighted.WeightedColumns
     nodes: Array
     """The nodes so far, with room for new ones."""
     first: int
@@ -45,9 +46,23 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
     workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
     if workspace.threads > 1 and len(edges.positions) - num_edges >= _WORTH_SHARING:
         return _sample_shared(hop)
-    table, scratch = workspace.table.view(), _scratch(workspace, rule)
+    table, scratch = workspace.table.view(), scratch_for(workspace, rule)
+    if is_distinct_by_weight(rule):
+        total = weighted.draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
+        return relabel_ahead(edges.indices, num_edges, total, table, nodes, last), total
     num_nodes, total = kernels.sample_hop(columns, nodes, last, first, last, rule, address, table, scratch, edges, num_edges)
     return num_nodes, total
+
+
+def is_distinct_by_weight(rule: kernels.Rule) -> bool:
+    """Whether edges are drawn by weight without replacement: ``hoptrain.kernels.cpu.weighted`` does it, from ``WeightedColumns``."""
+    return bool(rule.weighted and not rule.replace)
+
+
+def count_edges(columns: kernels.Columns | weighted.WeightedColumns, nodes: Array, first: int, last: int, rule: kernels.Rule) -> int:
+    """How many edges the destinations ``nodes[first:last]`` give together."""
+    counted: int = (weighted if is_distinct_by_weight(rule) else kernels).count_edges(columns, nodes, first, last, rule)
+    return counted
 
 
 def _sample_shared(hop: Hop) -> tuple[int, int]:
@@ -59,10 +74,11 @@ def _sample_shared(hop: Hop) -> tuple[int, int]:
 
     def count_some(thread: int) -> None:
         for p in range(thread, num_parts, threads):
-            counts[p] = kernels.count_edges(columns, nodes, bounds[p], bounds[p + 1], rule)
+            counts[p] = count_edges(columns, nodes, bounds[p], bounds[p + 1], rule)
 
     workspace.run([partial(count_some, thread) for thread in range(threads)])
     starts = list(accumulate(counts, initial=num_edges))
+    draw_hop = weighted.draw_hop if is_distinct_by_weight(rule) else kernels.draw_hop
     drawn: list[Future[int]] = [Future() for _ in range(num_parts)]
     tickets = count()
 
@@ -71,13 +87,13 @@ def _sample_shared(hop: Hop) -> tuple[int, int]:
         if p >= num_parts:
             return False
         try:
-            drawn[p].set_result(kernels.draw_hop(columns, nodes, bounds[p], bounds[p + 1], rule, address, scratch, edges, starts[p]))
+            drawn[p].set_result(draw_hop(columns, nodes, bounds[p], bounds[p + 1], rule, address, scratch, edges, starts[p]))
         except BaseException as error:
             drawn[p].set_exception(error)
         return True
 
     def draw_some(thread: int) -> None:
-        scratch = _scratch(workspace.part(thread), rule)
+        scratch = scratch_for(workspace.part(thread), rule)
         while draw_next(scratch):
             pass
 
@@ -85,7 +101,7 @@ def _sample_shared(hop: Hop) -> tuple[int, int]:
 
     def draw_and_relabel() -> None:
         nonlocal num_nodes
-        scratch, table = _scratch(workspace, rule), workspace.table.view()
+        scratch, table = scratch_for(workspace, rule), workspace.table.view()
         for p in range(num_parts):
             while not drawn[p].done() and draw_next(scratch):
                 pass
@@ -96,8 +112,10 @@ def _sample_shared(hop: Hop) -> tuple[int, int]:
     return num_nodes, starts[-1]
 
 
-def _scratch(workspace: Workspace, rule: kernels.Rule) -> kernels.Scratch:
-    words, offsets = kernels.scratch_shapes(rule.fanout, rule.weighted)
+def scratch_for(workspace: Workspace, rule: kernels.Rule) -> kernels.Scratch:
+    """Memory for a chunk of a hop, of the workspace."""
+    draws = weighted.lane_attempts(rule.fanout) if is_distinct_by_weight(rule) else rule.fanout
+    words, offsets = kernels.scratch_shapes(draws, rule.weighted)
     chunk = offsets[1]
     return kernels.Scratch(
         words=workspace.array("words", words[0] * words[1], np.uint32).reshape(words),

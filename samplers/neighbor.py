@@ -11,10 +11,11 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu import neighbor as kernels
+from hoptrain.kernels.cpu.weighted import WeightedColumns, count_positive
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES, AliasTables, build_alias_tables
 from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice, workspace_for
-from hoptrain.samplers.hop import Hop, sample_hop
+from hoptrain.samplers.hop import Hop, count_edges, sample_hop
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
 
@@ -31,8 +32,11 @@ class NeighborSampler(Sampler):
     """For every hop, up to ``fanout`` in-neighbours of every vertex reached so far.
 
     Without replacement (the default) a vertex gives min(degree, fanout) distinct edges, every subset equally likely; with replacement it
-    gives ``fanout`` edges if it has any, each draw uniform or by weight. Edges, not neighbours, are drawn: of a multi-edge each copy
-    counts.
+    gives ``fanout`` edges if it has any, each draw uniform or by weight. By weight without replacement the edges are drawn one after the
+    other, each by weight among those that are left (successive sampling). Edges, not neighbours, are drawn: of a multi-edge each copy counts.
+
+    Blocks have no weights. By weight with replacement, the plain mean over a vertex's edges estimates the weighted mean over its in-edges
+    without bias; without replacement heavy edges come less often than their weights say, and the mean is pulled towards the plain one.
     """
 
     def __init__(self, fanouts: Sequence[int], replace: bool = False, weighted: bool = False, expand: str = "all") -> None:
@@ -41,8 +45,8 @@ class NeighborSampler(Sampler):
         Args:
             fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
             replace: draw with replacement.
-            weighted: draw an edge with a probability proportional to its weight (``graph.weights``); only with replacement. A vertex whose
-                weights are all 0 gives no edge.
+            weighted: draw an edge with a probability proportional to its weight (``graph.weights``). One of weight 0 is never taken, and a
+                vertex without any other gives none. Without replacement on the CPU only.
             expand: which vertices a hop expands: "all" found so far, resampled in each hop, as DGL does; or the "new" ones, found on the hop
                 before, as PyG does. With "new" a vertex has the same edges in all blocks: they are nested.
 
@@ -54,16 +58,15 @@ class NeighborSampler(Sampler):
         self.weighted = weighted
         self.expand = expand
         self._tables: tuple[Graph, AliasTables] | None = None
+        self._positive: tuple[Graph, Array] | None = None
         if not 0 < len(self.fanouts) < MAX_HOP:
             raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
-        most = MAX_DRAWS // 2 if weighted else MAX_DRAWS
+        most = MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS
         for fanout in self.fanouts:
             if not (fanout == -1 or 0 < fanout < most):
                 raise InputError(
                     f"fanout {fanout} in {list(fanouts)}: a hop takes 1 to {most - 1} edges a vertex, or -1 for all; correct it"
                 )
-        if weighted and not replace:
-            raise InputError("weighted=True with replace=False: by weight, edges are drawn with replacement only; set replace=True")
         if expand not in EXPANSIONS:
             raise InputError(f'expand is {expand!r}: a hop expands "all" vertices found so far or the "new" ones; choose one')
 
@@ -93,7 +96,7 @@ class NeighborSampler(Sampler):
             return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds)
-        work = _Batch(graph, kernels.Columns(graph.indptr, graph.indices, *self._alias_tables(graph)), workspace)
+        work = _Batch(graph, self._columns(graph), workspace)
         work.enter_seeds(seeds)
         blocks: list[Block] = []
         first = 0
@@ -145,6 +148,8 @@ class NeighborSampler(Sampler):
         """The workspace keeps it until another graph or another setting is sampled."""
         from hoptrain.samplers.neighbor_cuda import CudaNeighborSampling
 
+        if self.weighted and not self.replace:
+            raise InputError('weighted=True and replace=False with device="cuda": it has no kernels for CUDA; use device="cpu"')
         key = graph, self.fanouts, self.replace, self.weighted, self.expand
         if workspace.device_sampling is None or workspace.device_sampling[0] != key:
             workspace.device_sampling = None  # so that its memory is free before the new one asks for some
@@ -164,6 +169,15 @@ class NeighborSampler(Sampler):
         held: CudaNeighborSampling = workspace.device_sampling[1]
         return held
 
+    def _columns(self, graph: Graph) -> kernels.Columns | WeightedColumns:
+        tables = self._alias_tables(graph)
+        if not self.weighted or self.replace:
+            return kernels.Columns(graph.indptr, graph.indices, *tables)
+        if self._positive is None or self._positive[0] is not graph:
+            self._positive = graph, np.empty(graph.num_nodes, np.int32)
+            count_positive(graph.indptr, graph.weights, self._positive[1])
+        return WeightedColumns(graph.indptr, graph.indices, *tables, graph.weights, self._positive[1])
+
     def _alias_tables(self, graph: Graph) -> AliasTables:
         """Made once for a graph; they travel to the workers with the sampler."""
         if not self.weighted:
@@ -178,7 +192,7 @@ class _Batch:
     """A mini-batch in the making."""
 
     graph: Graph
-    columns: kernels.Columns
+    columns: kernels.Columns | WeightedColumns
     workspace: Workspace
     num_nodes: int = 0
 
@@ -214,5 +228,5 @@ class _Batch:
     def _most_edges(self, first: int, last: int, rule: kernels.Rule) -> int:
         most = (last - first) * rule.fanout
         if rule.fanout < 0 or most > _EXACT_COUNT:
-            most = kernels.count_edges(self.columns, self.nodes(), first, last, rule)
+            most = count_edges(self.columns, self.nodes(), first, last, rule)
         return most

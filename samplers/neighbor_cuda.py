@@ -30,7 +30,10 @@ class CudaNeighborSampling:
         graph: the device's copy of the graph, which says where its arrays are.
         stream: of all kernels.
         schedule: of each hop of the last bulk, "sample" or "transit".
+        bulk_type: what does the work of a bulk.
     """
+
+    bulk_type: type[Bulk] = Bulk
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class CudaNeighborSampling:
         check_address(seed, epoch, first_batch)
         check_address(seed, epoch, first_batch + len(seeds) - 1)
         seeds = [check_seeds(self._host_graph, some) for some in seeds]
-        bulk = Bulk(self, seeds, (seed, epoch, first_batch))
+        bulk = self.bulk_type(self, seeds, (seed, epoch, first_batch))
         for hop in range(len(self.fanouts)):
             bulk.sample_hop(hop)
         self.schedule = tuple(bulk.schedule)

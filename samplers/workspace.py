@@ -58,6 +58,7 @@ class Workspace:
         self.device_sampling: Any = None
         self._stream: DeviceStream | None = None
         self.table = RelabelTable()
+        self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []
         self._executor: ThreadPoolExecutor | None = None
@@ -86,13 +87,17 @@ class Workspace:
             self._arrays[name] = old = new
         return old[:size]
 
+    def table_of(self, name: str) -> RelabelTable:
+        """A relabelling table besides ``table``, for a batch with several spaces of ids; the same one for the same name."""
+        return self._tables.setdefault(name, RelabelTable())
+
     def part(self, i: int) -> Workspace:
         """The workspace of batch ``i`` of a bulk. Parts whose numbers differ by a multiple of ``threads`` share their scratch."""
         while len(self._parts) <= i:
             part = Workspace()
             number = len(self._parts)
             if number >= self.threads:
-                part.table = self._parts[number - self.threads].table
+                part.table, part._tables = self._parts[number - self.threads].table, self._parts[number - self.threads]._tables
             self._parts.append(part)
         return self._parts[i]
 

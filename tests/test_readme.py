@@ -26,7 +26,9 @@ def test_the_sampling_example_runs():
     exec(EXAMPLES[1].replace("scale=0.02", "scale=0.01"), names)
     same, alone = names["batches"][3], names["alone"]
     assert all((a == b).all() for a, b in zip(same.arrays().values(), alone.arrays().values(), strict=True))
-    assert len(EXAMPLES) == 2
+    exec(EXAMPLES[2], names)
+    assert names["batch"].num_edges > 0
+    assert len(EXAMPLES) == 3
 
 
 def test_files_and_folders_it_names_exist():

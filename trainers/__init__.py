@@ -7,9 +7,9 @@ works where torch does not.
 from importlib import import_module
 from typing import Any
 
-_HOME = {"GraphDataModule": "datamodule", "NodeClassifier": "node_classifier", "GNN": "models"}
+_HOME = {"AdaptiveNodeClassifier": "adaptive", "GraphDataModule": "datamodule", "NodeClassifier": "node_classifier", "GNN": "models"}
 
-__all__ = ["GNN", "GraphDataModule", "NodeClassifier"]
+__all__ = ["GNN", "AdaptiveNodeClassifier", "GraphDataModule", "NodeClassifier"]
 
 
 def __getattr__(name: str) -> Any:

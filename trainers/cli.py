@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _doctor(arguments) if arguments[:1] == ["doctor"] else _run(arguments)
     except KeyboardInterrupt:
-        print("hoptrain: interrupted", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # one line for all ranks
+            print("hoptrain: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as in `hoptrain data list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import sys
 import warnings
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from lightning_utilities.core.rank_zero import rank_zero_info
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
@@ -21,6 +25,7 @@ from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter, ProgressB
 from hoptrain.trainers.datamodule import GraphDataModule
 from hoptrain.trainers.node_classifier import NodeClassifier
 from hoptrain.trainers.rank_watch import RankWatch
+from hoptrain.trainers.restarts import last_checkpoint, meet_again
 from hoptrain.trainers.timeline import TimelineMonitor
 
 _FROM_DATA = {"num_features": "in_channels", "num_classes": "num_classes", "num_hops": "num_layers", "is_multilabel": "multilabel"}
@@ -69,10 +74,25 @@ class HoptrainCLI(LightningCLI):
         return parser
 
     def _parse_ckpt_path(self) -> None:
-        """Only look whether the file is there. The options stay as given; the model compares its sizes with the checkpoint's."""
-        path = self.config[self.config.subcommand].get("ckpt_path")
-        if path not in (None, "best", "last", "hpc", "registry") and not Path(path).is_file():
+        """Find the last one, or look whether the file is there. The model compares its sizes with the checkpoint's."""
+        options = self.config[self.config.subcommand]
+        path = options.get("ckpt_path")
+        self._go_on_in: str | None = None
+        if path == "last":
+            options.ckpt_path, self._go_on_in = self._last_checkpoint(options)
+        elif path not in (None, "best", "hpc", "registry") and not Path(path).is_file():
             raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written")
+
+    def _last_checkpoint(self, options: Any) -> tuple[str | None, str | None]:
+        """The newest ``last.ckpt`` of the runs in the folder, and where it lies; for fit nothing, where there is none yet."""
+        folder = options.checkpoint.dirpath or f"{options.trainer.default_root_dir}/**/checkpoints"
+        found = last_checkpoint(folder)
+        if found is None and self.config.subcommand != "fit":
+            raise InputError(f"no last.ckpt is in {folder}: give the path of a .ckpt file that a run has written")
+        if found is None:
+            rank_zero_info(f"no last.ckpt is in {folder} yet: training starts anew")
+            return None, None
+        return found, os.path.dirname(found)
 
     def before_instantiate_classes(self) -> None:
         """Take the timeline's file out of the configuration: the run's copy of it serves other commands, and must not write over the file."""
@@ -98,6 +118,10 @@ class HoptrainCLI(LightningCLI):
         self.datamodule.make_loader(0, self.trainer.world_size, self.datamodule.seed)
         if "val" not in self.datamodule.data.splits:
             self._checkpoint().monitor = None
+        if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
+            self._checkpoint().dirpath = self._go_on_in
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+        meet_again(self.trainer)
 
     def after_fit(self) -> None:
         """Test the best checkpoint and print the result as the last line."""
@@ -148,5 +172,12 @@ def run(arguments: list[str]) -> HoptrainCLI:
         )
     except MisconfigurationException as error:
         raise InputError(" ".join(str(error).split())) from error
+    except SIGTERMException:
+        print("hoptrain: terminated (SIGTERM)", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGTERM) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, KeyboardInterrupt):  # Lightning has tidied up
+            raise KeyboardInterrupt from None
+        raise
     except UnpicklingError as error:
         raise InputError("the checkpoint is damaged or holds more than weights and plain values: give one that hoptrain wrote") from error

@@ -123,6 +123,10 @@ class NodeClassifier(LightningModule):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
+        if "pairs" in batch.extra:
+            raise InputError(
+                "a node classifier with a sampler of links: its batches have no vertices to learn from; use a sampler of vertices"
+            )
         torch.manual_seed(dropout_seed(batch))
         logits = self(batch)
         total = self._loss(logits, batch.y, batch.seed_weights)

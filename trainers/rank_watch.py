@@ -21,7 +21,7 @@ _BEAT_S = 1.0
 SILENCE_S = 10.0
 """A rank whose heartbeat stands still for so long is taken for dead."""
 _GRACE_S = 3.0
-"""How long a rank may take to end by itself once another has failed."""
+"""How long a rank may take to end by itself once another has failed, and how long rank 0 stays for the others to read why."""
 _FAILED = "failed"
 _DONE = "done"
 _STORES: list[Store] = []
@@ -75,11 +75,28 @@ class _Watch:
         self._thread.start()
 
     def fail(self, exception: BaseException) -> None:
-        """Write the cause, unless another rank was first; this rank ends by itself."""
+        """Write the cause, unless another rank was first, whose cause is then told here; this rank ends by itself."""
         self._stopped.set()
-        text = f"rank {self._rank} failed: {type(exception).__name__}: {exception}"
+        is_asked_to_end = isinstance(exception, KeyboardInterrupt | SystemExit)
+        what = "was asked to end" if is_asked_to_end else f"failed: {type(exception).__name__}: {exception}"
         with self._lock, suppress(RuntimeError):  # the store may have gone with rank 0
-            self._store.compare_set(_FAILED, "", text)
+            cause = self._store.compare_set(_FAILED, "", f"rank {self._rank} {what}").decode()
+            if not is_asked_to_end:
+                is_ours = cause == f"rank {self._rank} {what}"
+                self._say(f"rank {self._rank} fails, its error follows" if is_ours else f"rank {self._rank} ends, because {cause}")
+            self._let_others_know()
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(f"hoptrain: {text}", file=sys.stderr, flush=True)
+
+    def _let_others_know(self) -> None:
+        """Write that this rank knows the cause; the rank that has the store stays until all others do."""
+        self._store.set(f"told {self._rank}", "")
+        deadline = time.monotonic() + _GRACE_S
+        others = [f"told {rank}" for rank in self._others if rank not in self._done]
+        while self._rank == 0 and others and not self._store.check(others) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """This rank's work is done."""
@@ -122,7 +139,9 @@ class _Watch:
 
     def _end(self, cause: str) -> None:
         """End this process: at once if it does not by itself. A thread cannot raise in a collective that waits for ever."""
+        with self._lock, suppress(RuntimeError):
+            self._let_others_know()
         if self._stopped.wait(_GRACE_S):
             return
-        print(f"hoptrain: {cause}; rank {self._rank} ends too", file=sys.stderr, flush=True)
+        self._say(f"rank {self._rank} ends, because {cause}")
         os._exit(1)

@@ -86,7 +86,7 @@ def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
     low = np.uint32((1 << id_bits) - 1)
     for j in range(first, last):
         vertex = neighbors[j]
-        slot = _find(vertex, entries, slot_bits, id_bits, stamp, nodes)
+        slot = find(vertex, entries, slot_bits, id_bits, stamp, nodes)
         entry = entries[slot]
         local = np.int64(entry & low)
         if (entry & ~low) != stamp:
@@ -99,7 +99,7 @@ def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
 
 
 @cpu_kernel
-def _find(vertex, entries, slot_bits, id_bits, stamp, nodes):
+def find(vertex, entries, slot_bits, id_bits, stamp, nodes):
     """The slot of the vertex, or the free one where it belongs."""
     low = np.uint32((1 << id_bits) - 1)
     slot = home(vertex, slot_bits)
@@ -116,7 +116,7 @@ def enter(nodes, num_nodes, table):
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     low = np.uint32((1 << id_bits) - 1)
     for i in range(num_nodes):
-        slot = _find(nodes[i], entries, slot_bits, id_bits, stamp, nodes)
+        slot = find(nodes[i], entries, slot_bits, id_bits, stamp, nodes)
         if (entries[slot] & ~low) == stamp:
             return i
         entries[slot] = stamp | np.uint32(i)

@@ -1,11 +1,12 @@
 """From a vertex's degree and random words to the edges it gives.
 
-Three ways to draw, told by ``replace`` and ``weighted`` of the callers:
+Four ways to draw, told by ``replace`` and ``weighted`` of the callers:
 
 * without replacement, uniform: Floyd's method (Bentley & Floyd, CACM 1987) over the words 0, 1, 2, ...: draw j is ``bounded(word, top + 1)``
   with ``top = degree - count + j``, or ``top`` itself if that offset was drawn before. Every subset is equally likely.
 * with replacement, uniform: draw j is ``bounded(word j, degree)``.
 * with replacement, by weight: draw j is ``alias_offset`` of the words 2 j and 2 j + 1.
+* without replacement, by weight: the first distinct ones of these draws; see ``hoptrain.kernels.cpu.weighted``.
 """
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from hoptrain.kernels.shared import shared
 
 _B32 = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
 
 
 @shared
@@ -23,6 +25,24 @@ def bounded(word, n):
     neighbours that is 0.03 %. ``word`` < 2**32 and 0 < ``n`` < 2**32 of any integer type; returns ``int64``.
     """
     return np.int64((np.uint64(word) * np.uint64(n)) >> _B32)
+
+
+@shared
+def bounded_wide(high, low, n):
+    """The same from 64 random bits, two words: for an ``n`` of many millions. Relative error at most n / 2**64."""
+    return np.int64((np.uint64(high) * np.uint64(n) + ((np.uint64(low) * np.uint64(n)) >> _B32)) >> _B32)
+
+
+@shared
+def bounded64(high, low, n):
+    """An integer in [0, n) from 64 random bits, two words of 32: the upper half of their product with ``n``, 0 < ``n`` < 2**63, ``uint64``.
+
+    Bias: each value has a probability within 2**-64 of 1/n.
+    """
+    n0, n1 = n & _LOW, n >> _B32
+    high0, low1 = np.uint64(high) * n0, np.uint64(low) * n1
+    carry = ((np.uint64(low) * n0) >> _B32) + (high0 & _LOW) + (low1 & _LOW)
+    return np.uint64(high) * n1 + (high0 >> _B32) + (low1 >> _B32) + (carry >> _B32)
 
 
 @shared

@@ -27,6 +27,9 @@ MAX_HOP = (1 << 12) - 16
 """The sixteen hops from here up are reserved: they name streams that are not hops (``HOP_*``)."""
 HOP_SHUFFLE = np.uint64((1 << 12) - 1)
 HOP_SYNTHETIC = np.uint64((1 << 12) - 2)
+HOP_LARGE_BATCH = np.uint64((1 << 12) - 5)
+HOP_NEGATIVES = np.uint64((1 << 12) - 3)
+HOP_PRESAMPLE = np.uint64((1 << 12) - 8)
 
 NUM_ROUNDS = 10
 

@@ -75,6 +75,18 @@ def test_a_worker_that_makes_nothing_is_named_with_its_stack_and_replaced(pool_o
     assert any("has not made batch 2 for 4 s" in message and where in message for message in messages)
 
 
+def test_a_stack_can_be_asked_for_again(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {0: ("sampling", "spin")}), 1)
+    batches = pool.run(0, range(2))
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "0-0").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for stack in (pool._workers[0].stack(), pool._workers[0].stack()):
+        assert stack.startswith("Current thread")
+        assert "in _spin" in stack
+    batches.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path, number):
     pool = pool_of(Faulty(tmp_path, {}), 2)

@@ -38,7 +38,12 @@ def bounded(word, n):
 
 
 def offsets(degree, fanout, replace, key, vertex, tables=None):
-    """Offsets into the column of a vertex: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset."""
+    """Offsets into the column of a vertex: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset.
+
+    Without replacement by ``tables`` (threshold, alias, weights): see ``distinct_by_weight``.
+    """
+    if tables and not replace:
+        return distinct_by_weight(*tables, fanout, key, vertex) if degree else []
     if degree == 0 or fanout < 0 or (not replace and degree <= fanout):
         return list(range(degree))
     if tables:
@@ -53,6 +58,31 @@ def offsets(degree, fanout, replace, key, vertex, tables=None):
     for word, top in zip(stream, range(degree - fanout, degree), strict=True):
         offset = bounded(word, top + 1)
         chosen.append(top if offset in chosen else offset)
+    return chosen
+
+
+def distinct_by_weight(threshold, alias, weights, fanout, key, vertex):
+    """Draws by the alias tables without the repeats; after 4 fanout + 32 of them each draw looks at what is left, with integer weights."""
+    positive = [offset for offset, weight in enumerate(weights) if weight > 0]
+    if fanout < 0 or len(positive) <= fanout:
+        return positive
+    attempts = 4 * fanout + 32
+    stream = words(key, vertex, 2 * attempts + 4 * fanout)
+    chosen = []
+    for attempt in range(attempts):
+        place, keep = stream[2 * attempt : 2 * attempt + 2]
+        offset = bounded(place, len(weights))
+        offset = offset if keep < threshold[offset] else alias[offset]
+        if offset not in chosen and len(chosen) < fanout:
+            chosen.append(offset)
+    while len(chosen) < fanout:
+        left = [offset for offset in positive if offset not in chosen]
+        largest = max(weights[offset] for offset in left)
+        shares = [int(weights[offset] / largest * 2**31) for offset in left]
+        high, low = stream[2 * attempts + 4 * len(chosen) :][:2]
+        rest = ((high << 32) + low) * sum(shares) >> 64
+        ends = list(accumulate(shares))
+        chosen.append(next(offset for offset, end in zip(left, ends, strict=True) if rest < end))
     return chosen
 
 
@@ -83,11 +113,12 @@ def hop(columns, nodes, fanout, replace, key, tables=None, first=0):
 def batch(graph, seeds, fanouts, replace, seed, epoch, batch, *, tables=None, expand="all"):
     """A mini-batch: (indptr, indices, edge ids, number of sources) of every block from the seeds outward, and the input nodes.
 
-    ``tables`` are the alias tables over all edges. With ``expand="new"`` the rows of all hops so far make up a block.
+    ``tables`` are the alias tables over all edges; without replacement the edges' weights are a third one. With ``expand="new"`` the rows of
+    all hops so far make up a block.
     """
     starts = graph.indptr.tolist()
     columns = [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
-    by_vertex = tables and [(tables[0][a:b].tolist(), tables[1][a:b].tolist()) for a, b in pairwise(starts)]
+    by_vertex = tables and [tuple(table[a:b].tolist() for table in tables) for a, b in pairwise(starts)]
     nodes, first, blocks = list(seeds), 0, []
     counts, indices, edge_ids = [0], [], []
     for h, fanout in enumerate(fanouts):

@@ -113,5 +113,5 @@ def test_options_that_cannot_be_honoured(small, options, message):
 
 
 def test_a_sampler_without_kernels_for_cuda(small):
-    with pytest.raises(InputError, match="OnlyOnTheCPU with device=.*: it has no kernels"):
+    with pytest.raises(InputError, match=r"OnlyOnTheCPU with device=.*: it has no kernels"):
         next(iter(SampleLoader(small, OnlyOnTheCPU(), batch_size=3, device="cuda")))

@@ -1,12 +1,13 @@
 """NeighborSampler in every variant: threads, bulks, tables, expansion, weights, ids. All equal to the bit to the reference."""
 
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reference import neighbor as reference
+from scipy import stats
 
 import hoptrain.samplers.hop as hop
 import hoptrain.samplers.neighbor as neighbor
@@ -35,7 +36,7 @@ def problems(draw):
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
     src, dst = (np.array([edge[i] for edge in edges], np.int64) for i in (0, 1))
-    weights = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=len(edges), max_size=len(edges)))
+    weights = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0, 1e-30, 1e30]), min_size=len(edges), max_size=len(edges)))
     graph = Graph.from_edges(src, dst, num_nodes, weights=np.array(weights, np.float32))
     degree = int(graph.in_degrees().max())
     fanout = st.sampled_from([-1, 1, max(1, degree - 1), max(1, degree), degree + 1]) | st.integers(1, 9)
@@ -43,7 +44,7 @@ def problems(draw):
         "graph": graph,
         "bulk": [draw(st.lists(vertex, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 2, 7])))],
         "fanouts": draw(st.lists(fanout, min_size=1, max_size=3)),
-        "mode": draw(st.sampled_from(["distinct", "replace", "weighted"])),
+        "mode": draw(st.sampled_from(["distinct", "replace", "weighted", "weighted distinct"])),
         "expand": draw(st.sampled_from(["all", "new"])),
     }
 
@@ -61,11 +62,13 @@ LONE = {
 @given(problem=problems(), threads=st.sampled_from([1, 2]), hashed=st.booleans(), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LONE, threads=1, hashed=False, address=(0, 0))
 @example(problem=LONE | {"mode": "weighted", "expand": "new"}, threads=2, hashed=True, address=(1, 2))
+@example(problem=LONE | {"mode": "weighted distinct"}, threads=2, hashed=False, address=(1, 2))
 def test_any_problem_in_any_variant(problem, threads, hashed, address, any_sizes):
     graph, fanouts, bulk = problem["graph"], problem["fanouts"], problem["bulk"]
-    replace, weighted = problem["mode"] != "distinct", problem["mode"] == "weighted"
+    replace, weighted = "distinct" not in problem["mode"], "weighted" in problem["mode"]
     sampler = NeighborSampler(fanouts, replace, weighted, problem["expand"])
     tables = build_alias_tables(graph) if weighted else None
+    tables = (*tables, graph.weights) if weighted and not replace else tables
     epoch, first = address
     expected = [
         reference.batch(graph, seeds, fanouts, replace, 2**64 - 3, epoch, first + i, tables=tables, expand=problem["expand"])
@@ -83,7 +86,9 @@ def test_any_problem_in_any_variant(problem, threads, hashed, address, any_sizes
         assert as_lists(alone) == expected[0]
 
 
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"replace": True, "weighted": True}, {"expand": "new"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"replace": True}, {"replace": True, "weighted": True}, {"weighted": True}, {"expand": "new"}], ids=str
+)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("number", [1, 7, 64])
 def test_bulks_and_threads_change_nothing(graph, number, threads, options, any_sizes):
@@ -169,6 +174,48 @@ def test_neighbours_come_as_often_as_their_weights_say():
     assert ((counts - expected)[positive] ** 2 / expected[positive]).sum() < 18.5  # chi-square, 4 degrees of freedom, p = 0.001
 
 
+@pytest.mark.parametrize("weights", [[1.0, 2, 3, 0, 10], [1.0, 1, 1, 1, 0], [1e9, 1e6, 1e3, 1, 0]], ids=str)
+def test_by_weight_without_replacement_is_successive_sampling(weights):
+    """Every ordered triple of the edges as often as draws by weight among those left give it, by exact enumeration."""
+    weights = np.array(weights)
+    graph = Graph.from_edges(np.arange(1, 6), np.zeros(5, np.int64), weights=weights)
+    sampler, batches, counts, scratch = NeighborSampler([3], weighted=True), 20_000, {}, Workspace()
+    bulk = [np.array([0])] * 1000
+    for first in range(0, batches, 1000):
+        for batch in sampler.sample_bulk(graph, bulk, first_batch=first, workspace=scratch):
+            drawn = tuple(batch.blocks[0].edge_ids.tolist())
+            counts[drawn] = counts.get(drawn, 0) + 1
+    expected = {}
+    for triple in permutations(np.flatnonzero(weights).tolist(), 3):
+        left = weights.sum() - np.cumsum(np.r_[0, weights[list(triple[:2])]])
+        expected[triple] = batches * np.prod(weights[list(triple)] / left)
+    assert set(counts) <= set(expected)
+    often = [triple for triple in expected if expected[triple] >= 5]
+    chi_square = sum((counts.get(triple, 0) - expected[triple]) ** 2 / expected[triple] for triple in often)
+    assert chi_square < stats.chi2.ppf(0.999, max(len(often) - 1, 1))
+    assert sum(counts.get(triple, 0) for triple in expected if expected[triple] < 5) < 30
+
+
+def test_a_draw_from_what_is_left_goes_by_weight():
+    """One edge holds nearly all the weight: repeats run out of attempts, and the others are drawn from the column, 1 : 2 : 3 : 4."""
+    graph = Graph.from_edges(np.arange(1, 6), np.zeros(5, np.int64), weights=np.array([1e30, 1, 2, 3, 4]))
+    sampler, counts, scratch = NeighborSampler([2], weighted=True), np.zeros(5), Workspace()
+    for batch in sampler.sample_bulk(graph, [np.array([0])] * 4000, workspace=scratch):
+        first, second = batch.blocks[0].edge_ids
+        assert first == 0
+        counts[second] += 1
+    expected = np.array([1, 2, 3, 4]) * 400
+    assert ((counts[1:] - expected) ** 2 / expected).sum() < stats.chi2.ppf(0.999, 3)
+
+
+def test_by_weight_without_replacement_takes_all_edges_that_have_weight():
+    graph = Graph.from_edges([1, 2, 3, 4, 0], [0, 0, 0, 0, 1], weights=np.array([0.0, 2.0, 0.0, 1.0, 0.0]))
+    for fanout in (2, 3, -1):
+        block = NeighborSampler([fanout], weighted=True).sample(graph, np.array([0, 1])).blocks[0]
+        assert block.indptr.tolist() == [0, 2, 2]
+        assert block.edge_ids.tolist() == [1, 3]
+
+
 def test_a_vertex_without_any_weight_gives_no_edge():
     graph = Graph.from_edges([1, 2, 0], [0, 0, 1], weights=np.array([0.0, 0.0, 2.0]))
     block = NeighborSampler([3], True, True).sample(graph, np.array([0, 1, 2])).blocks[0]
@@ -194,8 +241,8 @@ def test_weights_are_asked_for(graph):
 
 
 def test_options_that_exclude_each_other():
-    with pytest.raises(InputError, match=r"weighted=True with replace=False: .*set replace=True"):
-        NeighborSampler([2], weighted=True)
+    with pytest.raises(InputError, match='weighted=True and replace=False with device="cuda": it has no kernels for CUDA'):
+        NeighborSampler([2], weighted=True).sample(Graph.from_edges([0], [0]), np.array([0]), device="cuda")
     with pytest.raises(InputError, match=r"expand is 'old': .*choose one"):
         NeighborSampler([2], expand="old")
     with pytest.raises(InputError, match="threads is 0"):

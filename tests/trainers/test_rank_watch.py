@@ -37,7 +37,7 @@ RANK = """
     ("victim", "action", "cause"),
     [
         (1, "raise", "rank 1 failed: RuntimeError: worker 3 failed at batch 7"),
-        (0, "raise", "hoptrain: rank 0 "),  # failed, or gone if the store went before the cause was read
+        (0, "raise", "rank 0 failed: RuntimeError: worker 3 failed at batch 7"),
         (2, "kill", "rank 2 is gone: its heartbeat stopped"),
         (2, "stop", "rank 2 is gone: its heartbeat stopped"),
         (0, "kill", "rank 0 is gone"),

@@ -151,4 +151,6 @@ def refuse_weights(block: Block, layer: str) -> None:
         InputError: it is one.
     """
     if block.weights is not None:
-        raise InputError(f"{layer} cannot use the weights of this sampler's edges: take arch sage, gcn or gin with conv pyg, or another sampler")
+        raise InputError(
+            f"{layer} cannot use the weights of this sampler's edges: take arch sage, gcn or gin with conv pyg, or another sampler"
+        )

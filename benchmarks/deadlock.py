@@ -1,0 +1,209 @@
+"""What hangs when something goes wrong around a loader: torch's, PyG's and DGL's, and hoptrain's?
+
+Every case runs in processes of its own with a time limit. It ends in one of these outcomes:
+
+* completed: all batches arrived, and all processes ended. Of hoptrain they were also compared with those of an undisturbed run.
+* clear error: the program ended by itself, with a message that names the cause.
+* error: it ended by itself, and no message names the cause.
+* error, then hung: the error reached the top of the program, which then did not end.
+* hung: it did not end within the limit. A program that still computes then may use as much processor time.
+
+The stacks of what hung lie in ``DIR/cases``. /dev/shm is filled in a mount namespace of its own; where that cannot be had, such a case is skipped.
+hoptrain's ``stall_timeout`` is 5 seconds in the cases "stop" and "spin", instead of 120: no case could see the end of it else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hoptrain.benchmarks.deadlock_cases import DIFFERENT, EQUAL
+from hoptrain.benchmarks.deadlock_loaders import SEED, make_dataset, parse
+from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.trial import DONE, RAISED, Trial, run_trial
+from hoptrain.engine import InputError
+
+OWN = "hoptrain"
+PEERS = ("torch", "PyG", "DGL")
+ALL = (*PEERS, OWN)
+_HANGS = ("hung", "error, then hung")
+_LIMIT_S = 20.0
+_QUICK_S = 10.0
+_DIED = r"worker.*(killed|exited)"
+_FULL = r"No space left|shared memory|Bus error|are free"
+_FILES = r"open files"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One thing that goes wrong.
+
+    Attributes:
+        name: key of the function in ``deadlock_cases`` or ``deadlock_ranks``.
+        what: for the table.
+        cause: pattern of what a clear error says.
+        systems: those that it can happen to.
+        quick: those that ``--quick`` looks at.
+        limit: seconds.
+        full_shm: whether it fills /dev/shm.
+        code: exit code of a program that did all that it wanted.
+    """
+
+    name: str
+    what: str
+    cause: str = "^$"
+    systems: tuple[str, ...] = ALL
+    quick: tuple[str, ...] = ()
+    limit: float = _LIMIT_S
+    full_shm: bool = False
+    code: int = 0
+
+
+CASES = (
+    Case(name="race", what="4 ranks start workers right after a collective, for 60 s", limit=90),
+    Case(name="threads", what="two OpenMP threads in a worker, after two in the trainer", quick=("torch", OWN)),
+    Case(
+        name="full-at-start",
+        what="/dev/shm is full before the first batch",
+        cause=_FULL,
+        systems=(*ALL, "hoptrain, slots_dir=/dev/shm"),
+        full_shm=True,
+    ),
+    Case(
+        name="full-later",
+        what="/dev/shm fills up in mid-run",
+        cause=_FULL,
+        systems=(*ALL, "hoptrain, slots_dir=/dev/shm"),
+        quick=("torch", OWN),
+        full_shm=True,
+    ),
+    Case(name="files-at-start", what="no open files are left before the first batch", cause=_FILES),
+    Case(name="files-later", what="no open files are left in mid-run", cause=_FILES),
+    Case(name="keep", what="256 open files, and all batches are kept", cause=_FILES),
+    Case(
+        name="stop",
+        what="a worker is stopped (SIGSTOP)",
+        cause="timed out",
+        systems=(*PEERS, "torch, timeout=5", OWN),
+        quick=("torch", OWN),
+    ),
+    Case(name="spin", what="a worker is stuck in a loop", cause="timed out", limit=45),
+    Case(name="kill", what="a worker is killed while it samples", cause=_DIED, quick=(OWN,)),
+    Case(name="idle", what="a worker is killed between two epochs", cause=_DIED),
+    Case(name="waiting", what="a worker is killed while its batches lie ready", cause=_DIED),
+    Case(name="event", what="a worker is killed, holding the lock of workers_done_event", cause=_DIED, systems=PEERS, quick=("torch",)),
+    Case(name="queue", what="a worker is killed, holding the result queue's lock", cause=_DIED, systems=PEERS),
+    Case(name="writing", what="a worker is killed half-way through its slot", cause=_DIED, systems=(OWN,)),
+    Case(name="written", what="a worker is killed before it announces its batch", cause=_DIED, systems=(OWN,)),
+    Case(name="again", what="workers are killed at 30 random moments", cause=_DIED, systems=(OWN,), limit=120),
+    Case(name="raise", what="the sampler raises in a worker", cause="the sampler broke once"),
+    Case(name="rank-raise", what="1 of 2 ranks raises in its step", cause="the model broke once", limit=40),
+    Case(name="rank-sampler", what="the sampler raises on 1 of 2 ranks", cause="the sampler broke once", limit=40),
+    Case(name="rank-kill", what="1 of 2 ranks is killed", cause=r"code -9|SIGKILL|rank 1 is gone", limit=40),
+    Case(name="rank-stop", what="1 of 2 ranks is stopped (SIGSTOP)", cause="rank 1 is gone", limit=40),
+    Case(name="rank-uneven", what="one seed too many for equal shares of 2 ranks", cause="uneven", limit=40),
+    Case(name="leave", what="20 epochs are left after two batches"),
+    Case(name="fork", what="the trainer forks in mid-epoch, and the fork exits"),
+    Case(name="exit", what="the program ends in mid-epoch without close()"),
+    Case(name="killed", what="the trainer is killed, a worker being stuck", code=-9),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.add_argument("--cases", nargs="+", metavar="CASE", choices=[case.name for case in CASES], help="only these (default: all)")
+    parser.add_argument("--systems", nargs="+", metavar="SYSTEM", choices=ALL, help="only these (default: all)")
+    parser.add_argument("--limit", type=float, metavar="S", help="seconds of each case (default: 20, more where ranks start)")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run all cases one after another; with ``--quick`` a few that hang or not for certain.
+
+    Raises:
+        InputError: nothing is left to run, a limit of nothing.
+    """
+    if args.limit is not None and args.limit <= 0:
+        raise InputError(f"--limit is {args.limit:g}: a case needs some seconds; give more")
+    chosen = [
+        (case, system)
+        for case in CASES
+        for system in (case.quick if args.quick else case.systems)
+        if case.name in (args.cases or [case.name]) and parse(system)[0] in (args.systems or ALL)
+    ]
+    if not chosen:
+        raise InputError("no case is left to run: --quick, --cases and --systems have none in common; leave one of them out")
+    logs = args.out / "cases"
+    logs.mkdir(parents=True, exist_ok=True)
+    records = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        make_dataset(data)
+        for case, system in chosen:
+            limit = args.limit or (_QUICK_S if args.quick and system in PEERS else case.limit)
+            records.append(_try(case, system, data, limit, logs))
+            print(*(records[-1][name] for name in ("case", "system", "outcome")), sep=" | ", flush=True)
+    return Result(records=records, summary=_summarize(records), seeds=[SEED])
+
+
+def _try(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[str, Any]:
+    """One case of one system, as a record."""
+    record = {"case": case.name, "what": case.what, "system": system}
+    prefix = _private_shm() if case.full_shm else []
+    if prefix is None:
+        return record | {"outcome": "skipped (no mount namespace of its own can be had here)"}
+    log = logs / f"{case.name}-{re.sub('[^a-zA-Z0-9=]+', '-', system)}.log"
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlock_cases", case.name, system, str(data), scratch]
+        trial = run_trial(command, limit, log)
+    return record | {
+        "outcome": outcome(case, trial),
+        "seconds": trial.seconds,
+        "batches": "equal" if EQUAL in trial.text else "different" if DIFFERENT in trial.text else None,
+        "orphans": trial.orphans,
+        "shm_files": trial.shm_files,
+        "waits": trial.where or None,
+    }
+
+
+def _private_shm() -> list[str] | None:
+    """What makes a command see a /dev/shm of its own, of 64 MiB as in a container; None where that is not permitted."""
+    mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
+    for flags in (["--mount"], ["--mount", "--user", "--map-root-user"]):
+        try:
+            subprocess.run(["unshare", *flags, "sh", "-c", mount], check=True, capture_output=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return ["unshare", *flags, "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    return None
+
+
+def outcome(case: Case, trial: Trial) -> str:
+    """In the words that this module's docstring explains."""
+    absent = re.search(rf"^{RAISED}InputError: (not installed.*)$", trial.text, re.MULTILINE)
+    has = {line: re.search(f"^{line}", trial.text, re.MULTILINE) is not None for line in (DONE, RAISED)}
+    if absent:
+        return f"skipped ({absent[1]})"
+    if not trial.ended:
+        return "error, then hung" if has[RAISED] else "hung"
+    if trial.code == case.code and has[DONE]:
+        return "completed"
+    return "clear error" if re.search(case.cause, trial.text) else "error"
+
+
+def _summarize(records: Sequence[dict[str, Any]]) -> dict[str, float]:
+    own, peers = ([record for record in records if (parse(record["system"])[0] == OWN) is mine] for mine in (True, False))
+    return {
+        "cases": sum(not record["outcome"].startswith("skipped") for record in records),
+        "hoptrain_hangs": sum(record["outcome"] in _HANGS for record in own),
+        "peer_hangs": sum(record["outcome"] in _HANGS for record in peers),
+        "hoptrain_different": sum(record.get("batches") == "different" for record in own),
+        "hoptrain_orphans": sum(record.get("orphans", 0) for record in own),
+        "peer_orphans": sum(record.get("orphans", 0) for record in peers),
+    }

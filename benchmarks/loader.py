@@ -1,0 +1,309 @@
+"""How fast do mini-batches with their features reach the trainer, beside DGL's and PyG's loaders?
+
+Each system has a process of its own (``hoptrain.benchmarks.child``) that holds its graph, its loaders with their workers, and the consumer,
+which reads one value of every cache line of every feature row (``touch_share``: the part of the time that this took). All are told to load the
+same seeds in mini-batches, in turns, round after round. Each number is a median over the rounds; ratios are formed within a round. How the peers
+are driven is said in ``hoptrain.benchmarks.peer_loaders``.
+
+What is timed is a whole short epoch: from asking for its first mini-batch until its last one is consumed. So nothing is made ready before the
+clock runs, and nothing is left over afterwards: who is not measured has nothing to do. It is checked: ``max_idle_share`` is the CPU time, as a
+share of one core, that all systems and workers together used while none was asked for anything. Workers have started in the warm-up.
+
+Interleaved are the systems of a mode: "all" expands on each hop all vertices found so far, as DGL does; "new" those found on the hop before, as
+PyG does. Every system is measured with each number of workers, peers also with tcmalloc where it is installed, hoptrain with its own default in
+any case (``DEFAULT_WORKERS``). ``ratio`` and ``min_ratio_*`` are that default's speed over a peer's; ``min_ratio_best_peer`` is over the fastest
+setting of the faster peer, the least over graphs, fanouts and batch sizes; ``min_ratio_best_peer_malloc`` leaves tcmalloc out. A system that
+does not answer in time, dies, or samples another number of edges than hoptrain is left out, aloud.
+
+``idle_cpu_share`` is the CPU time, as a share of one core, of a trainer that waits for a slow sampler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.benchmarks import plots
+from hoptrain.benchmarks.child import Child, ChildError
+from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.loaders import SEED, Case, Load, Open, Stand, idle_cpu_share, open_hoptrain
+from hoptrain.benchmarks.peer_loaders import open_dgl, open_pyg, tcmalloc
+from hoptrain.benchmarks.rounds import Cost, time_rounds
+from hoptrain.benchmarks.sampler import (
+    FANOUTS,
+    add_case_arguments,
+    is_same_work,
+    key_of,
+    load,
+    num_rounds,
+    schedule,
+    summarize,
+    warn_if_busy,
+)
+from hoptrain.benchmarks.systems import FAMILY
+from hoptrain.engine import Dataset, InputError
+
+DEFAULT_WORKERS = 2
+"""Of ``hoptrain fit``: what ``GraphDataModule`` takes where nothing is said."""
+_IDLE_S = 1.0
+
+
+class Peer(NamedTuple):
+    """Another loader: its name, the expansion of its hops, and how to open it."""
+
+    family: str
+    mode: str
+    open_loaders: Open
+
+
+PEERS: Mapping[str, Peer] = {"dgl": Peer("DGL", "all", open_dgl), "pyg": Peer("PyG", "new", open_pyg)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.description = f"{parser.description} Takes half an hour at full scale; results.json and loader.png are left in --out."
+    add_case_arguments(parser, list(PEERS))
+    add = parser.add_argument
+    add("--batches", type=int, metavar="K", help="mini-batches of an epoch, one epoch a round (default 8, with --quick 2)")
+    add("--workers", type=int, nargs="+", metavar="W", help="worker processes of each loader (default 0 1 2, with --quick 0 2)")
+    add(
+        "--patience",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="seconds after which a loader that gives nothing is left out (default 300)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What is the same for all graphs, fanouts and batch sizes; ``allocators`` are peers' environments by the allocator's name."""
+
+    workers: Sequence[int]
+    batches: int
+    rounds: int
+    patience: float
+    allocators: Mapping[str, Mapping[str, str]]
+
+    def __post_init__(self) -> None:
+        if min(self.workers) < 0 or self.batches < 1 or self.rounds < 1:
+            raise InputError(
+                f"{self.batches} batches in {self.rounds} rounds with {list(self.workers)} workers: "
+                "there is at least a batch and a round, and no less than 0 workers; correct them"
+            )
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Measure on every graph; see the module's docstring."""
+    setting = Setting(
+        workers=sorted(set(args.workers or ([0, 2] if args.quick else [0, 1, 2]))),
+        batches=(2 if args.quick else 8) if args.batches is None else args.batches,
+        rounds=num_rounds(args),
+        patience=args.patience,
+        allocators=_allocators(),
+    )
+    warn_if_busy()
+    records: list[dict[str, Any]] = []
+    answers = [{"idle_cpu_share": idle_cpu_share(2 if args.quick else 10)}]
+    for name, mode in product(args.graphs, args.modes):
+        data = load(name, args)
+        if data.x is None or data.y is None or data.path is None:
+            raise InputError(
+                f"{name} lacks features or labels, or has not been saved: a loader brings both from files; choose another data set"
+            )
+        cases = [_take_case(data, fanouts, size, setting) for fanouts, size in product(args.fanouts or FANOUTS, args.batch_size)]
+        for rows, answer in _measure(data, mode, cases, [PEERS[name] for name in args.peers], setting):
+            records += rows
+            answers.append(answer)
+    plots.draw([record for record in records if record["batches_s"]], args.out / "loader.png", plots.LOADER)
+    return Result(records=records, summary=summarize(answers), seeds=[SEED])
+
+
+def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, setting: Setting) -> Case:
+    """The first mini-batches of the training split, or all where it has fewer."""
+    steps = schedule(data, batch_size)
+    seeds = np.concatenate([steps.batch_seeds(0, step) for step in range(min(setting.batches, steps.num_steps))])
+    return Case(fanouts=tuple(fanouts), batch_size=batch_size, seeds=seeds)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class System:
+    """A loader with a number of workers: one line of the table.
+
+    Attributes:
+        family: whose it is: "hoptrain", "DGL" or "PyG".
+        name: which variant.
+        mode: which vertices a hop expands.
+        workers: worker processes.
+        child: the process that it is in, with those that differ in their number of workers only.
+        loads: what it loaded so far, call by call.
+    """
+
+    family: str
+    name: str
+    mode: str
+    workers: int
+    child: Child
+    loads: list[Load] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """Different for each system of a comparison."""
+        return _label(self.name, self.mode, self.workers)
+
+    def load(self, _call: int) -> int:
+        """Consume an epoch; returns its number of mini-batches."""
+        try:
+            self.loads.append(self.child.call("load", self.workers))
+        except ChildError as error:
+            print(error, file=sys.stderr)
+            raise LostError(self, str(error).splitlines()[-1]) from error
+        return self.loads[-1].batches
+
+    def per_batch(self, amount: Callable[[Load], float]) -> float:
+        """Mean over all that was loaded."""
+        return sum(map(amount, self.loads)) / sum(one.batches for one in self.loads)
+
+
+class LostError(RuntimeError):
+    """A system that failed: it, and how."""
+
+    def __init__(self, system: System, why: str) -> None:
+        super().__init__(f"{system.label}: {why}")
+        self.system, self.why = system, why
+
+
+def _label(name: str, mode: str, workers: int) -> str:
+    return f"{name}, {mode}, {workers}"
+
+
+def _own(mode: str) -> str:
+    """The label of hoptrain's default setting, which peers are compared with."""
+    return _label(FAMILY, mode, DEFAULT_WORKERS)
+
+
+def _measure(
+    data: Dataset, mode: str, cases: Sequence[Case], peers: Sequence[Peer], setting: Setting
+) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
+    """For each case: its records, and its part of the summary."""
+    systems = list(_systems(data, mode, peers, setting))
+    try:
+        for case in cases:
+            place = {"graph": data.name, "fanouts": ",".join(map(str, case.fanouts)), "batch": case.batch_size}
+            print(*place.values(), mode, file=sys.stderr)
+            costs, lost = _time(systems, case, setting)
+            answer = {"max_idle_share": _idle_share({system.child for system in systems})}
+            edges = {system.label: system.per_batch(lambda load: load.edges) for system in systems if system.label in costs}
+            found = [
+                system for system in systems if system.label in costs and is_same_work(system.label, edges[system.label], edges[_own(mode)])
+            ]
+            rows = [_row(system, costs) for system in found]
+            yield [place | row for row in rows + [_lost_row(error) for error in lost]], answer | _answers(data.name, rows)
+    finally:
+        for system in systems:
+            system.child.close()
+
+
+def _systems(data: Dataset, mode: str, peers: Sequence[Peer], setting: Setting) -> Iterator[System]:
+    """Of a mode: those of hoptrain, and those of the peers, which need not be installed."""
+    child = Child(Stand, partial(open_hoptrain, mode), data.path, patience=setting.patience)
+    for workers in sorted({*setting.workers, DEFAULT_WORKERS}):
+        yield System(family=FAMILY, name=FAMILY, mode=mode, workers=workers, child=child)
+    for peer, (allocator, environment) in product([peer for peer in peers if peer.mode == mode], setting.allocators.items()):
+        child = Child(Stand, peer.open_loaders, data.path, environment=environment, patience=setting.patience)
+        for workers in setting.workers:
+            yield System(family=peer.family, name=f"{peer.family} {allocator}", mode=mode, workers=workers, child=child)
+
+
+def _allocators() -> dict[str, dict[str, str]]:
+    """What peers run with: variables of the environment, by the name of the allocator."""
+    found: dict[str, dict[str, str]] = {"malloc": {}}
+    library = tcmalloc()
+    if library is None:
+        print("skipped tcmalloc: not installed; DGL's guide for CPUs advises it (Debian: libtcmalloc-minimal4)")
+    else:
+        found["tcmalloc"] = {"LD_PRELOAD": library}
+    return found
+
+
+def _time(systems: list[System], case: Case, setting: Setting) -> tuple[dict[str, Cost], list[LostError]]:
+    """Costs by label, for those that could be timed, and those that failed."""
+    lost: list[LostError] = []
+    while True:
+        _prepare(systems, case)
+        present = [system for system in systems if system not in [error.system for error in lost]]
+        try:
+            costs = time_rounds({system.label: system.load for system in present}, setting.rounds)
+        except LostError as error:
+            if error.system.family == FAMILY:
+                raise
+            print(f"left out {error}")
+            lost.append(error)
+        else:
+            for system in present:
+                del system.loads[: -setting.rounds]
+            return costs, lost
+
+
+def _prepare(systems: list[System], case: Case) -> None:
+    """Give all systems a case, each child once. Those of a child that cannot take it leave the list."""
+    for child in dict.fromkeys(system.child for system in systems):
+        served = [system for system in systems if system.child is child]
+        try:
+            child.call("prepare", case)
+        except (InputError, ChildError) as error:
+            if served[0].family == FAMILY:
+                raise
+            print(f"skipped {served[0].name}: {error}")
+            for system in served:
+                systems.remove(system)
+        for system in served:
+            system.loads.clear()
+
+
+def _idle_share(children: Collection[Child]) -> float:
+    """CPU time of all the children together while none is asked for anything, as a share of a core."""
+    before = sum(child.cpu_seconds() for child in children)
+    time.sleep(_IDLE_S)
+    return max(0.0, sum(child.cpu_seconds() for child in children) - before) / _IDLE_S
+
+
+def _row(system: System, costs: Mapping[str, Cost]) -> dict[str, Any]:
+    cost = costs[system.label]
+    return {
+        "mode": system.mode,
+        "system": system.name,
+        "workers": system.workers,
+        "batches_s": 1e9 / cost.median,
+        "ms_batch": 1e-6 * cost.median,
+        "spread": cost.spread,
+        "touch_share": 1e9 * system.per_batch(lambda load: load.touch_s) / float(np.mean(cost.ns)),
+        "edges_batch": system.per_batch(lambda load: load.edges),
+        "rows_batch": system.per_batch(lambda load: load.rows),
+        "ratio": None if system.family == FAMILY else cost.over(costs[_own(system.mode)].ns),
+        "left_out": None,
+    }
+
+
+def _lost_row(error: LostError) -> dict[str, Any]:
+    system = error.system
+    return {"mode": system.mode, "system": system.name, "workers": system.workers, "batches_s": None, "left_out": error.why}
+
+
+def _answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """One case's part of the summary."""
+    answers: list[dict[str, float]] = []
+    for row in rows:
+        if row["ratio"] is not None:
+            family, allocator = row["system"].split()
+            names = ["best_peer", f"best_peer_{key_of(graph)}", f"best_peer_{allocator}", key_of(family)]
+            answers += [{f"min_ratio_{name}": row["ratio"]} for name in names]
+    return summarize(answers)

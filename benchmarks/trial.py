@@ -1,0 +1,210 @@
+"""A program that may hang, run to its end or to a time limit: how it ended, where it waited, and what it left behind.
+
+All its processes are known by a variable of their environment, whichever session or group they have moved to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+BEGIN = "begin"
+"""The program prints this line when it is ready; its limit counts from there."""
+DONE = "done"
+"""The program prints this line when it has finished all that it wanted."""
+RAISED = "raised "
+"""The program prints a line that begins so when an exception has reached its top."""
+_START_S = 240.0
+_LEAVE_S = 6.0  # how long processes may live on after the one that started them
+_MARK = "HOPTRAIN_TRIAL"
+_TICK_S = 0.1
+_DUMP_S = 20.0
+_IDLE_S = 8.0  # longer than any wait that the cases set: a program that did nothing for so long does nothing any more
+_SLOW = 10.0  # how many times its limit a program may take that computes, but gets little of a core
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What became of a program.
+
+    Attributes:
+        ended: whether it ended by itself within the limit.
+        seconds: from its readiness to its end, or to the limit.
+        code: exit code, negative for a signal; None if it did not end.
+        text: what all its processes printed.
+        where: of a program that did not end: what its processes were waiting in.
+        orphans: processes that outlived the first one by seconds.
+        shm_files: names in /dev/shm that it left there.
+    """
+
+    ended: bool
+    seconds: float
+    code: int | None
+    text: str
+    where: str
+    orphans: int
+    shm_files: int
+
+
+def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
+    """Run ``command``; whatever it has started is gone afterwards.
+
+    Args:
+        command: program and arguments.
+        limit: seconds from ``BEGIN``, and of processor time for a program that still computes then.
+        log: file for what it prints; the stacks of a program that did not end lie beside it, with the suffix ``.stacks``.
+    """
+    mark = f"{_MARK}={uuid.uuid4().hex}"
+    before = _shm_names()
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | dict([mark.split("=")])
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+    try:
+        seconds = _wait(process, mark, limit, log)
+        code = process.poll()
+        text = log.read_text(errors="replace")  # before others complain that the first one is gone
+        where = "" if code is not None else _stacks(process.pid, _marked(mark), log)
+        process.kill()
+        process.wait()
+        orphans = _wait_for_orphans(mark)
+    finally:
+        _kill_all(mark)
+        process.wait()
+    return Trial(
+        ended=code is not None,
+        seconds=seconds,
+        code=code,
+        text=text,
+        where=where,
+        orphans=orphans,
+        shm_files=len(_shm_names() - before),
+    )
+
+
+def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) -> float:
+    """Until the end or the limit; returns the seconds since ``BEGIN``.
+
+    On a busy machine a slow program is no hang: past the limit it is given up once it has done nothing for a while, or has used as much
+    processor time as the limit is long.
+    """
+    started = begin = busy = time.monotonic()
+    is_ready = False
+    while process.poll() is None:
+        time.sleep(_TICK_S)
+        now = time.monotonic()
+        if not is_ready:
+            begin = now
+            is_ready = re.search(f"^{BEGIN}$", log.read_text(errors="replace"), re.MULTILINE) is not None
+            if now - started > _START_S:
+                break
+        elif now - begin > limit - _IDLE_S:
+            busy = now if _is_busy(mark) else busy
+            if now - begin > limit and (now - busy > _IDLE_S or _cpu_seconds(mark) > limit or now - begin > _SLOW * limit):
+                break
+    return time.monotonic() - begin
+
+
+def _is_busy(mark: str) -> bool:
+    """Whether one of the processes computes, or would if it got a core."""
+    return any(_state(stat) in "RD" for pid in _marked(mark) for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def _cpu_seconds(mark: str) -> float:
+    """Of the living processes, and of those that they have seen the end of."""
+    ticks = 0
+    for pid in _marked(mark):
+        with suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _wait_for_orphans(mark: str) -> int:
+    deadline = time.monotonic() + _LEAVE_S
+    while (found := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(_TICK_S)
+    return len(found)
+
+
+def _marked(mark: str) -> list[int]:
+    """Ids of the living processes that have the variable, those started first in front."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile, or is another user's
+            if mark.encode() in (folder / "environ").read_bytes().split(b"\0") and _state(folder / "stat") not in "ZX":
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def _kill_all(mark: str) -> None:
+    while found := _marked(mark):  # again, for those that were started meanwhile
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_TICK_S)
+
+
+def _state(stat: Path) -> str:
+    """One letter; X of a process that is gone."""
+    try:
+        return stat.read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "X"
+
+
+def _shm_names() -> set[str]:
+    return set(os.listdir("/dev/shm"))
+
+
+def _stacks(first: int, pids: Sequence[int], log: Path) -> str:
+    """Write the stack of every process to the file beside ``log``; returns the innermost calls of the first process and of the others."""
+    texts, calls = [], []
+    for pid in pids:
+        with suppress(OSError):
+            state, wait = _state(Path(f"/proc/{pid}/stat")), Path(f"/proc/{pid}/wchan").read_text()
+            stack = "" if state == "T" else _stack(pid, log)
+            texts.append(f"process {pid}, state {state}, waits in {wait}\n{stack or 'no stack'}\n")
+            call = "stopped" if state == "T" else _innermost(stack)
+            calls.append(f"{'trainer' if pid == first else 'other'}: {call}")
+    log.with_suffix(".stacks").write_text("\n".join(texts))
+    return "; ".join(dict.fromkeys(calls))
+
+
+def _stack(pid: int, log: Path) -> str:
+    """By py-spy where it is installed, else by the process itself, if it has registered faulthandler for SIGUSR1."""
+    spy = shutil.which("py-spy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+    if spy:
+        with suppress(subprocess.SubprocessError):
+            return subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=_DUMP_S, check=True).stdout
+    size = log.stat().st_size
+    catches = int(re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[0], 16)
+    if not catches >> (signal.SIGUSR1 - 1) & 1:
+        return ""
+    os.kill(pid, signal.SIGUSR1)
+    time.sleep(0.5)
+    return log.read_bytes()[size:].decode(errors="replace")
+
+
+def _innermost(stack: str) -> str:
+    """The calls that tell where a process is: the innermost, and the innermost of a loader or a trainer."""
+    main = next((part for part in stack.split("\nThread ") if "MainThread" in part), stack)
+    frames = re.findall(r"^ {4}(\S+) \((\S+?):\d+\)$", main, re.MULTILINE) or [
+        (function, file) for file, function in re.findall(r'File "(\S+)", line \d+ in (\S+)', stack)
+    ]
+    if not frames:
+        return "no Python frame"
+    known = [f"{function} ({file})" for function, file in frames if re.search(r"torch|dgl|hoptrain|lightning|popen_fork", file)]
+    inner = f"{frames[0][0]} ({os.path.basename(frames[0][1])})"
+    return " in ".join(dict.fromkeys([inner, *known[:1]]))

@@ -1,0 +1,254 @@
+"""Layer-wise sampling on the CPU: vertices are drawn for all destinations of a layer together, by integer keys.
+
+Shapes: V vertices and E edges of the graph, N destinations, m candidates, t draws. Global ids name vertices of the graph, local ids count the
+destinations and the vertices drawn, positions count the edges of the graph.
+
+Two passes over the destinations' columns. The first adds up the candidates' keys (``sum_shares``); where the law does not depend on the
+destinations it is made once. The second (``connect``) looks for edges from the vertices drawn: few are, so a small filter of bits, which
+stays in the first-level cache, turns nearly all others away before a table is asked.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.relabel import find, home, relabel, relabel_ahead
+from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
+
+CHUNK = 512
+"""Edges that are relabelled at a time: their table entries are asked for while they are copied."""
+_AHEAD = 16
+_LANES = 16
+"""Draws that search side by side, so that their reads are under way together."""
+_B6 = 6
+_BIT = np.uint64(1)
+_LOW_BITS = np.uint64(63)
+
+
+class Draws(NamedTuple):
+    """The vertices drawn, in the order of their draws."""
+
+    vertices: Any
+    """(t,) global ids; local ones after ``enter_draws``."""
+    keys: Any
+    """(t,) uint64."""
+
+
+class Known(NamedTuple):
+    """What is known of destinations and drawn vertices, by local id, with room for N + t."""
+
+    counts: Any
+    """int32, how often a vertex was drawn."""
+    weights: Any
+    """float32, count / (t q)."""
+    places: Any
+    """The vertex's local id in the block; -1 while it has no edge there."""
+
+
+class Edges(NamedTuple):
+    """The edges of the block, with room for all in-edges of the destinations and one more."""
+
+    indptr: Any
+    positions: Any
+    indices: Any
+    """Local ids in the block."""
+    weights: Any
+    """float32, how many in-edges an edge stands for."""
+
+
+@cpu_kernel
+def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, shares, candidates, sums):
+    """Collect the in-neighbours of ``nodes[:num_dst]`` in ``candidates``, in order of first appearance, and their shares in ``sums``.
+
+    ``neighbors`` and ``shares`` (CHUNK,) are scratch, ``table`` has no entry yet. Returns the number of candidates.
+    """
+    entries, slot_bits = table.entries, table.slot_bits
+    filled, num_candidates = 0, 0
+    for i in range(num_dst):
+        _look_ahead(indptr, indices, nodes, i, num_dst)
+        position, end = np.int64(indptr[nodes[i]]), np.int64(indptr[nodes[i] + 1])
+        share = destination_share(max(end - position, 1), scale, kind)
+        while position < end:
+            piece = min(end - position, CHUNK - filled)
+            for j in range(piece):
+                source = indices[position + j]
+                neighbors[filled + j] = source
+                shares[filled + j] = share
+                prefetch(entries, home(source, slot_bits))
+            filled += piece
+            position += piece
+            if filled == CHUNK:
+                num_candidates = _add_shares(neighbors, shares, filled, table, candidates, num_candidates, sums)
+                filled = 0
+    return _add_shares(neighbors, shares, filled, table, candidates, num_candidates, sums)
+
+
+@cpu_kernel
+def _look_ahead(indptr, indices, nodes, i, num_dst):
+    """Ask for what the next destinations will read: offsets first, then the beginnings of columns."""
+    prefetch(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num_dst - 1)]))
+    prefetch(indices, np.int64(indptr[nodes[min(i + _AHEAD, num_dst - 1)]]))
+
+
+@cpu_kernel
+def _add_shares(neighbors, shares, filled, table, candidates, num_candidates, sums):
+    after = relabel(neighbors, 0, filled, table, candidates, num_candidates)
+    for j in range(num_candidates, after):
+        sums[j] = 0
+    for j in range(filled):
+        sums[neighbors[j]] += shares[j]
+    return after
+
+
+@cpu_kernel
+def accumulate_keys(indptr, candidates, num_candidates, kind, scores, sums):
+    """Turn the candidates' sums into keys and these into inclusive prefix sums, in place.
+
+    ``scores`` (V,) uint32 multiply the keys; an empty array stands for ones.
+    """
+    total = np.uint64(0)
+    for j in range(num_candidates):
+        ahead = np.int64(candidates[min(j + _AHEAD, num_candidates - 1)])
+        prefetch(indptr, ahead)
+        prefetch(scores, ahead)
+        vertex = candidates[j]
+        key = source_key(sums[j], np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex]), kind)
+        total += key * np.uint64(scores[vertex]) if len(scores) else key
+        sums[j] = total
+
+
+@cpu_kernel
+def draw(candidates, prefix, words, draws):
+    """Draw with replacement, each candidate with a probability proportional to its key; draw j takes words 2 j and 2 j + 1.
+
+    ``prefix`` (m,) are inclusive sums of the candidates' keys, ``words`` (4, t/2) as ``random_words`` gives them for one lane.
+    """
+    vertices, keys = draws.vertices, draws.keys
+    places, targets = np.empty(_LANES, np.int64), np.empty(_LANES, np.uint64)
+    total = prefix[len(prefix) - 1]
+    for begin in range(0, len(vertices), _LANES):
+        lanes = min(_LANES, len(vertices) - begin)
+        for lane in range(lanes):
+            j = begin + lane
+            targets[lane] = wide_bounded(words[2 * (j & 1), j >> 1], words[2 * (j & 1) + 1, j >> 1], total)
+        _search(prefix, targets, places, lanes)
+        for lane in range(lanes):
+            place = places[lane]
+            vertices[begin + lane] = candidates[place]
+            keys[begin + lane] = prefix[place] - prefix[place - 1] if place else prefix[0]
+
+
+@cpu_kernel
+def _search(prefix, targets, places, lanes):
+    """The first place of ``prefix`` above each target: binary searches without a branch, all at the same step."""
+    for lane in range(lanes):
+        places[lane] = 0
+    length = len(prefix)
+    while length > 1:
+        half = length >> 1
+        for lane in range(lanes):
+            places[lane] += half if prefix[places[lane] + half - 1] <= targets[lane] else 0
+        length -= half
+
+
+@cpu_kernel
+def enter_draws(draws, total, table, nodes, num_dst, known, bits, num_bits):
+    """Turn the draws into local ids behind those of the destinations, count them, and mark them in the filter.
+
+    ``total`` is the sum of all keys, ``bits`` (2**num_bits / 64,) uint64 the filter. Returns the number of nodes in the table.
+    """
+    vertices, keys = draws.vertices, draws.keys
+    counts, weights, places = known.counts, known.weights, known.places
+    bits[:] = 0
+    for j in range(len(vertices)):
+        slot = home(vertices[j], num_bits)
+        bits[slot >> _B6] |= _BIT << (np.uint64(slot) & _LOW_BITS)
+    num_known = relabel_ahead(vertices, 0, len(vertices), table, nodes, num_dst)
+    for i in range(num_known):
+        counts[i] = 0
+        places[i] = i if i < num_dst else -1
+    for j in range(len(vertices)):
+        counts[vertices[j]] += 1
+    for j in range(len(vertices)):
+        local = vertices[j]
+        weights[local] = counts[local] * (np.float64(total) / (np.float64(len(vertices)) * np.float64(keys[j])))
+    return num_known
+
+
+@cpu_kernel
+def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arrivals, normalize, edges):
+    """Write the edges from drawn vertices to the destinations ``nodes[:num_dst]``, a column in the graph's order.
+
+    Vertices that get an edge and are no destinations are appended to ``nodes`` in order of first appearance, and those drawn without one
+    are dropped; ``arrivals`` (t,) is scratch. With ``normalize`` a destination's weights are scaled to add up to its degree. Returns the
+    numbers of sources and of edges.
+    """
+    entries, slot_bits = table.entries, table.slot_bits
+    positions, out_indptr = edges.positions, edges.indptr
+    num_src, num_edges = num_dst, 0
+    out_indptr[0] = 0
+    for i in range(num_dst):
+        _look_ahead(indptr, indices, nodes, i, num_dst)
+        begin, end = np.int64(indptr[nodes[i]]), np.int64(indptr[nodes[i] + 1])
+        hits = num_edges
+        for position in range(begin, end):
+            slot = home(indices[position], num_bits)
+            positions[hits] = position
+            hits += np.int64((bits[slot >> _B6] >> (np.uint64(slot) & _LOW_BITS)) & _BIT)
+        for j in range(num_edges, hits):
+            prefetch(entries, home(indices[positions[j]], slot_bits))
+        num_src, after = _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges)
+        if normalize:
+            _normalize(edges.weights, num_edges, after, end - begin)
+        num_edges = after
+        out_indptr[i + 1] = num_edges
+    for j in range(num_src - num_dst):
+        nodes[num_dst + j] = arrivals[j]
+    return num_src, num_edges
+
+
+@cpu_kernel
+def _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges):
+    """Keep those of the positions ``[num_edges, hits)`` whose sources were drawn."""
+    entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
+    counts, weights, places = known.counts, known.weights, known.places
+    positions, out_indices, out_weights = edges.positions, edges.indices, edges.weights
+    low = np.uint32((1 << id_bits) - 1)
+    for j in range(num_edges, hits):
+        position = positions[j]
+        vertex = indices[position]
+        entry = entries[find(vertex, entries, slot_bits, id_bits, stamp, nodes)]
+        local = np.int64(entry & low)
+        if (entry & ~low) == stamp and counts[local] > 0:
+            if places[local] < 0:
+                places[local] = num_src
+                arrivals[num_src - num_dst] = vertex
+                num_src += 1
+            positions[num_edges] = position
+            out_indices[num_edges] = places[local]
+            out_weights[num_edges] = weights[local]
+            num_edges += 1
+    return num_src, num_edges
+
+
+@cpu_kernel
+def _normalize(weights, first, last, degree):
+    total = 0.0
+    for j in range(first, last):
+        total += weights[j]
+    for j in range(first, last):
+        weights[j] = weights[j] * (degree / total)
+
+
+@cpu_kernel
+def describe_sources(draws, total, places, num_src, counts, probabilities):
+    """Write for each of the block's sources how often it was drawn, and its probability in a draw (0 where it was not)."""
+    vertices, keys = draws.vertices, draws.keys
+    counts[:num_src] = 0
+    probabilities[:num_src] = 0
+    for j in range(len(vertices)):
+        place = places[vertices[j]]
+        counts[place] += 1
+        probabilities[place] = np.float64(keys[j]) / np.float64(total)

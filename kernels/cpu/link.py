@@ -1,0 +1,108 @@
+"""Edges as seeds on the CPU: their end points, vertices that no edge was asked for (negatives), and edges that messages must not pass.
+
+Shapes: E edges of the graph, V vertices, P edges of the batch, k negatives for each. A negative takes the four words of its own group at
+(seed, epoch, batch, ``HOP_NEGATIVES``, edge id): two choose a place, the third decides in an alias table.
+"""
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.relabel import home
+from hoptrain.kernels.shared.draws import alias_offset, bounded_wide
+from hoptrain.kernels.shared.philox import HOP_NEGATIVES, four_words
+
+
+@cpu_kernel
+def end_points(indptr, indices, edge_ids, src, dst):
+    """Write the sources and destinations of the edges ``edge_ids`` (P,) into ``src`` and ``dst`` (P,): global ids."""
+    for i in range(len(edge_ids)):
+        edge = np.int64(edge_ids[i])
+        low, high = 0, len(indptr) - 1  # the destination's column begins at or before the edge, the next one behind it
+        while high - low > 1:
+            middle = (low + high) // 2
+            if indptr[middle] <= edge:
+                low = middle
+            else:
+                high = middle
+        src[i], dst[i] = indices[edge], low
+
+
+@cpu_kernel
+def uniform_negatives(edge_ids, count, num_vertices, address, out):
+    """``out`` (P * k,): any vertex, each as likely as any other."""
+    for i in range(len(edge_ids)):
+        for j in range(count):
+            out[i * count + j] = _draw(edge_ids[i], j, num_vertices, address)[0]
+
+
+@cpu_kernel
+def weighted_negatives(edge_ids, count, threshold, alias, address, out):
+    """``out`` (P * k,): a vertex by the alias table of all vertices, ``threshold`` (V,) uint32 and ``alias`` (V,) int32."""
+    for i in range(len(edge_ids)):
+        for j in range(count):
+            place, word = _draw(edge_ids[i], j, len(threshold), address)
+            out[i * count + j] = alias_offset(place, word, threshold[place], np.int64(alias[place]))
+
+
+@cpu_kernel
+def in_batch_negatives(edge_ids, count, dst, address, out):
+    """``out`` (P * k,): the destination ``dst[i]`` of another edge of the batch, each other one as likely; P is at least 2."""
+    num_edges = len(edge_ids)
+    for i in range(num_edges):
+        for j in range(count):
+            further = 1 + _draw(edge_ids[i], j, num_edges - 1, address)[0]
+            out[i * count + j] = dst[(i + further) % num_edges]
+
+
+@cpu_kernel
+def _draw(edge, number, limit, address):
+    """A place in [0, limit) and one more random word."""
+    word0, word1, word2, _ = four_words(address.seed, address.epoch, address.batch, HOP_NEGATIVES, np.uint64(edge), np.uint64(number))
+    return bounded_wide(word0, word1, limit), word2
+
+
+@cpu_kernel
+def find_seeds(nodes, num_seeds, table, out):
+    """``out`` (S,) int32: the local id of the seed that a node is the same vertex as, or ``num_seeds``. The table holds the seeds alone."""
+    entries, slot_bits, stamp = table.entries, table.slot_bits, table.stamp
+    low = np.uint32((1 << table.id_bits) - 1)
+    for i in range(len(nodes)):
+        slot = home(nodes[i], slot_bits)
+        out[i] = num_seeds
+        while (entries[slot] & ~low) == stamp:
+            local = np.int64(entries[slot] & low)
+            if nodes[local] == nodes[i]:
+                out[i] = local
+                break
+            slot = (slot + 1) & ((1 << slot_bits) - 1)
+
+
+@cpu_kernel
+def drop_edges(indptr, indices, edge_ids, weights, seed_of, num_seeds, dropped):
+    """Take the edges between seeds that ``dropped`` names out of a block, in place; the others keep their order.
+
+    ``dropped``: sorted ``source * num_seeds + destination``, local ids. ``seed_of`` (S,): what ``find_seeds`` wrote. ``weights`` is empty where
+    the block has none. Returns how many edges are left.
+    """
+    has_weights = len(weights) > 0
+    kept = begin = 0
+    for i in range(len(indptr) - 1):
+        end, dst = indptr[i + 1], np.int64(seed_of[i])
+        for j in range(begin, end):
+            src = np.int64(seed_of[indices[j]]) if dst < num_seeds else num_seeds
+            if src < num_seeds and _is_among(dropped, src * num_seeds + dst):
+                continue
+            indices[kept], edge_ids[kept] = indices[j], edge_ids[j]
+            if has_weights:
+                weights[kept] = weights[j]
+            kept += 1
+        begin = end
+        indptr[i + 1] = kept
+    return kept
+
+
+@cpu_kernel
+def _is_among(values, value):
+    """Whether ``value`` is one of ``values``, which ascend."""
+    place = np.searchsorted(values, value)
+    return place < len(values) and values[place] == value

@@ -1,0 +1,131 @@
+"""PinSAGE's neighbourhoods on the CPU: short random walks from each destination, and the vertices that they visit most.
+
+Shapes: D destinations of a chunk, W walks of each with L steps at most, T neighbours of each. Step s of walk w takes word w * L + s of the
+destination's stream. All walks of a chunk make a step before any makes the next one, so that their reads are under way together.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.offsets import random_words
+from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.shared.walk import next_step
+
+
+class Walks(NamedTuple):
+    """How destinations find their neighbours."""
+
+    num_walks: int
+    """W."""
+    length: int
+    """L."""
+    stop: Any
+    """``uint64``, of 2**32: the probability that a walk ends after a step."""
+    num_neighbors: int
+    """T."""
+
+
+class Scratch(NamedTuple):
+    """Memory for a chunk."""
+
+    words: Any
+    """(4, ceil(W L / 4) * D) uint32."""
+    lanes: Any
+    """(3, D W) int64: of a walk under way its number within the chunk, its vertex or the position of its next one, and whether it goes on."""
+    visits: Any
+    """(D, W L) int64."""
+    num_visits: Any
+    """(D,) int64."""
+
+
+@cpu_kernel
+def sample_hop(indptr, indices, nodes, last, walks, address, scratch, edges, num_edges):
+    """Find the neighbours of ``nodes[:last]``; ``edges`` is (indptr, sources as global ids, weights). Returns the number of edges.
+
+    A weight is the destination's degree times the neighbour's share of the visits to those that are taken.
+    """
+    chunk = len(scratch.num_visits)
+    groups = (walks.num_walks * walks.length + 3) // 4
+    out_indptr, out_sources, weights = edges
+    for begin in range(0, last, chunk):
+        end = min(begin + chunk, last)
+        random_words(nodes[begin:end], end - begin, groups, address.seed, address.epoch, address.batch, address.hop, scratch.words)
+        _walk(indptr, indices, nodes[begin:end], walks, scratch)
+        for i in range(begin, end):
+            visits = scratch.visits[i - begin, : scratch.num_visits[i - begin]]
+            degree = indptr[nodes[i] + 1] - indptr[nodes[i]]
+            num_edges = _take_most_visited(visits, nodes[i], degree, walks.num_neighbors, out_sources, weights, num_edges)
+            out_indptr[i + 1] = num_edges
+    return num_edges
+
+
+_WALK, _PLACE, _GOES_ON = 0, 1, 2
+"""Rows of ``lanes``."""
+
+
+@cpu_kernel
+def _walk(indptr, indices, roots, walks, scratch):
+    words, lanes, visits, num_visits = scratch.words, scratch.lanes, scratch.visits, scratch.num_visits
+    num_walks, length, stop, num_roots = walks.num_walks, walks.length, walks.stop, len(roots)
+    for walk in range(num_roots * num_walks):
+        lanes[_WALK, walk] = walk
+        lanes[_PLACE, walk] = roots[walk // num_walks]
+    num_visits[:num_roots] = 0
+    alive = num_roots * num_walks
+    for step in range(length):
+        stepping = 0
+        for lane in range(alive):
+            walk, vertex = lanes[_WALK, lane], lanes[_PLACE, lane]
+            begin = np.int64(indptr[vertex])
+            degree = np.int64(indptr[vertex + 1]) - begin
+            if degree > 0:
+                draw = walk % num_walks * length + step
+                offset, goes_on = next_step(words[draw & 3, (draw >> 2) * num_roots + walk // num_walks], degree, stop)
+                lanes[_WALK, stepping], lanes[_PLACE, stepping], lanes[_GOES_ON, stepping] = walk, begin + offset, goes_on
+                prefetch(indices, begin + offset)
+                stepping += 1
+        alive = 0
+        for lane in range(stepping):
+            walk, vertex = lanes[_WALK, lane], np.int64(indices[lanes[_PLACE, lane]])
+            root = walk // num_walks
+            visits[root, num_visits[root]] = vertex
+            num_visits[root] += 1
+            if lanes[_GOES_ON, lane]:
+                lanes[_WALK, alive], lanes[_PLACE, alive] = walk, vertex
+                prefetch(indptr, vertex)
+                alive += 1
+
+
+@cpu_kernel
+def _take_most_visited(visits, root, degree, most, out_sources, weights, num_edges):
+    """Append the vertices with the most visits but the root, ties by id, and their weights; returns the number of edges."""
+    visits.sort()
+    num, begin = 0, 0
+    while begin < len(visits):
+        vertex, end = visits[begin], begin + 1
+        while end < len(visits) and visits[end] == vertex:
+            end += 1
+        if vertex != root:
+            num = _insert(vertex, end - begin, num, most, out_sources[num_edges:], weights[num_edges:])
+        begin = end
+    total = 0.0
+    for j in range(num_edges, num_edges + num):
+        total += weights[j]
+    for j in range(num_edges, num_edges + num):
+        weights[j] = np.float32(np.float64(weights[j]) * np.float64(degree) / total)
+    return num_edges + num
+
+
+@cpu_kernel
+def _insert(vertex, count, num, most, vertices, counts):
+    """Insert into a list of at most ``most``, by falling counts; equal ones stay in the order in which they come. Returns its length."""
+    if num == most and count <= counts[num - 1]:
+        return num
+    place = min(num, most - 1)
+    while place > 0 and counts[place - 1] < count:
+        vertices[place], counts[place] = vertices[place - 1], counts[place - 1]
+        place -= 1
+    vertices[place], counts[place] = vertex, count
+    return min(num + 1, most)

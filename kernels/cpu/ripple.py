@@ -1,0 +1,88 @@
+"""Ripple walks on the CPU: a subgraph that grows by a random part of its neighbours at a time."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.shared.draws import bounded_wide
+from hoptrain.kernels.shared.philox import four_words
+
+RATIO_BITS = 32
+CHUNK = 512
+_B32 = np.uint64(32)
+_U0 = np.uint64(0)
+
+
+class Ripple(NamedTuple):
+    """Memory for one subgraph; a *number* counts the vertices seen, members and neighbours of members, in order of first appearance."""
+
+    seen: Any
+    """(V+1,) global ids by number."""
+    waiting: Any
+    """(V,) numbers of the neighbours that are no members yet."""
+    sources: Any
+    """(CHUNK,) global ids or numbers."""
+
+
+@cpu_kernel
+def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, drawn):
+    """Fill ``drawn`` with ``size`` distinct vertices, or with fewer where they run out; returns their number.
+
+    A step takes ``max(1, waiting * ratio >> 32)`` of the neighbours that are waiting, each choice uniform; then their own neighbours wait too.
+    Where none waits, a root is drawn from ``roots`` (N,), again if it is a member: at most ``attempts`` times in a row. Choice k has the
+    stream of "vertex" k, a root that of its number + 2**32.
+    """
+    number, num_seen, num_waiting, num_roots, failures = 0, 0, 0, 0, 0
+    seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources
+    while number < size and failures < attempts:
+        first = number
+        if num_waiting == 0:
+            place = _choice(address, np.uint64(num_roots) | (np.uint64(1) << _B32), len(roots))
+            num_roots += 1
+            sources[0] = roots[place]
+            after = relabel_ahead(sources, 0, 1, table, seen, num_seen)
+            # Nobody waits, so whoever was seen is a member.
+            if after > num_seen:
+                drawn[number] = seen[num_seen]
+                number += 1
+                failures = 0
+            else:
+                failures += 1
+            num_seen = after
+        else:
+            for _ in range(min(size - number, max(1, (num_waiting * ratio) >> RATIO_BITS))):
+                place = _choice(address, np.uint64(number), num_waiting)
+                chosen = waiting[place]
+                num_waiting -= 1
+                waiting[place] = waiting[num_waiting]
+                drawn[number] = seen[chosen]
+                number += 1
+        for i in range(first, number):
+            num_seen, num_waiting = _meet(indptr, indices, np.int64(drawn[i]), table, ripple, num_seen, num_waiting)
+    return number
+
+
+@cpu_kernel
+def _choice(address, stream, n):
+    """An integer in [0, n) from the beginning of a stream."""
+    word0, word1, _, _ = four_words(address.seed, address.epoch, address.batch, address.hop, stream, _U0)
+    return bounded_wide(word0, word1, n)
+
+
+@cpu_kernel
+def _meet(indptr, indices, vertex, table, ripple, num_seen, num_waiting):
+    """Let those in-neighbours of a vertex wait that were not seen yet; returns the numbers of vertices seen and waiting."""
+    seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources
+    end = np.int64(indptr[vertex + 1])
+    for begin in range(np.int64(indptr[vertex]), end, CHUNK):
+        number = min(CHUNK, end - begin)
+        for j in range(number):
+            sources[j] = indices[begin + j]
+        after = relabel_ahead(sources, 0, number, table, seen, num_seen)
+        for new in range(num_seen, after):
+            waiting[num_waiting] = new
+            num_waiting += 1
+        num_seen = after
+    return num_seen, num_waiting

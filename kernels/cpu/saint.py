@@ -1,0 +1,135 @@
+"""GraphSAINT's draws on the CPU: vertices by weight, the ends of edges, random walks; and what normalises a subgraph.
+
+Each draw has a stream of random words of its own: that of "vertex" ``draw + (attempt << 32)`` at the batch's address. Its first two words
+choose where it starts, the following ones an edge each. Draws are made some at a time, each pass asking for what the next one reads.
+"""
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.offsets import random_words
+from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded_wide
+
+CHUNK = 128
+_START_WORDS = 2
+_AHEAD = 32
+
+
+def words_shape(length):
+    """The shape of ``words`` for draws that start and then take ``length`` further words."""
+    return 4, (_START_WORDS + length + 3) // 4 * CHUNK
+
+
+@cpu_kernel
+def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, drawn):
+    """``drawn`` (num_draws,): vertices by the alias table over all V of them, with replacement."""
+    w0, w1, w2 = words[0], words[1], words[2]
+    num_vertices = len(threshold)
+    for begin in range(0, num_draws, CHUNK):
+        number = _start(begin, num_draws, address, attempt, 1, words, lanes)
+        for i in range(number):
+            lanes[i] = bounded_wide(w0[i], w1[i], num_vertices)
+            prefetch(threshold, lanes[i])
+            prefetch(alias, lanes[i])
+        for i in range(number):
+            drawn[begin + i] = alias_offset(lanes[i], w2[i], threshold[lanes[i]], np.int64(alias[lanes[i]]))
+
+
+@cpu_kernel
+def draw_walks(num_walks, length, address, attempt, roots, indptr, indices, words, lanes, drawn):
+    """``drawn`` (num_walks * (length+1),): walks of ``length`` steps against the edges, each from one of ``roots`` (N,) with replacement.
+
+    A step takes a uniform in-edge; a vertex without any is stayed at.
+    """
+    stride = length + 1
+    w0, w1 = words[0], words[1]
+    num_roots = len(roots)
+    for begin in range(0, num_walks, CHUNK):
+        number = _start(begin, num_walks, address, attempt, (_START_WORDS + length + 3) // 4, words, lanes)
+        for i in range(number):
+            lanes[i] = bounded_wide(w0[i], w1[i], num_roots)
+            prefetch(roots, lanes[i])
+        for i in range(number):
+            vertex = np.int64(roots[lanes[i]])
+            drawn[(begin + i) * stride] = vertex
+            prefetch(indptr, vertex)
+        for step in range(length):
+            word = _START_WORDS + step
+            _step(
+                begin,
+                number,
+                words[word & 3, (word >> 2) * number : ((word >> 2) + 1) * number],
+                step,
+                stride,
+                indptr,
+                indices,
+                lanes,
+                drawn,
+            )
+
+
+@cpu_kernel
+def _step(begin, number, row, step, stride, indptr, indices, lanes, drawn):
+    """One step of a chunk's walks, a word each."""
+    for i in range(number):
+        vertex = np.int64(drawn[(begin + i) * stride + step])
+        column = np.int64(indptr[vertex])
+        degree = np.int64(indptr[vertex + 1]) - column
+        lanes[i] = column + bounded(row[i], degree) if degree > 0 else -1
+        prefetch(indices, max(lanes[i], 0))
+    for i in range(number):
+        place = (begin + i) * stride + step
+        vertex = np.int64(indices[lanes[i]]) if lanes[i] >= 0 else np.int64(drawn[place])
+        drawn[place + 1] = vertex
+        prefetch(indptr, vertex)
+
+
+@cpu_kernel
+def _start(begin, num_draws, address, attempt, num_groups, words, lanes):
+    """The random words of a chunk of draws; returns how many they are."""
+    number = min(CHUNK, num_draws - begin)
+    for i in range(number):
+        lanes[i] = begin + i + (attempt << 32)
+    random_words(lanes, number, num_groups, address.seed, address.epoch, address.batch, address.hop, words)
+    return number
+
+
+@cpu_kernel
+def squared_columns(indptr, indices, weights):
+    """``weights`` (V,) float64: for every vertex the sum of 1 / d**2 over its out-edges, d being the in-degree of the edge's destination.
+
+    Sums run in the order of the edges: they are the same on every machine.
+    """
+    weights[:] = 0.0
+    for v in range(len(indptr) - 1):
+        degree = np.float64(indptr[v + 1] - indptr[v])
+        for j in range(indptr[v], indptr[v + 1]):
+            weights[indices[j]] += 1.0 / (degree * degree)
+
+
+@cpu_kernel
+def count_members(ids, counts):
+    """Add 1 to ``counts`` at each of the distinct ``ids``."""
+    for i in range(len(ids)):
+        prefetch(counts, np.int64(ids[min(i + _AHEAD, len(ids) - 1)]))
+        counts[ids[i]] += 1
+
+
+@cpu_kernel
+def edge_weights(nodes, indptr, edge_ids, node_counts, edge_counts, weights):
+    """``weights`` (M,) float32: (counts of the destination + 1) / (counts of the edge + 1); ``indptr`` (S+1,) is the subgraph's."""
+    num_edges = len(edge_ids)
+    for i in range(len(indptr) - 1):
+        prefetch(node_counts, np.int64(nodes[min(i + _AHEAD, len(indptr) - 2)]))
+        count = np.float32(node_counts[nodes[i]] + 1)
+        for j in range(indptr[i], indptr[i + 1]):
+            prefetch(edge_counts, np.int64(edge_ids[min(j + _AHEAD, num_edges - 1)]))
+            weights[j] = count / np.float32(edge_counts[edge_ids[j]] + 1)
+
+
+@cpu_kernel
+def loss_weights(nodes, node_counts, scale, weights):
+    """``weights`` (B,) float32: ``scale`` / (counts + 1) of the first B nodes."""
+    for i in range(len(weights)):
+        weights[i] = scale / np.float64(node_counts[nodes[i]] + 1)

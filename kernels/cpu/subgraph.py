@@ -1,0 +1,122 @@
+"""Induced subgraphs on the CPU: from some vertices to the edges between them.
+
+Shapes: V vertices and E edges of the graph, S vertices of the subgraph, M edges between them. Local ids count the S vertices.
+
+Every in-edge of the S vertices is looked at once. Whether its source is in the subgraph is asked of a bitmap, which for some millions of
+vertices stays in the second-level cache; only the sources that are in it are looked up in the relabelling table. One pass suffices: the
+result is written where there is room for all in-edges, and memory that is never written is never touched.
+"""
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.relabel import relabel_ahead
+
+_AHEAD = 32
+"""Vertices ahead whose offsets are asked for; their columns are when half of these have passed."""
+_LINE = 16
+"""Ids in a cache line."""
+_FIRST_LINES = 4
+"""Lines of a column that are asked for; the processor guesses the rest."""
+_U0, _U1, _U6, _U63 = (np.uint64(n) for n in (0, 1, 6, 63))
+
+
+@cpu_kernel
+def count_in_edges(indptr, vertices, num_vertices):
+    """The in-edges of ``vertices[:num_vertices]`` together."""
+    total = 0
+    for i in range(num_vertices):
+        prefetch(indptr, np.int64(vertices[min(i + _AHEAD, num_vertices - 1)]))
+        vertex = np.int64(vertices[i])
+        total += np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex])
+    return total
+
+
+@cpu_kernel
+def seeds_first(found, num_found, is_seed, others, nodes):
+    """Copy ``found[:num_found]`` into ``nodes``, those that ``is_seed`` (V,) bool marks first, each kind in its order.
+
+    ``others`` (num_found,) is scratch. Returns the number of seeds.
+    """
+    num_seeds, num_others = 0, 0
+    for i in range(num_found):
+        prefetch(is_seed, np.int64(found[min(i + _AHEAD, num_found - 1)]))
+        vertex = found[i]
+        if is_seed[vertex]:
+            nodes[num_seeds] = vertex
+            num_seeds += 1
+        else:
+            others[num_others] = vertex
+            num_others += 1
+    nodes[num_seeds:num_found] = others[:num_others]
+    return num_seeds
+
+
+def bitmap_words(num_vertices):
+    """Words of a bitmap over the vertices."""
+    return (num_vertices >> 6) + 1
+
+
+@cpu_kernel
+def set_bits(bits, vertices, first, last):
+    """Put ``vertices[first:last]`` into the bitmap ``bits`` (V/64,) uint64."""
+    for i in range(first, last):
+        vertex = np.uint64(vertices[i])
+        bits[vertex >> _U6] |= _U1 << (vertex & _U63)
+
+
+@cpu_kernel
+def clear_bits(bits, vertices, first, last):
+    """Clear the words of the bitmap that ``vertices[first:last]`` are in."""
+    for i in range(first, last):
+        bits[np.uint64(vertices[i]) >> _U6] = _U0
+
+
+@cpu_kernel
+def induce(indptr, indices, nodes, num_nodes, bits, table, out_indptr, out_indices, out_edge_ids):
+    """Find the edges between ``nodes[:num_nodes]`` (S,), which ``table`` holds with their places; ``nodes`` has room for one more.
+
+    Writes ``out_indptr`` (S+1,), ``out_indices`` (local sources) and ``out_edge_ids``; both have room for all in-edges and one more. A
+    destination's edges stand in the graph's order. ``bits`` is scratch. Returns M.
+    """
+    bits[:] = _U0
+    set_bits(bits, nodes, 0, num_nodes)
+    for place in range(-_AHEAD, 0):
+        ask_ahead(indptr, indices, nodes, place, num_nodes)
+    num_edges = 0
+    out_indptr[0] = 0
+    for place in range(num_nodes):
+        ask_ahead(indptr, indices, nodes, place, num_nodes)
+        vertex = np.int64(nodes[place])
+        num_edges = pick(indices, np.int64(indptr[vertex]), np.int64(indptr[vertex + 1]), bits, num_edges, out_indices, out_edge_ids)
+        out_indptr[place + 1] = num_edges
+    relabel_ahead(out_indices, 0, num_edges, table, nodes, num_nodes)
+    return num_edges
+
+
+@cpu_kernel
+def pick(indices, first, last, bits, num_edges, out_indices, out_edge_ids):
+    """Append the edges ``first`` to ``last`` of the graph whose source is in the bitmap; returns their number so far.
+
+    Without a branch, since whether a source is in it cannot be guessed: what is not wanted is written over.
+    """
+    for j in range(first, last):
+        source = np.uint64(indices[j])
+        out_indices[num_edges] = indices[j]
+        out_edge_ids[num_edges] = j
+        num_edges += np.int64((bits[source >> _U6] >> (source & _U63)) & _U1)
+    return num_edges
+
+
+@cpu_kernel
+def ask_ahead(indptr, indices, nodes, place, num_nodes):
+    """Ask for the offsets of a vertex some places ahead, and for the beginning of the column of one half as far, whose offsets are there."""
+    if place + _AHEAD < num_nodes:
+        prefetch(indptr, np.int64(nodes[place + _AHEAD]))
+    near = place + _AHEAD // 2
+    if 0 <= near < num_nodes:
+        vertex = np.int64(nodes[near])
+        begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+        for position in range(begin, min(end, begin + _FIRST_LINES * _LINE), _LINE):
+            prefetch(indices, position)

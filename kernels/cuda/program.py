@@ -1,0 +1,163 @@
+"""The kernels of sampling programs on CUDA. They are made for a program, since its functions are compiled into them.
+
+Blocks are drawn by sample, a thread for each request in their own order, or by transit, in an order in which requests on the same vertex
+stand side by side, so that a warp reads its adjacency list once. Every request owns its places in ``drawn``; edges are moved together
+afterwards. Walks go by sample: a step reads one edge.
+"""
+
+import numpy as np
+from numba import cuda
+from numba.core import config
+
+from hoptrain.kernels.cuda.compile import MAX_REGISTERS, cuda_kernel
+from hoptrain.kernels.cuda.group import MEMBERS, unpack_request
+from hoptrain.kernels.shared.program import STOP, WRONG, make_draw, make_step
+
+
+def _compiled(function):
+    """The simulator interprets a program, and compiled functions take no arrays there."""
+    return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)
+
+
+def _kernel(function):
+    return cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS}))(function)
+
+
+def walk_kernel(next_edge, transit_of):
+    """A kernel that walks; launched by rows.
+
+    Its arguments: parameters; indptr, indices, weights; nodes (K, N), the roots; count (K,) int64 roots of each batch; copies; address (4,)
+    uint64; room, walks that a batch has at most; walks (K * room, steps + 1), filled with global ids, -1 after a walk's end; states;
+    wrong (2,) int64, receives 1 and a root whose walk met an edge that is none of its transit.
+    """
+    take_step = make_step(_compiled, next_edge, transit_of)
+
+    @_kernel
+    def walk(parameters, indptr, indices, weights, nodes, count, copies, address, room, walks, states, wrong):
+        b = cuda.blockIdx.y
+        thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        columns, where = (indptr, indices, weights), (address[0], address[1], address[2] + np.uint64(b))
+        for w in range(thread, count[b] * copies, cuda.gridDim.x * cuda.blockDim.x):
+            row = b * room + w
+            root = nodes[b, w // copies]
+            walks[row, 0] = root
+            for i in range(states.shape[1]):
+                states[row, i] = 0
+            for step in range(walks.shape[1] - 1):
+                position = np.int64(STOP)
+                if walks[row, step] >= 0:
+                    position = take_step(parameters, columns, walks, states, row, step, where, root, w % copies, copies)
+                if position == WRONG:
+                    wrong[0], wrong[1] = 1, root
+                walks[row, step + 1] = indices[position] if position >= 0 else STOP
+
+    return walk
+
+
+def block_kernels(next_edge):
+    """Two kernels that draw: by sample, launched by rows, and by transit, launched flat.
+
+    Their arguments: parameters; indptr, indices, weights; nodes (K, N), low (K,), high (K,), the requests; by transit also members and
+    counters of the groups; num_draws; unique; step; address (4,) uint64; drawn (K, N * num_draws), receives edge ids, -1 behind them;
+    counts (K, N + 1), how many; wrong as of ``walk_kernel``.
+    """
+    draw_edge = make_draw(_compiled, next_edge)
+
+    @_compiled
+    def draw_request(parameters, columns, nodes, b, i, num_draws, unique, step, where, drawn, counts, wrong):
+        vertex = np.int64(nodes[b, i])
+        found = 0
+        for j in range(num_draws):
+            # Blocks keep no state: what ``transit.state`` has to be is some array of int64.
+            position = draw_edge(parameters, columns, vertex, nodes[b, i : i + 1], step, where, j, num_draws, wrong[:0])
+            if position == WRONG:
+                wrong[0], wrong[1] = 1, vertex
+            is_new = position >= 0
+            if unique:
+                for k in range(found):
+                    is_new = is_new and drawn[b, i * num_draws + k] != position
+            if is_new:
+                drawn[b, i * num_draws + found] = position
+                found += 1
+        counts[b, i] = found
+
+    @_kernel
+    def by_sample(
+        parameters, indptr, indices, weights, nodes, low, high, num_draws, unique, step, address, drawn, counts, wrong
+    ):  # fmt: skip
+        b = cuda.blockIdx.y
+        thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        columns, where = (indptr, indices, weights), (address[0], address[1], address[2] + np.uint64(b))
+        for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+            draw_request(parameters, columns, nodes, b, i, num_draws, unique, step, where, drawn, counts, wrong)
+
+    @_kernel
+    def by_transit(
+        parameters, indptr, indices, weights, nodes, members, counters, num_draws, unique, step, address, drawn, counts, wrong
+    ):  # fmt: skip
+        thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        columns = indptr, indices, weights
+        for k in range(thread, counters[MEMBERS], cuda.gridDim.x * cuda.blockDim.x):
+            b, i = unpack_request(members[k])
+            where = address[0], address[1], address[2] + np.uint64(b)
+            draw_request(parameters, columns, nodes, b, i, num_draws, unique, step, where, drawn, counts, wrong)
+
+    return by_sample, by_transit
+
+
+@cuda_kernel(
+    "void(int64[::1], int64[::1], int32[:, ::1])",
+    "void(int64[::1], int64[::1], int64[:, ::1])",
+)
+def clear_counts(low, high, counts):
+    """No edge for any request: those on vertices without edges are in no group."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        counts[b, i] = 0
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1])",
+    "void(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_neighbors):
+    """Write each request's edges to where its offset says, and the vertices at their other ends."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        for j in range(offsets[b, i + 1] - offsets[b, i]):
+            position = drawn[b, i * num_draws + j]
+            out_edges[b, offsets[b, i] + j] = position
+            out_neighbors[b, offsets[b, i] + j] = indices[position]
+
+
+@cuda_kernel(
+    "void(int32[:, ::1], int64, int64[::1], int64, int32[:, ::1], int64[::1])",
+    "void(int64[:, ::1], int64, int64[::1], int64, int64[:, ::1], int64[::1])",
+)
+def list_vertices(walks, room, count, copies, out, num_entries):
+    """The vertices of a batch's walks one after another; the root stands for those after an end."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    width = walks.shape[1]
+    total = count[b] * copies * width
+    if thread == 0:
+        num_entries[b] = total
+    for e in range(thread, total, cuda.gridDim.x * cuda.blockDim.x):
+        vertex = walks[b * room + e // width, e % width]
+        out[b, e] = vertex if vertex >= 0 else walks[b * room + e // width, 0]
+
+
+@cuda_kernel(
+    "void(int32[:, ::1], int64, int64[::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64, int64[::1], int64[:, ::1])",
+)
+def mark_ends(walks, room, num_entries, out):
+    """-1 for the entries after a walk's end."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    width = walks.shape[1]
+    for e in range(thread, num_entries[b], cuda.gridDim.x * cuda.blockDim.x):
+        if walks[b * room + e // width, e % width] < 0:
+            out[b, e] = -1

@@ -1,0 +1,24 @@
+"""LABOR's decision: an edge is kept if the random word of its source lies below the edge's threshold."""
+
+import numpy as np
+
+from hoptrain.kernels.shared import shared
+
+CERTAIN = np.uint64(1 << 32)
+"""The threshold that every word of 32 bits lies below."""
+
+_B32 = np.uint64(32)
+
+
+@shared
+def even_threshold(degree, fanout):
+    """The threshold at which a destination keeps ``fanout`` of ``degree`` edges on average: floor(2**32 fanout / degree), or all of them."""
+    if degree <= fanout:
+        return CERTAIN
+    return (np.uint64(fanout) << _B32) // np.uint64(degree)
+
+
+@shared
+def is_kept(word, threshold):
+    """Whether an edge is kept: with probability threshold / 2**32 exactly. ``word`` holds 32 bits."""
+    return np.uint64(word) < np.uint64(threshold)

@@ -1,0 +1,174 @@
+"""What a sampling program sees and calls, and one step of it; the step is compiled for the CPU and for CUDA from the same source.
+
+A program's ``next`` is handed a ``Transit`` and a ``RandomSource`` and returns the number of one of the transit's edges. Shapes: V vertices
+and E edges of the graph, D edges of the transit.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from hoptrain.kernels.shared import shared
+from hoptrain.kernels.shared.draws import bounded, word_at
+from hoptrain.kernels.shared.philox import MAX_HOP, four_words
+
+STOP = -1
+"""What ``next`` returns where a walk ends, or where a draw gives no edge."""
+WRONG = -2
+"""What a step gives if ``next`` returned no edge of its transit."""
+
+MAX_STEPS = MAX_HOP // 2
+"""The random words of ``transit_of`` are those of hops from here up."""
+
+_U2 = np.uint64(2)
+_U3 = np.uint64(3)
+_SCALE = 4294967296.0
+
+
+class Transit(NamedTuple):
+    """A vertex whose neighbours are being sampled."""
+
+    vertex: Any
+    """Its global id."""
+    neighbors: Any
+    """(D,) global ids of its in-neighbours."""
+    weights: Any
+    """(D,) weights of its edges; empty where the graph has none."""
+    first_edge: Any
+    """The edge id of ``neighbors[0]``; the others follow it."""
+    earlier: Any
+    """(steps so far + 1,) the vertices of the sample, the root first; for blocks the transit alone."""
+    state: Any
+    """(state_size,) int64 of the sample: zero at first, and kept from step to step."""
+    indptr: Any
+    indices: Any
+
+
+class RandomSource(NamedTuple):
+    """Random words 0, 1, 2, ... of one draw: a pure function of their address. All ``uint64``."""
+
+    seed: Any
+    epoch: Any
+    batch: Any
+    hop: Any
+    vertex: Any
+    first: Any
+    """The word of the draw that is numbered 0; those of draws beside it lie between."""
+    stride: Any
+
+
+@shared
+def random_word(random, draw):
+    """Word ``draw`` of the source, 32 bits in a ``uint64``."""
+    place = np.uint64(random.first) + np.uint64(draw) * np.uint64(random.stride)
+    words = four_words(
+        np.uint64(random.seed),
+        np.uint64(random.epoch),
+        np.uint64(random.batch),
+        np.uint64(random.hop),
+        np.uint64(random.vertex),
+        place >> _U2,
+    )
+    return np.uint64(word_at(np.int64(place & _U3), words[0], words[1], words[2], words[3]))
+
+
+@shared
+def below(random, n, draw=0):
+    """An integer in [0, n), uniform up to a bias of n / 2**32; the same one for the same ``draw``.
+
+    Args:
+        random: as ``next`` got it.
+        n: at least 1, below 2**32.
+        draw: which of the source's numbers: 0, 1, 2, ...; ask for different ones where they have to be independent.
+    """
+    return bounded(random_word(random, draw), n)
+
+
+@shared
+def chance(random, probability, draw=0):
+    """True with ``probability`` (exact to 2**-32), as ``below`` from random word ``draw``."""
+    return random_word(random, draw) < np.uint64(min(max(probability, 0.0), 1.0) * _SCALE)
+
+
+def has_edge(transit, source, destination):
+    """Whether the graph has an edge from ``source`` to ``destination``: by bisection, so the graph's columns are sorted."""
+    indptr, indices = transit.indptr, transit.indices
+    low, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if indices[middle] < source:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and indices[low] == source
+
+
+@overload(has_edge)
+def _compile_has_edge(transit, source, destination):
+    """Compiled code takes the same source; the simulator interprets it."""
+    return has_edge
+
+
+def make_step(compiled, next_edge, transit_of):
+    """The function that takes one step of one walk.
+
+    Args:
+        compiled: the decorator of the target; of the simulator, one that changes nothing.
+        next_edge: ``next(parameters, transit, step, random)``.
+        transit_of: ``transit_of(parameters, earlier, step, random)``, the place in ``earlier`` of the vertex to extend.
+
+    Returns:
+        ``take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies)``: the edge id, ``STOP`` or ``WRONG``.
+    """
+    next_edge, transit_of = compiled(next_edge), compiled(transit_of)
+
+    @compiled
+    def take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies):
+        indptr, indices, weights = columns
+        seed, epoch, batch = address
+        earlier = walks[walk, : step + 1]
+        random = RandomSource(seed, epoch, batch, np.uint64(MAX_STEPS + step), np.uint64(root), np.uint64(copy), np.uint64(copies))
+        place = transit_of(parameters, earlier, step, random)
+        if place < 0 or place > step:
+            return WRONG
+        vertex = np.int64(earlier[place])
+        begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+        if begin == end:
+            return STOP
+        edges = weights[begin:end] if len(weights) else weights
+        transit = Transit(vertex, indices[begin:end], edges, begin, earlier, states[walk], indptr, indices)
+        random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(root), np.uint64(copy), np.uint64(copies))
+        offset = np.int64(next_edge(parameters, transit, step, random))
+        if offset == STOP:
+            return STOP
+        return begin + offset if 0 <= offset < end - begin else WRONG
+
+    return take_step
+
+
+def make_draw(compiled, next_edge):
+    """The function that makes one draw of a transit of a block.
+
+    Returns:
+        ``draw(parameters, columns, vertex, earlier, step, address, draw, num_draws, state)``: as of ``make_step``.
+    """
+    next_edge = compiled(next_edge)
+
+    @compiled
+    def draw_edge(parameters, columns, vertex, earlier, step, address, draw, num_draws, state):
+        indptr, indices, weights = columns
+        seed, epoch, batch = address
+        begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+        if begin == end:
+            return STOP
+        edges = weights[begin:end] if len(weights) else weights
+        transit = Transit(vertex, indices[begin:end], edges, begin, earlier, state, indptr, indices)
+        random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(vertex), np.uint64(draw), np.uint64(num_draws))
+        offset = np.int64(next_edge(parameters, transit, step, random))
+        if offset == STOP:
+            return STOP
+        return begin + offset if 0 <= offset < end - begin else WRONG
+
+    return draw_edge

@@ -1,0 +1,136 @@
+"""The loader for typed graphs: a schedule and a HeteroSampler, run in this process or in sampler processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hoptrain.engine import InputError, Schedule
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.engine.pool import Batch, WorkerPool, run_inline
+from hoptrain.engine.ring import Allocate
+from hoptrain.samplers.base import check_vertices
+from hoptrain.samplers.gather import gather_rows
+from hoptrain.samplers.hetero import HeteroSampler
+from hoptrain.samplers.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.workspace import Workspace
+
+
+class HeteroLoader:
+    """Iterates over the mini-batches of an epoch, with features and labels; each iteration takes the next epoch.
+
+    The batches are the same to the bit with any number of workers. Workers start with the first epoch, once, and end with ``close()`` or with
+    this process. Of what ``SampleLoader`` offers, ranks and resuming are left out.
+    """
+
+    def __init__(
+        self,
+        graph: HeteroGraph,
+        sampler: HeteroSampler,
+        seeds: Array,
+        *,
+        x: Mapping[str, Array] | None = None,
+        y: Array | None = None,
+        batch_size: int = 1024,
+        num_workers: int = 0,
+        seed: int = 0,
+        shuffle: bool = True,
+        prefetch: int = 2,
+    ) -> None:
+        """Set up; nothing is started yet.
+
+        Args:
+            graph: the graph.
+            sampler: the algorithm.
+            seeds: (N,) distinct vertices of the sampler's ``seed_type``: those that an epoch deals out.
+            x: (V_t, F_t) features of the vertices, for the types that have some.
+            y: (V_t,) or (V_t, C) labels of the vertices of ``seed_type``.
+            batch_size: seeds of a batch.
+            num_workers: sampler processes.
+            seed: addresses every random number together with epoch and batch.
+            shuffle: a new order of the seeds each epoch.
+            prefetch: batches each worker may have ready ahead.
+
+        Raises:
+            InputError: a type that the graph has not, features or labels of another number of vertices, a seed outside the graph, sizes that
+                cannot be.
+        """
+        if num_workers < 0 or prefetch < 1:
+            raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
+        stores = {f"x.{name}": rows for name, rows in (x or {}).items()} | ({} if y is None else {"y": y})
+        for key, rows in stores.items():
+            name = sampler.seed_type if key == "y" else key.removeprefix("x.")
+            if name not in graph.num_nodes or len(rows) != graph.num_nodes[name]:
+                raise InputError(f"{key} has {len(rows):,} rows: the graph's vertices are {graph.num_nodes}; give a row for each of a type")
+        if sampler.seed_type not in graph.num_nodes:
+            raise InputError(f"seed_type is {sampler.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")
+        seeds = check_vertices(seeds, graph.num_nodes[sampler.seed_type])
+        schedule = Schedule(seeds=seeds, batch_size=batch_size, shuffle=shuffle, seed=seed)
+        self.num_workers = num_workers
+        self.epoch = 0
+        self._task = _HeteroTask(graph=graph, sampler=sampler, schedule=schedule, stores=stores, workspace=Workspace())
+        self._prefetch = prefetch
+        self._pool: WorkerPool | None = None
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return self._task.schedule.num_steps
+
+    def __iter__(self) -> Iterator[HeteroMiniBatch]:
+        """The next epoch, whose number is in ``epoch`` before."""
+        epoch, steps = self.epoch, range(len(self))
+        self.epoch += 1
+        if self.num_workers == 0:
+            return map(_mini_batch, run_inline(self._task, epoch, steps))
+        if self._pool is None:
+            for _ in run_inline(self._task, epoch, range(1)):  # workers that start now load the compiled kernels from disk
+                pass
+            self._pool = WorkerPool(self._task, self.num_workers, prefetch=self._prefetch)
+        return map(_mini_batch, self._pool.run(epoch, steps))
+
+    def close(self) -> None:
+        """End the workers; the next iteration starts new ones."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class _HeteroTask:
+    """What a worker does. It is a ``hoptrain.engine.worker.Task``."""
+
+    graph: HeteroGraph
+    sampler: HeteroSampler
+    schedule: Schedule
+    stores: dict[str, Array]
+    """Rows by vertex: ``x.TYPE`` and ``y``."""
+    workspace: Workspace
+
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
+        seeds, number = self.schedule.batch_seeds(epoch, step), self.schedule.batch_number(step)
+        batch = self.sampler.sample(self.graph, seeds, seed=self.schedule.seed, epoch=epoch, batch=number, workspace=self.workspace)
+        structure = batch.arrays()
+        ids_of = {key: batch.seeds if key == "y" else batch.node_ids[key.removeprefix("x.")] for key in self.stores}
+        specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
+        specs += [(key, rows.dtype, (len(ids_of[key]), *rows.shape[1:])) for key, rows in self.stores.items()]
+        out = allocate(specs)
+        for name, array in structure.items():
+            out[name][...] = array
+        for key, rows in self.stores.items():
+            gather_rows(rows, ids_of[key], out[key])
+        return {
+            "num_src": [[block.num_src for block in hop.values()] for hop in batch.blocks],
+            "relations": list(self.graph.relations),
+            "seed_type": batch.seed_type,
+            "num_seeds": batch.num_seeds,
+            "seed": batch.seed,
+            "epoch": epoch,
+            "batch": number,
+        }
+
+
+def _mini_batch(batch: Batch) -> HeteroMiniBatch:
+    arrays, facts = batch
+    return HeteroMiniBatch.from_arrays(arrays, **facts)

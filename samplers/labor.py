@@ -1,0 +1,176 @@
+"""LABOR, layer-neighbour sampling (Balin & Çatalyürek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs", NeurIPS 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu import labor as kernels
+from hoptrain.kernels.cpu.columns import copy_columns, total_degree
+from hoptrain.kernels.cpu.neighbor import Address
+from hoptrain.kernels.shared.philox import MAX_HOP
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, cpu_workspace
+from hoptrain.samplers.frontier import Frontier
+from hoptrain.samplers.minibatch import Block, MiniBatch
+from hoptrain.samplers.workspace import Workspace
+
+_MOST_ROUNDS = 100
+_LEAST_ROOM = 1024
+_EDGES_PER_WORD = 3
+"""In-edges for each vertex of the graph from which the random words of all vertices are computed before, and then looked up."""
+
+
+class LaborSampler(Sampler):
+    """For every hop, in-edges of all vertices reached so far: about ``fanout`` each, with as few different sources as possible.
+
+    All destinations of a hop share one random number r_u for each source u, uniform in [0, 1), and the edge u -> v is kept if
+    r_u < min(1, c_v pi_u): destinations with common neighbours tend to keep the same ones. For a destination of degree d > fanout c_v solves
+
+        sum over its in-edges of 1 / min(1, c_v pi_u) = d**2 / fanout,
+
+    which gives its estimate the variance of ``fanout`` draws of d; one with d <= fanout keeps all its edges. LABOR-0 has pi = 1 and
+    c_v = fanout / d; LABOR-i multiplies i times each pi_u by the largest c of the destinations of u, which lowers the number of sources.
+
+    The number of edges is random: for LABOR-0 ``fanout`` on average. An edge's weight is 1 / min(1, c_v pi_u). Copies of a multi-edge are
+    kept together. Each hop has its own r, so that the estimate is unbiased through all of them. On the CPU only.
+    """
+
+    def __init__(self, fanouts: Sequence[int], importance_rounds: int = 0) -> None:
+        """State the hops.
+
+        Args:
+            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
+            importance_rounds: i of LABOR-i.
+
+        Raises:
+            InputError: no hop, a fanout that is neither positive nor -1, a number of rounds that is out of range.
+        """
+        self.fanouts = tuple(int(fanout) for fanout in fanouts)
+        self.importance_rounds = importance_rounds
+        if not 0 < len(self.fanouts) < MAX_HOP:
+            raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
+        for fanout in self.fanouts:
+            if not (fanout == -1 or 0 < fanout < 1 << 31):
+                raise InputError(f"fanout {fanout} in {list(fanouts)}: a hop takes at least 1 edge a vertex, or -1 for all; correct it")
+        if not 0 <= importance_rounds <= _MOST_ROUNDS:
+            raise InputError(f"importance_rounds is {importance_rounds}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
+
+    def __repr__(self) -> str:
+        return f"LaborSampler(fanouts={list(self.fanouts)}, importance_rounds={self.importance_rounds})"
+
+    @property
+    def num_hops(self) -> int:
+        """One for each fanout."""
+        return len(self.fanouts)
+
+    def sample(
+        self,
+        graph: Graph,
+        seeds: Array,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
+    ) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample``."""
+        workspace = cpu_workspace(self, device, workspace)
+        check_address(seed, epoch, batch)
+        seeds = check_seeds(graph, seeds)
+        frontier = Frontier(graph, workspace)
+        frontier.enter_seeds(seeds)
+        blocks: list[Block] = []
+        for hop, fanout in enumerate(self.fanouts):
+            address = Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(hop))
+            rounds = self.importance_rounds if fanout > 0 else 0
+            blocks.append(_Hop(frontier, address, fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
+        return MiniBatch(
+            node_ids=frontier.nodes(),
+            blocks=tuple(reversed(blocks)),
+            num_seeds=len(seeds),
+            seed=seed,
+            epoch=epoch,
+            batch=batch,
+            num_step_seeds=len(seeds),
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Hop:
+    frontier: Frontier
+    address: Address
+    fanout: int
+    rounds: int
+
+    def sample(self, name: str) -> Block:
+        """Keep edges into all nodes so far; the block's arrays are called by ``name`` in the workspace."""
+        kept, num_edges = (self._by_importance if self.rounds else self._evenly)(name)
+        sources = kept.sources[:num_edges]
+        self.frontier.relabel(sources)
+        return Block(
+            indptr=kept.indptr,
+            indices=sources,
+            edge_ids=kept.positions[:num_edges],
+            num_src=self.frontier.num_nodes,
+            weights=kept.weights[:num_edges],
+        )
+
+    def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
+        graph, nodes, last = self.frontier.graph, self.frontier.nodes(), self.frontier.num_nodes
+        array = self.frontier.workspace.array
+        sources, words = array("labor.sources", kernels.LANES, graph.indices.dtype), array("labor.lanes", kernels.LANES, np.uint32)
+        pays = total_degree(graph.indptr, nodes, last) >= _EDGES_PER_WORD * graph.num_nodes
+        word_of = array("labor.words", graph.num_nodes if pays else 0, np.uint32)
+        kernels.all_words(self.address, word_of)
+
+        def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> kernels.Cursor:
+            return kernels.Cursor(
+                *kernels.keep_evenly(
+                    graph.indptr, graph.indices, nodes, cursor, last, self.fanout, self.address, word_of, sources, words, kept
+                )
+            )
+
+        return self._keep_all(name, keep)
+
+    def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
+        """All candidate sources become nodes for a while, so that what is known of them lies together in memory."""
+        frontier, graph, num_dst = self.frontier, self.frontier.graph, self.frontier.num_nodes
+        array = frontier.workspace.array
+        total = total_degree(graph.indptr, frontier.nodes(), num_dst)
+        ends, candidates = array("ends", num_dst + 1, np.int64), array("candidates", total, graph.indices.dtype)
+        copy_columns(graph.indptr, graph.indices, frontier.nodes(), num_dst, ends, candidates)
+        frontier.relabel(candidates)
+        nodes = frontier.nodes()
+        importance, factor = (array(f"labor.{what}", len(nodes), np.float64) for what in ("importance", "factor"))
+        scale, words = array("labor.scale", num_dst, np.float64), array("labor.words", len(nodes), np.uint32)
+        kernels.find_importances(ends, candidates, self.fanout, self.rounds, importance, factor, scale)
+        kernels.source_words(nodes, len(nodes), self.address, words)
+
+        def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> kernels.Cursor:
+            return kernels.Cursor(
+                *kernels.keep_by_importance(graph.indptr, nodes, ends, candidates, cursor, self.fanout, importance, scale, words, kept)
+            )
+
+        frontier.num_nodes = num_dst
+        kept = self._keep_all(name, keep)
+        frontier.forget(num_dst)
+        return kept
+
+    def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], kernels.Cursor]) -> tuple[kernels.Kept, int]:
+        """Run a kernel until all destinations are done, with twice the room whenever it ran out of it."""
+        graph, workspace, num_dst = self.frontier.graph, self.frontier.workspace, self.frontier.num_nodes
+        indptr = workspace.array(f"indptr{name}", num_dst + 1, id_dtype(graph.num_edges + 1))
+        indptr[0] = 0
+        dtypes = {"edge_ids": id_dtype(graph.num_edges), "indices": graph.indices.dtype, "weights": np.dtype(np.float32)}
+        cursor = kernels.Cursor(0, 0, 0)
+        room = num_dst * min(self.fanout, -(-graph.num_edges // graph.num_nodes)) + _LEAST_ROOM
+        while cursor.destination < num_dst:
+            room *= 2
+            arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]
+            cursor = keep(cursor, kernels.Kept(indptr, *arrays))
+        return kernels.Kept(indptr, *arrays), cursor.num_edges

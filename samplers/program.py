@@ -1,0 +1,198 @@
+"""Sampling programs: samplers in a few lines of Python, compiled for the CPU and for CUDA.
+
+The interface is NextDoor's (Jangda, Polisetty, Guha, Serafini, EuroSys'21): a program says how many steps there are, how many edges a transit
+(a vertex whose neighbours are being sampled) draws in each, and which edge a draw takes. See docs/write_your_own_sampler.md.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.shared.program import MAX_STEPS
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
+from hoptrain.samplers.minibatch import MiniBatch
+from hoptrain.samplers.program_cpu import sample_blocks, sample_walks, walk
+from hoptrain.samplers.workspace import Workspace
+
+
+class Program(Sampler):
+    """A sampler given by its decisions. A subclass states ``steps``, ``next`` and, where the defaults do not fit, the other functions.
+
+    ``next`` and ``transit_of`` are compiled: they may use numbers, arrays, loops, and the functions ``below``, ``chance`` and ``has_edge``.
+    Their ``self`` holds the instance's public attributes that are numbers or NumPy arrays; nothing can be changed in it.
+
+    With ``output = "blocks"`` a mini-batch has a block for every step: its transits are all vertices found so far, each draws
+    ``sample_size(step)`` edges. With "walks" every seed is the root of ``num_walks`` walks of one vertex a step: the mini-batch has no block,
+    its nodes are the vertices visited, and ``extra["walks"]`` (B * num_walks, steps + 1) holds the walks in local ids, -1 after an end.
+
+    With ``sampling_type = "collective"`` (blocks only) the draws of a step are made once for the layer of all vertices found so far: ``next``
+    sees the distinct neighbours of all of them as ``transit.neighbors``, in order of first appearance, how many edges each has into the layer
+    as ``transit.weights``, and the layer as ``transit.earlier``; what it returns is the number of a neighbour. The block holds all edges
+    from the neighbours that were drawn.
+
+    Attributes:
+        steps: number of steps; a subclass or instance states it.
+        output: "blocks" or "walks".
+        sampling_type: "individual", for each transit, or "collective", for a layer.
+        num_walks: walks from each seed.
+        state_size: integers that a walk keeps in ``transit.state``.
+    """
+
+    steps: int
+    output = "blocks"
+    sampling_type = "individual"
+    num_walks = 1
+    state_size = 0
+
+    def sample_size(self, step: int) -> int:
+        """How many draws a transit makes at a step, or a layer; for blocks."""
+        return 1
+
+    def unique(self, step: int) -> bool:
+        """Whether an edge that a transit draws again in a step is left out, for blocks."""
+        return False
+
+    def transit_of(self, earlier: Any, step: int, random: Any) -> int:
+        """The place in ``earlier`` of the vertex that a walk extends: by default the last one. Compiled."""
+        return step
+
+    def next(self, transit: Any, step: int, random: Any) -> Any:
+        """The number of the edge that a draw takes, in [0, len(transit.neighbors)), or ``STOP``. Compiled; not called for a vertex without edges.
+
+        Args:
+            transit: a ``hoptrain.kernels.shared.program.Transit``: vertex, neighbors, weights, first_edge, earlier, state.
+            step: from 0.
+            random: for ``below`` and ``chance``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} states no next")
+
+    @property
+    def num_hops(self) -> int:
+        """A block for every step; none with walks."""
+        return self.steps if self.output == "blocks" else 0
+
+    def sample(
+        self,
+        graph: Graph,
+        seeds: Array,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
+    ) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample``.
+
+        Raises:
+            InputError: besides, a program that cannot be compiled, or whose ``next`` returns no edge of its transit.
+        """
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
+        check_address(seed, epoch, batch)
+        self._check(graph)
+        seeds = check_seeds(graph, seeds)
+        make = sample_walks if self.output == "walks" else sample_blocks
+        return make(self, graph, seeds, (seed, epoch, batch), workspace)
+
+    def sample_bulk(
+        self,
+        graph: Graph,
+        seeds: Sequence[Array],
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        first_batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
+    ) -> list[MiniBatch]:
+        """Sample several batches; see ``Sampler.sample_bulk``. On CUDA the whole bulk is sampled at once."""
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cpu":
+            return super().sample_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
+        if not seeds:
+            return []
+        workspace.stream.wait_for_torch()
+        return self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)()
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        from hoptrain.samplers.program_cuda import start_program
+
+        self._check(graph)
+        return start_program(self, graph, list(seeds), workspace, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def walks(self, graph: Graph, seeds: Array, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> Array:
+        """Only the walks, in global ids.
+
+        Args:
+            graph: the graph; walks go from a vertex to one of its in-neighbours.
+            seeds: (B,) vertex ids.
+            seed: as of ``sample``.
+            epoch: as of ``sample``.
+            batch: as of ``sample``.
+
+        Returns:
+            (B * num_walks, steps + 1) int32 or int64, ``num_walks`` rows for each seed; -1 after a walk's end.
+
+        Raises:
+            InputError: as ``sample``, or a program with blocks.
+        """
+        if self.output != "walks":
+            raise InputError(f'{type(self).__name__} makes blocks: it has no walks; use sample, or set output = "walks"')
+        check_address(seed, epoch, batch)
+        self._check(graph)
+        return walk(self, graph, check_seeds(graph, seeds), (seed, epoch, batch), Workspace()).copy()
+
+    def _check(self, graph: Graph) -> None:
+        if not 0 < self.steps <= MAX_STEPS:
+            raise InputError(f"steps is {self.steps} in {type(self).__name__}: a program takes 1 to {MAX_STEPS}; correct it")
+        if self.output not in ("blocks", "walks"):
+            raise InputError(f'output is {self.output!r} in {type(self).__name__}: a program makes "blocks" or "walks"; choose one')
+        if self.sampling_type not in ("individual", "collective") or (self.sampling_type, self.output) == ("collective", "walks"):
+            raise InputError(
+                f'sampling_type is {self.sampling_type!r} with output {self.output!r} in {type(self).__name__}: it is "individual", or '
+                '"collective" for blocks; choose one'
+            )
+        if self.output == "blocks" and self.state_size:
+            raise InputError(f'state_size is {self.state_size} in {type(self).__name__}: only a walk keeps a state; set output = "walks"')
+        if "has_edge" in type(self).next.__code__.co_names and not graph.is_sorted:
+            raise InputError("has_edge with a graph whose columns are not sorted: it searches them; build the graph by Graph.from_edges")
+
+    def parameters(self) -> Any:
+        """What ``next`` sees as ``self``: the public attributes that are numbers or arrays, a named tuple."""
+        kinds = bool | int | float | np.generic | np.ndarray
+        fields = {name: value for name, value in sorted(vars(self).items()) if not name.startswith("_") and isinstance(value, kinds)}
+        return _tuple_type(type(self).__name__, tuple(fields))(**fields)
+
+
+def compile_program(program: Program, device: str = "cpu", graph: Graph | None = None) -> Program:
+    """The program, compiled, so that a mistake in it is met here and the first batch does not wait.
+
+    Args:
+        program: whose parameters keep their types from now on.
+        device: "cpu" or "cuda".
+        graph: what it is compiled for; by default a graph without weights of less than 2**31 vertices and edges.
+
+    Raises:
+        InputError: it cannot be compiled: the message names the function and the line.
+    """
+    if graph is None:
+        graph = Graph.from_edges(np.array([0, 1]), np.array([1, 0]))
+    program.sample(graph, np.zeros(1, np.int64), device=device)
+    return program
+
+
+@cache
+def _tuple_type(name: str, fields: tuple[str, ...]) -> Any:
+    return namedtuple(name, fields)

@@ -1,0 +1,72 @@
+"""VR-GCN's sampling (Chen, Zhu, Song, "Stochastic Training of Graph Convolutional Networks with Variance Reduction", ICML 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hoptrain.engine import Graph
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.columns import copy_columns, total_degree
+from hoptrain.samplers.base import Sampler, cpu_workspace
+from hoptrain.samplers.minibatch import MiniBatch
+from hoptrain.samplers.neighbor import NeighborSampler
+from hoptrain.samplers.workspace import Workspace
+
+
+class VRGCNSampler(Sampler):
+    """Neighbour sampling with a small fanout, and beside it all in-neighbours of the destinations, whose earlier activations the trainer keeps.
+
+    With h the activations, H their history and A a sum over in-edges, a layer computes the control variate  S (h - H) + A H  in place of A h:
+    S is the sum over the sampled edges, each of which stands for degree / sampled ones. It is unbiased for any H, and has no variance where
+    H = h. Only A H needs all in-neighbours, and of these only rows of H, no further hops.
+
+    The blocks are those of ``NeighborSampler(fanouts)``: uniform, without replacement. ``extra`` holds the columns of all destinations of the
+    outermost block, D of them; the destinations of the other blocks are the first of these:
+
+    * ``history_indptr`` (D+1,) int64 offsets,
+    * ``history_indices`` (M,) in-neighbours, global ids: rows of the history.
+
+    ``hoptrain.trainers.history`` keeps H and computes the estimate. On the CPU only.
+    """
+
+    def __init__(self, fanouts: Sequence[int] = (2, 2)) -> None:
+        """State the hops.
+
+        Args:
+            fanouts: edges per vertex, one number a hop, from the seeds outward; the paper takes 2.
+
+        Raises:
+            InputError: as of ``NeighborSampler``.
+        """
+        self.neighbors = NeighborSampler(fanouts)
+
+    def __repr__(self) -> str:
+        return f"VRGCNSampler(fanouts={list(self.neighbors.fanouts)})"
+
+    @property
+    def num_hops(self) -> int:
+        """One for each fanout."""
+        return self.neighbors.num_hops
+
+    def sample(
+        self,
+        graph: Graph,
+        seeds: Array,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
+    ) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample``."""
+        workspace = cpu_workspace(self, device, workspace)
+        sampled = self.neighbors.sample(graph, seeds, seed=seed, epoch=epoch, batch=batch, workspace=workspace)
+        nodes, num = sampled.node_ids, sampled.blocks[0].num_dst
+        indptr = workspace.array("history_indptr", num + 1, np.int64)
+        indices = workspace.array("history_indices", total_degree(graph.indptr, nodes, num), id_dtype(graph.num_nodes))
+        copy_columns(graph.indptr, graph.indices, nodes, num, indptr, indices)
+        return replace(sampled, extra={"history_indptr": indptr, "history_indices": indices})

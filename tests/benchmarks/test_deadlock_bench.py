@@ -1,0 +1,147 @@
+"""The benchmark that runs into hangs on purpose, with cases that are certain and short."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from hoptrain.benchmarks import deadlock, deadlock_cases, deadlock_ranks, trial
+from hoptrain.benchmarks.deadlock import Case, outcome
+from hoptrain.benchmarks.trial import Trial, run_trial
+from hoptrain.trainers.cli import main
+
+
+def program(text, tmp_path, limit):
+    return run_trial([sys.executable, "-c", textwrap.dedent(text)], limit, tmp_path / "log")
+
+
+def bench(out, *options):
+    assert main(["bench", "deadlock", "--quick", "--out", str(out), *options]) == 0
+    content = json.loads((out / "results.json").read_text())
+    return content["records"], content["summary"]
+
+
+def test_torch_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "_IDLE_S", 2.0)
+    monkeypatch.setattr(deadlock, "_QUICK_S", 3.0)
+    [row], summary = bench(tmp_path, "--cases", "stop", "--systems", "torch")
+    assert (row["case"], row["system"], row["outcome"]) == ("stop", "torch", "hung")
+    assert "trainer: " in row["waits"]
+    assert "other: stopped" in row["waits"]
+    assert "state T" in (tmp_path / "cases" / "stop-torch.stacks").read_text()
+    assert (summary["cases"], summary["peer_hangs"], summary["hoptrain_hangs"]) == (1, 1, 0)
+
+
+def test_hoptrain_does_not(tmp_path):
+    [row], summary = bench(tmp_path, "--cases", "kill", "--systems", "hoptrain")
+    assert (row["outcome"], row["batches"], row["orphans"], row["waits"]) == ("completed", "equal", 0, None)
+    assert "was killed by SIGKILL: it is replaced" in (tmp_path / "cases" / "kill-hoptrain.log").read_text()
+    assert (summary["cases"], summary["hoptrain_hangs"], summary["hoptrain_different"]) == (1, 0, 0)
+
+
+def test_a_program_that_ends(tmp_path):
+    found = program("import sys; print('begin'); print('words'); sys.exit(3)", tmp_path, 60)
+    assert (found.ended, found.code, found.where, found.orphans) == (True, 3, "", 0)
+    assert found.text == "begin\nwords\n"
+
+
+def test_a_program_that_leaves_a_process_and_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "_LEAVE_S", 0.5)
+    file = Path("/dev/shm") / f"hoptrain-test-{os.getpid()}"
+    found = program(
+        f"""
+        import os, subprocess, sys
+        print("begin", flush=True)
+        open({str(file)!r}, "w").close()
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        print(child.pid)
+        """,
+        tmp_path,
+        60,
+    )
+    file.unlink()
+    assert (found.ended, found.code, found.orphans) == (True, 0, 1)
+    assert found.shm_files >= 1
+    assert trial._state(Path("/proc", found.text.split()[1], "stat")) in "ZX"
+
+
+def test_a_program_that_waits_is_given_up_with_its_stack(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "_IDLE_S", 1.0)
+    monkeypatch.setattr(trial.shutil, "which", lambda *_, **__: None)  # py-spy; the program's own faulthandler is left
+    found = program(
+        """
+        import faulthandler, os, signal, time
+        faulthandler.register(signal.SIGUSR1, all_threads=False)
+        def wait_for_ever():
+            time.sleep(600)
+        print("begin", flush=True)
+        os.fork()
+        wait_for_ever()
+        """,
+        tmp_path,
+        2,
+    )
+    assert (found.ended, found.code, found.orphans) == (False, None, 1)
+    assert found.seconds < 30
+    assert "trainer: wait_for_ever" in found.where
+    assert (tmp_path / "log.stacks").read_text().count("in wait_for_ever") == 2
+
+
+def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "_SLOW", 1e3)
+    monkeypatch.setattr(trial, "_IDLE_S", 5.0)
+    found = program(
+        "import time; print('begin', flush=True); t = time.process_time()\nwhile time.process_time() - t < 2: pass", tmp_path, 0.5
+    )
+    assert (found.ended, found.code) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "text", "expected"),
+    [
+        (True, 0, "begin\ndone\n", "completed"),
+        (True, 0, "begin\n", "error"),
+        (True, 1, "begin\nraised ValueError: the disk is full\n", "clear error"),
+        (True, 1, "begin\nraised ValueError: something\n", "error"),
+        (True, -9, "begin\ndone\n", "error"),
+        (False, None, "begin\nraised ValueError: the disk is full\n", "error, then hung"),
+        (False, None, "begin\nthe disk is full\n", "hung"),
+        (False, None, "begin\ndone\n", "hung"),
+        (True, 1, "raised InputError: not installed\n", "skipped (not installed)"),
+    ],
+)
+def test_outcomes(ended, code, text, expected):
+    found = Trial(ended=ended, seconds=1.0, code=code, text=text, where="", orphans=0, shm_files=0)
+    assert outcome(Case(name="x", what="x", cause="disk is full"), found) == expected
+
+
+def test_every_case_has_its_function():
+    functions = {*deadlock_cases.CASES, *deadlock_ranks.CASES}
+    assert {case.name for case in deadlock.CASES} == functions
+    assert all(system.split(", ")[0] in deadlock.ALL for case in deadlock.CASES for system in (*case.systems, *case.quick))
+
+
+def test_no_namespace_no_case(tmp_path, monkeypatch):
+    def refuse(command, **options):
+        raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.setattr(deadlock.subprocess, "run", refuse)
+    case = Case(name="full-later", what="full", full_shm=True)
+    assert deadlock._try(case, "torch", tmp_path, 1.0, tmp_path)["outcome"].startswith("skipped (no mount namespace")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--limit", "0"], "--limit is 0: a case needs some seconds"),
+        (["--cases", "event", "--systems", "hoptrain"], "no case is left to run"),
+        (["--cases", "nothing"], "invalid choice: 'nothing'"),
+    ],
+)
+def test_mistakes(tmp_path, capsys, options, message):
+    assert main(["bench", "deadlock", "--out", str(tmp_path), *options]) == 2
+    assert message in capsys.readouterr().err

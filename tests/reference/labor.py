@@ -1,0 +1,75 @@
+"""A slow, plain reference of LABOR: Python numbers and lists, one edge at a time."""
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+from reference.neighbor import words
+
+
+def solve(importances, fanout):
+    """The c of a destination whose in-edges have these importances: sum of 1 / min(1, c p) = d**2 / fanout, all edges for d <= fanout."""
+    degree = len(importances)
+    if degree <= fanout:
+        return max((1.0 / p for p in importances), default=0.0)
+    c, settled = 0.0, -1
+    while True:
+        certain = [c * p >= 1.0 for p in importances]
+        if sum(certain) <= settled:
+            return c
+        settled, rest = sum(certain), 0.0
+        for p, is_certain in zip(importances, certain, strict=True):
+            if not is_certain:
+                rest += 1.0 / p
+        c = rest / (float(degree) * float(degree) / float(fanout) - settled)
+
+
+def importances_of(columns, destinations, fanout, rounds):
+    """The importance of every source after ``rounds`` fixed-point iterations."""
+    importance = {u: 1.0 for v in destinations for u in columns[v]}
+    for _ in range(rounds):
+        factor = dict.fromkeys(importance, 0.0)
+        for v in destinations:
+            c = solve([importance[u] for u in columns[v]], fanout)
+            for u in columns[v]:
+                factor[u] = max(factor[u], c)
+        importance = {u: p * factor[u] for u, p in importance.items()}
+    return importance
+
+
+def thresholds_of(columns, destinations, fanout, rounds):
+    """For each destination the thresholds of its in-edges, of 2**32."""
+    if not rounds:
+        return [[2**32 if len(columns[v]) <= fanout else fanout * 2**32 // len(columns[v])] * len(columns[v]) for v in destinations]
+    importance = importances_of(columns, destinations, fanout, rounds)
+    thresholds = []
+    for v in destinations:
+        c = solve([importance[u] for u in columns[v]], fanout)
+        shares = [1.0 if len(columns[v]) <= fanout else c * importance[u] for u in columns[v]]
+        thresholds.append([2**32 if share >= 1.0 else max(1, int(share * 2**32)) for share in shares])
+    return thresholds
+
+
+def batch(graph, seeds, fanouts, rounds, seed, epoch, batch):
+    """A mini-batch: (indptr, indices, edge ids, number of sources, weights) of every block from the seeds outward, and the input nodes."""
+    starts = graph.indptr.tolist()
+    columns = [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
+    nodes, blocks = list(seeds), []
+    for hop, fanout in enumerate(fanouts):
+        fanout = len(graph.indices) if fanout < 0 else fanout
+        thresholds = thresholds_of(columns, nodes, fanout, rounds)
+        place = {v: i for i, v in enumerate(nodes)}
+        after, counts, indices, edge_ids, weights = list(nodes), [0], [], [], []
+        for v, column in zip(nodes, thresholds, strict=True):
+            before = len(indices)
+            for offset, (u, threshold) in enumerate(zip(columns[v], column, strict=True)):
+                if words((seed, epoch, batch, hop), u, 1)[0] < threshold:
+                    if u not in place:
+                        place[u] = len(after)
+                        after.append(u)
+                    indices.append(place[u])
+                    edge_ids.append(starts[v] + offset)
+                    weights.append(float(np.float32(2.0**32 / threshold)))
+            counts.append(len(indices) - before)
+        nodes = after
+        blocks.append((list(accumulate(counts)), indices, edge_ids, len(nodes), weights))
+    return blocks, nodes

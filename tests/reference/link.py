@@ -1,0 +1,56 @@
+"""A slow, plain reference of edges as seeds: Python integers, lists and sets; nothing shared with the kernels."""
+
+from itertools import pairwise
+
+from reference import neighbor
+
+HOP_NEGATIVES = 4093
+
+
+def place(key, edge, number, limit):
+    """An integer in [0, limit) from 64 bits, and one more word, of negative ``number`` of an edge; ``key`` = (seed, epoch, batch)."""
+    high, low, word, _ = neighbor.words((*key, HOP_NEGATIVES), edge, 4 * number + 4)[-4:]
+    return ((high << 32) + low) * limit >> 64, word
+
+
+def negative(kind, key, edges, i, number, destinations, num_vertices, table):
+    """The destination of a negative of ``edges[i]``."""
+    if kind == "in_batch":
+        further, _ = place(key, edges[i], number, len(edges) - 1)
+        return destinations[(i + 1 + further) % len(edges)]
+    vertex, word = place(key, edges[i], number, num_vertices)
+    if kind == "degree" and word >= table[0][vertex]:
+        return int(table[1][vertex])
+    return vertex
+
+
+def batch(graph, edges, options, fanouts, expand, key, table=None):
+    """(pairs as global ids, blocks from the seeds outward, nodes); ``options`` = (negatives, number, exclude)."""
+    kind, count, exclude = options
+    owner = [v for v, (a, b) in enumerate(pairwise(graph.indptr.tolist())) for _ in range(a, b)]
+    positives = [(int(graph.indices[e]), owner[e]) for e in edges]
+    destinations = [v for _, v in positives]
+    count = 0 if kind == "in_batch" and len(edges) == 1 else count
+    negatives = [
+        (positives[i][0], negative(kind, key, edges, i, number, destinations, graph.num_nodes, table))
+        for i in range(len(edges))
+        for number in range(count)
+    ]
+    pairs = positives + negatives
+    seeds = list(dict.fromkeys([u for u, _ in pairs] + [v for _, v in pairs]))
+    blocks, nodes = neighbor.batch(graph, seeds, fanouts, False, *key, expand=expand)
+    dropped = set() if exclude == "none" else set(positives)
+    if exclude == "reverse":
+        dropped |= {(v, u) for u, v in positives}
+    return pairs, [without(block, nodes, dropped) for block in blocks], nodes
+
+
+def without(block, nodes, dropped):
+    """A block without the edges between the pairs of global ids in ``dropped``."""
+    indptr, indices, edge_ids, num_src = block
+    kept = [[j for j in range(a, b) if (nodes[indices[j]], nodes[i]) not in dropped] for i, (a, b) in enumerate(pairwise(indptr))]
+    flat = [j for column in kept for j in column]
+    ends = [0]
+    for column in kept:
+        ends.append(ends[-1] + len(column))
+    return ends, [indices[j] for j in flat], [edge_ids[j] for j in flat], num_src

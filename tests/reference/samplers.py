@@ -1,0 +1,36 @@
+"""Samplers that fail, importable by worker processes and by the command line."""
+
+import os
+import signal
+from pathlib import Path
+
+from hoptrain.samplers import NeighborSampler
+
+
+class Failing(NeighborSampler):
+    """Fails at batch number ``batch`` of ``epoch``."""
+
+    def __init__(self, fanouts: list[int], epoch: int = 0, batch: int = 0):
+        super().__init__(fanouts)
+        self.epoch, self.batch = epoch, batch
+
+    def sample(self, graph, seeds, **address):
+        if (address["epoch"], address["batch"]) == (self.epoch, self.batch):
+            self.fail()
+        return super().sample(graph, seeds, **address)
+
+    def fail(self):
+        raise RuntimeError(f"this sampler fails at batch {self.batch}")
+
+
+class KillingItsRank(Failing):
+    """Kills the process that it works for, once: ``done`` is the file that remembers."""
+
+    def __init__(self, fanouts: list[int], done: str, epoch: int = 0, batch: int = 0):
+        super().__init__(fanouts, epoch, batch)
+        self.done = done
+
+    def fail(self):
+        if not Path(self.done).exists():
+            Path(self.done).touch()
+            os.kill(os.getppid(), signal.SIGKILL)

@@ -1,0 +1,41 @@
+"""A slow, plain reference of sampling under a bound on time: Python integers, lists and tuples; nothing shared with the kernels."""
+
+from itertools import pairwise
+
+from reference import neighbor
+
+
+def admitted(graph, vertex, bound):
+    """The ids of the edges into a vertex that are not later than the bound, in the order of time and then of ids."""
+    ids = range(graph.indptr[vertex], graph.indptr[vertex + 1])
+    return sorted((e for e in ids if graph.times[e] <= bound), key=lambda e: (int(graph.times[e]), e))
+
+
+def batch(graph, seeds, times, fanouts, strategy, replace, key):
+    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, vertex)."""
+    nodes = list(enumerate(seeds))
+    columns, indices, edge_ids, sizes = [], [], [], [len(nodes)]
+    first = 0
+    for hop, fanout in enumerate(fanouts):
+        last = len(nodes)
+        for i in range(first, last):
+            tree, vertex = nodes[i]
+            edges = admitted(graph, vertex, times[tree])
+            if strategy == "recent":
+                drawn = edges if fanout < 0 else edges[max(0, len(edges) - fanout) :]
+            else:
+                drawn = [edges[offset] for offset in neighbor.offsets(len(edges), fanout, replace, (*key, hop), i)]
+            columns.append(len(drawn))
+            edge_ids += drawn
+            for e in drawn:
+                source = (tree, int(graph.indices[e]))
+                if source not in nodes:
+                    nodes.append(source)
+                indices.append(nodes.index(source))
+        first = last
+        sizes.append(len(nodes))
+    ends = [0]
+    for count in columns:
+        ends.append(ends[-1] + count)
+    assert all(b >= a for a, b in pairwise(ends))
+    return (ends, indices, edge_ids), sizes, nodes

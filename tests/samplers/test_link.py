@@ -1,0 +1,312 @@
+"""LinkSampler: equal to its reference to the bit, its negatives follow their law, and no message passes along a predicted edge."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from reference import link as reference
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.kernels.shared.draws import bounded_wide
+from hoptrain.samplers import LaborSampler, LinkSampler, NeighborSampler, SampleLoader, ShadowSampler, TemporalSampler, Workspace
+from hoptrain.trainers.models import GNN
+
+
+def as_lists(batch):
+    hops = [(b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.num_src) for b in reversed(batch.blocks)]
+    pairs = batch.node_ids[batch.extra["pairs"]].T.tolist()
+    return [tuple(pair) for pair in pairs], hops, batch.node_ids.tolist()
+
+
+@st.composite
+def problems(draw):
+    """A graph with multi-edges, self loops, edges both ways and isolated vertices; edges as seeds; all options."""
+    num_nodes = draw(st.integers(1, 25))
+    vertex = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(vertex, vertex | st.integers(0, min(2, num_nodes - 1))), min_size=1, max_size=80))
+    edges += [(v, u) for u, v in edges[: len(edges) // 3]]
+    return {
+        "graph": Graph.from_edges(*np.array(edges).T, num_nodes),
+        "bulk": [
+            draw(st.lists(st.integers(0, len(edges) - 1), min_size=1, max_size=5, unique=True))
+            for _ in range(draw(st.sampled_from([1, 3])))
+        ],
+        "options": (
+            draw(st.sampled_from(["uniform", "in_batch", "degree"])),
+            draw(st.integers(0, 3)),
+            draw(st.sampled_from(["none", "self", "reverse"])),
+        ),
+        "fanouts": draw(st.lists(st.sampled_from([-1, 1, 3]), min_size=1, max_size=3)),
+        "expand": draw(st.sampled_from(["all", "new"])),
+    }
+
+
+LOOP = {"graph": Graph.from_edges([0, 0], [0, 0]), "bulk": [[1]], "options": ("uniform", 2, "self"), "fanouts": [-1, 2], "expand": "all"}
+ALONE = LOOP | {"options": ("in_batch", 2, "reverse"), "expand": "new"}
+
+
+@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
+@example(problem=LOOP, threads=1, address=(0, 0))
+@example(problem=ALONE, threads=2, address=(3, 1))
+def test_any_problem(problem, threads, address):
+    """Pairs, blocks and nodes of the reference; and whatever it says, no predicted edge is left in any block."""
+    graph, (negatives, count, exclude) = problem["graph"], problem["options"]
+    sampler = LinkSampler(NeighborSampler(problem["fanouts"], expand=problem["expand"]), negatives, count, exclude)
+    table = sampler._degree_table(graph) if negatives == "degree" else None
+    epoch, first = address
+    expected = [
+        reference.batch(graph, edges, problem["options"], problem["fanouts"], problem["expand"], (2**64 - 3, epoch, first + i), table)
+        for i, edges in enumerate(problem["bulk"])
+    ]
+    workspace, bulk = Workspace(threads), [np.array(edges) for edges in problem["bulk"]]
+    for _ in range(2):  # the second time over used scratch
+        batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
+        assert [as_lists(batch) for batch in batches] == expected
+        for batch, edges in zip(batches, bulk, strict=True):
+            assert_no_predicted_edge(graph, batch, edges, exclude)
+    alone = sampler.sample(graph, bulk[0], seed=2**64 - 3, epoch=epoch, batch=first, workspace=workspace)
+    assert as_lists(alone) == expected[0]
+
+
+def assert_no_predicted_edge(graph, batch, edges, exclude):
+    ends = np.searchsorted(graph.indptr, edges, side="right") - 1
+    predicted = set(zip(graph.indices[edges].tolist(), ends.tolist(), strict=True))
+    reverse = {(v, u) for u, v in predicted}
+    sampled = set()
+    for block in batch.blocks:
+        src, dst = batch.node_ids[block.edge_index().numpy()]
+        assert (graph.indices[block.edge_ids] == src).all()
+        sampled |= set(zip(src.tolist(), dst.tolist(), strict=True))
+    assert exclude == "none" or not sampled & predicted
+    assert exclude != "reverse" or not sampled & reverse
+
+
+def test_labels_and_pairs(graph):
+    batch = LinkSampler(NeighborSampler([3]), num_negatives=2).sample(graph, np.array([5, 900, 17]))
+    pairs, labels = batch.extra["pairs"], batch.extra["labels"]
+    assert labels.dtype == np.float32
+    assert labels.tolist() == [1] * 3 + [0] * 6
+    assert pairs.shape == (2, 9)
+    assert pairs[0, 3:].tolist() == np.repeat(pairs[0, :3], 2).tolist()
+    assert sorted(set(pairs.ravel().tolist())) == list(range(batch.num_seeds))
+    assert batch.node_ids[pairs[0, :3]].tolist() == graph.indices[[5, 900, 17]].tolist()
+
+
+def test_messages_pass_unless_they_are_excluded(graph):
+    """The exclusion is what removes them: without it the full neighbourhoods hold every predicted edge."""
+    edges = np.arange(0, 300, 3)
+    kept = {
+        exclude: LinkSampler(NeighborSampler([-1]), exclude=exclude).sample(graph, edges).num_edges
+        for exclude in ("none", "self", "reverse")
+    }
+    whole = LinkSampler(NeighborSampler([-1]), exclude="none").sample(graph, edges)
+    assert set(edges) <= set(whole.blocks[0].edge_ids.tolist())
+    assert kept["none"] > kept["self"] > kept["reverse"]
+
+
+def test_a_batch_of_one_edge_has_no_other_to_borrow_from(graph):
+    batch = LinkSampler(NeighborSampler([3]), "in_batch", 4).sample(graph, np.array([7]))
+    assert batch.extra["labels"].tolist() == [1]
+
+
+@pytest.mark.parametrize("exclude", ["self", "reverse"])
+def test_a_vertex_that_is_several_nodes_hides_no_edge(graph, exclude):
+    """In ShaDow's subgraphs a seed's vertex stands in other seeds' subgraphs too."""
+    edges, inner = np.arange(0, 300, 11), ShadowSampler(1, 500, num_layers=2)
+    whole = LinkSampler(inner, exclude="none").sample(graph, edges)
+    assert len(set(whole.node_ids.tolist())) < len(whole.node_ids)
+    batch = LinkSampler(inner, exclude=exclude).sample(graph, edges)
+    assert_no_predicted_edge(graph, batch, edges, exclude)
+    assert 0 < batch.num_edges < whole.num_edges
+
+
+def test_weights_stay_with_their_edges(graph):
+    """LABOR's weights, by edge: what is left has those that it had."""
+    edges = np.arange(0, 300, 11)
+    blocks = [LinkSampler(LaborSampler([8]), exclude=exclude).sample(graph, edges).blocks[0] for exclude in ("none", "reverse")]
+    whole, left = (dict(zip(block.edge_ids.tolist(), block.weights.tolist(), strict=True)) for block in blocks)
+    assert len(set(whole.values())) > 5
+    assert left.items() < whole.items()
+
+
+# Laws
+
+
+def chi_square(counts, expected):
+    return ((counts - expected) ** 2 / expected).sum()
+
+
+def negatives_of(graph, negatives, edges, batches, count=20):
+    """How often each vertex is a negative, over batches."""
+    sampler = LinkSampler(NeighborSampler([1]), negatives, count)
+    counts = np.zeros(graph.num_nodes)
+    for number in range(batches):
+        batch = sampler.sample(graph, edges, batch=number, seed=11)
+        counts += np.bincount(batch.node_ids[batch.extra["pairs"][1, len(edges) :]], minlength=graph.num_nodes)
+    return counts
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(1, 2**32 - 1))
+@example(2**32 - 1, 2**32 - 1, 2**32 - 1)
+def test_64_bits_of_a_place(high, low, limit):
+    assert bounded_wide(high, low, limit) == ((high << 32) + low) * limit >> 64
+
+
+STAR = Graph.from_edges(np.arange(16) % 9, np.array([0] * 8 + [1] * 4 + [2] * 2 + [3] * 2), 10)
+
+
+def test_uniform_negatives():
+    counts = negatives_of(STAR, "uniform", np.arange(4), 250)
+    assert chi_square(counts, counts.sum() / 10) < 27.9  # 9 degrees of freedom, p = 0.001
+
+
+def test_negatives_by_degree():
+    counts = negatives_of(STAR, "degree", np.arange(4), 250)
+    assert (counts[4:] == 0).all()
+    weights = np.array([8, 4, 2, 2]) ** 0.75
+    assert chi_square(counts[:4], weights / weights.sum() * counts.sum()) < 16.3  # 3 degrees of freedom
+    linear = np.array([8, 4, 2, 2]) / 16
+    assert chi_square(counts[:4], linear * counts.sum()) > 100  # so the power is told from the degree itself
+
+
+def test_in_batch_negatives():
+    """Edge 0 ends at 0, the others at 1, 2 and 3: as a negative 0 comes from three edges with 1/3 each, and never from its own."""
+    edges = np.array([0, 8, 12, 14])
+    counts = negatives_of(STAR, "in_batch", edges, 250)
+    assert chi_square(counts[:4], counts.sum() / 4) < 16.3
+    batch = LinkSampler(NeighborSampler([1]), "in_batch", 200).sample(STAR, edges)
+    drawn = batch.node_ids[batch.extra["pairs"][1, 4:]].reshape(4, 200)
+    for i in range(4):
+        others = np.bincount(drawn[i], minlength=4)
+        assert others[i] == 0
+        assert chi_square(np.delete(others, i), 200 / 3) < 13.9  # 2 degrees of freedom
+
+
+def test_each_part_of_the_address_changes_the_negatives(graph):
+    sampler, edges = LinkSampler(NeighborSampler([-1]), num_negatives=3), np.arange(20)
+
+    def draw(**address):
+        return as_lists(sampler.sample(graph, edges, **address))[0]
+
+    assert draw() == draw()
+    assert all(draw() != draw(**{name: 1}) for name in ("seed", "epoch", "batch"))
+
+
+# Units and the loader
+
+
+def test_units_are_the_edges_into_the_split(graph):
+    sampler, split = LinkSampler(NeighborSampler([2])), np.array([195, 3, 150, 0])
+    expected = [e for v in split for e in range(graph.indptr[v], graph.indptr[v + 1])]
+    assert sampler.units(graph, split).tolist() == expected
+    assert LinkSampler(NeighborSampler([2]), edges=[4, 9]).units(graph, split).tolist() == [4, 9]
+
+
+def contents(batch):
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in (batch.arrays() | {"x": batch.x}).items()}
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "degree"])
+def test_workers_change_nothing(dataset, negatives):
+    batches = []
+    for num_workers in (0, 2):
+        sampler = LinkSampler(NeighborSampler([4, 3], expand="new"), negatives, 2)
+        loader = SampleLoader(dataset, sampler, batch_size=500, num_workers=num_workers, seed=3)
+        batches.append([contents(batch) for batch in loader])
+        loader.close()
+    assert len(batches[0]) > 2
+    assert batches[0] == batches[1]
+
+
+def test_a_model_learns_to_tell_links():
+    """Two halves of a graph, edges within a half only: after two epochs pairs of one half score higher than pairs across."""
+    rng = np.random.default_rng(0)
+    half = rng.integers(0, 2, 4000)
+    graph = Graph.from_edges(*(rng.integers(0, 100, (2, 4000)) + 100 * half), 200)
+    x = np.r_[np.ones(100), np.zeros(100)][:, None] + rng.normal(size=(200, 4))
+    data = Dataset(name="halves", graph=graph, x=x.astype(np.float32), splits={"train": np.arange(200)})
+    torch.manual_seed(0)
+    model, degrees = GNN("sage", 4, 16, 8, 2), torch.from_numpy(graph.in_degrees()).float()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    loader = SampleLoader(data, LinkSampler(NeighborSampler([5, 5])), batch_size=200, seed=1)
+    for batch in [b.to("cpu") for _ in range(2) for b in loader]:
+        h = model(batch.x, batch.blocks, degrees[batch.node_ids.long()])
+        src, dst = batch.extra["pairs"].long()
+        logits = (h[src] * h[dst]).sum(1)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.extra["labels"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    same = (batch.node_ids[:, None] < 100)[src] == (batch.node_ids[:, None] < 100)[dst]
+    assert logits[same[:, 0]].mean() > logits[~same[:, 0]].mean() + 0.5
+
+
+# Links in time
+
+
+@pytest.mark.parametrize("exclude", ["none", "reverse"])
+@pytest.mark.parametrize("negatives", ["uniform", "in_batch"])
+def test_pairs_are_asked_for_at_the_time_of_their_edge(graph, negatives, exclude):
+    timed = Graph(graph.indptr, graph.indices, times=np.random.default_rng(0).integers(0, 50, graph.num_edges))
+    edges = np.array([5, 900, 17, 2999])
+    sampler = LinkSampler(TemporalSampler([5, 5]), negatives, 2, exclude)
+    batch, plain = (s.sample(timed, edges, seed=4) for s in (sampler, LinkSampler(NeighborSampler([5]), negatives, 2)))
+    pairs = batch.extra["pairs"]
+    assert batch.node_ids[pairs].tolist() == plain.node_ids[plain.extra["pairs"]].tolist()
+    assert batch.extra["labels"].tolist() == plain.extra["labels"].tolist()
+    bounds = timed.times[np.r_[edges, np.repeat(edges, 2)]] - (exclude != "none")
+    assert (batch.extra["seed_times"][pairs] == bounds).all()
+    trees, (_, dst) = batch.extra["trees"], batch.blocks[0].edge_index().numpy()
+    assert batch.num_edges > 20
+    assert (timed.times[batch.blocks[0].edge_ids] <= batch.extra["seed_times"][trees[dst]]).all()
+    with pytest.raises(InputError, match="the graph has no times"):
+        sampler.sample(graph, edges)
+
+
+def test_links_in_time_through_the_loader(dataset):
+    graph = Graph(dataset.graph.indptr, dataset.graph.indices, times=np.arange(3000))
+    data = Dataset(name="timed", graph=graph, x=dataset.x, splits=dataset.splits)
+    loader = SampleLoader(data, LinkSampler(TemporalSampler([3], strategy="recent")), batch_size=400)
+    batches = [contents(batch) for batch in loader]
+    assert len(batches) == len(loader) > 2
+    assert all("extra.pairs" in batch for batch in batches)
+
+
+# Mistakes
+
+
+def test_bad_options(graph):
+    inner = NeighborSampler([2])
+    with pytest.raises(InputError, match=r'negatives is \'some\': they are drawn "uniform"'):
+        LinkSampler(inner, "some")
+    with pytest.raises(InputError, match="exclude is 'all'"):
+        LinkSampler(inner, exclude="all")
+    with pytest.raises(InputError, match="num_negatives is -1"):
+        LinkSampler(inner, num_negatives=-1)
+    with pytest.raises(InputError, match="sampler is LinkSampler, which chooses its seeds itself"):
+        LinkSampler(LinkSampler(inner))
+    with pytest.raises(InputError, match="it has no kernels for CUDA"):
+        LinkSampler(inner).sample(graph, np.array([0]), device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([0, 3000], "edge 3000 is not in the graph: its edges are 0 to 2999"),
+        ([-1], "edge -1"),
+        ([], "at least one edge id"),
+        ([0.5], "integer"),
+    ],
+)
+def test_bad_edges(graph, edges, message):
+    with pytest.raises(InputError, match=message):
+        LinkSampler(NeighborSampler([2])).sample(graph, np.array(edges))
+
+
+def test_a_split_without_links(graph):
+    with pytest.raises(InputError, match="no edge leads into any of the 2 vertices"):
+        LinkSampler(NeighborSampler([2])).units(graph, np.array([198, 199]))

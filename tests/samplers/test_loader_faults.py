@@ -1,0 +1,44 @@
+"""Loaders whose workers are killed give the batches of loaders without workers."""
+
+import os
+import signal
+
+from hoptrain.samplers import NeighborSampler, SampleLoader
+
+
+def contents(batches):
+    return [(batch.node_ids.tolist(), batch.x.sum()) for batch in batches]
+
+
+def loader_of(dataset, split, num_workers):
+    return SampleLoader(dataset, NeighborSampler([4, 4]), split=split, batch_size=5, num_workers=num_workers, seed=2)
+
+
+def test_two_loaders_at_once_with_a_killed_worker_each(dataset):
+    """Training is broken off for a whole validation, and goes on."""
+    train, val = loader_of(dataset, "train", 2), loader_of(dataset, "val", 1)
+    batches = iter(train)
+    first = contents([next(batches), next(batches)])
+    os.kill(train._pool.pids()[0], signal.SIGKILL)
+    for _ in range(2):
+        evaluation = iter(val)
+        checked = contents([next(evaluation)])
+        os.kill(val._pool.pids()[0], signal.SIGKILL)
+        checked += contents(evaluation)
+    assert first + contents(batches) == contents(loader_of(dataset, "train", 0))
+    expected = loader_of(dataset, "val", 0)
+    expected.set_epoch(1)
+    assert checked == contents(expected)
+    train.close()
+    val.close()
+
+
+def test_a_loop_that_is_left_and_a_new_epoch_with_killed_workers(dataset):
+    loader, expected = loader_of(dataset, "train", 2), loader_of(dataset, "train", 0)
+    for _ in range(4):
+        next(iter(loader))
+        for pid in loader._pool.pids():
+            os.kill(pid, signal.SIGKILL)
+    expected.set_epoch(4)
+    assert contents(loader) == contents(expected)
+    loader.close()

@@ -1,0 +1,88 @@
+"""PinSAGESampler: equal to a slow reference to the bit, and its visits follow personalised PageRank."""
+
+import numpy as np
+import pytest
+from reference import pinsage as reference
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import PinSAGESampler, SampleLoader, Workspace
+
+
+def as_lists(batch):
+    """A mini-batch as the reference gives it."""
+    hops = [(b.indptr.tolist(), b.indices.tolist(), b.num_src, b.weights.tolist()) for b in reversed(batch.blocks)]
+    return hops, batch.node_ids.tolist()
+
+
+@pytest.mark.parametrize("options", [(50, 4, 0.5), (1, 1, 0.0), (3, 7, 0.2), (300, 2, 0.0), (7, 3, 0.999)], ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_equal_to_the_reference(graph, options, threads):
+    rng = np.random.default_rng(0)
+    sampler, scratch = PinSAGESampler([4, 3], *options), Workspace(threads)
+    bulk = [rng.choice(graph.num_nodes, 1 + 3 * i, replace=False) for i in range(3)]
+    expected = [reference.batch(graph, seeds.tolist(), [4, 3], *options, 2**64 - 3, 9, 70 + i) for i, seeds in enumerate(bulk)]
+    for _ in range(2):  # the second time over used scratch
+        sampled = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=9, first_batch=70, workspace=scratch)
+        assert [as_lists(batch) for batch in sampled] == expected
+    assert as_lists(sampler.sample(graph, bulk[0], seed=2**64 - 3, epoch=9, batch=70)) == expected[0]
+
+
+def test_small_graphs():
+    """One vertex with loops; no edge at all; a walk that ends where there is no in-edge; copies of an edge."""
+    for edges, num_nodes in (([(0, 0), (0, 0)], 1), ([], 3), ([(1, 0), (2, 1)], 3), ([(1, 0), (1, 0), (2, 0)], 3)):
+        graph = Graph.from_edges(*(np.array([edge[i] for edge in edges], np.int64) for i in (0, 1)), num_nodes)
+        seeds = np.arange(num_nodes)
+        batch = PinSAGESampler([2, 2], 10, 3, 0.3).sample(graph, seeds, seed=1)
+        assert as_lists(batch) == reference.batch(graph, seeds.tolist(), [2, 2], 10, 3, 0.3, 1, 0, 0)
+    assert batch.blocks[1].edge_ids.tolist() == [-1] * batch.blocks[1].num_edges
+
+
+@pytest.mark.parametrize("restart", [0.2, 0.6])
+def test_weights_are_shares_of_the_visits_that_pagerank_tells(graph, restart):
+    """All visited vertices are taken; their mean share over many batches against the sum of powers of the transition matrix."""
+    root, length, batches = 3, 5, 300
+    transition = np.zeros((graph.num_nodes, graph.num_nodes))
+    degrees = graph.in_degrees()
+    np.add.at(transition, (np.repeat(np.arange(graph.num_nodes), degrees), graph.indices), 1 / np.repeat(degrees, degrees))
+    expected, state = np.zeros(graph.num_nodes), np.eye(graph.num_nodes)[root]
+    for step in range(length):
+        state = state @ transition
+        expected += (1 - restart) ** step * state
+    walks, scratch, visits = 400, Workspace(), np.zeros((batches, graph.num_nodes))
+    for i in range(batches):
+        batch = PinSAGESampler([10_000], walks, length, restart).sample(graph, np.array([root]), batch=i, workspace=scratch)
+        visits[i, batch.node_ids[batch.blocks[0].indices]] = batch.blocks[0].weights / degrees[root]
+    expected[root] = 0
+    expected /= expected.sum()
+    error = visits.std(0) / np.sqrt(batches)
+    seen = expected * walks * batches > 200
+    assert seen.sum() > 50
+    z = (visits.mean(0) - expected)[seen] / error[seen]
+    assert np.abs(z).max() < 4.5
+    assert visits[:, expected == 0].sum() == 0
+
+
+def test_weights_add_up_to_the_degree(graph):
+    block = PinSAGESampler([5]).sample(graph, np.arange(100)).blocks[0]
+    sums = np.bincount(np.repeat(np.arange(100), np.diff(block.indptr)), block.weights, minlength=100)
+    np.testing.assert_allclose(sums, graph.in_degrees()[:100] * (np.diff(block.indptr) > 0), rtol=1e-5)
+
+
+def test_workers_change_nothing(dataset):
+    epochs = []
+    for num_workers in (0, 2):
+        loader = SampleLoader(dataset, PinSAGESampler([4, 3]), batch_size=60, num_workers=num_workers, seed=5)
+        epochs.append([(as_lists(batch), batch.x.tobytes()) for batch in loader])
+        loader.close()
+    assert epochs[0] == epochs[1]
+
+
+def test_bad_values(graph):
+    with pytest.raises(InputError, match=r"num_neighbors is \[\]: give one number for each hop"):
+        PinSAGESampler([])
+    with pytest.raises(InputError, match="num_walks is 0 and walk_length 4: both are at least 1"):
+        PinSAGESampler([3], num_walks=0)
+    with pytest.raises(InputError, match=r"restart is 1.0: it is a probability in \[0, 1\)"):
+        PinSAGESampler([3], restart=1.0)
+    with pytest.raises(InputError, match="are not edges of the graph"):
+        PinSAGESampler([3]).sample(graph, np.array([0])).to_pyg()

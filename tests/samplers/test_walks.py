@@ -1,0 +1,119 @@
+"""Walks against their laws: transition matrices by enumeration, visits by personalised PageRank."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk
+
+
+@pytest.fixture(scope="module")
+def ring():
+    """Undirected: a ring of eight with chords, so that neighbours of neighbours are of both kinds."""
+    pairs = [(i, (i + 1) % 8) for i in range(8)] + [(0, 2), (1, 4), (3, 6), (0, 5)]
+    src, dst = np.array(pairs + [(b, a) for a, b in pairs]).T
+    return Graph.from_edges(src, dst, 8)
+
+
+def column(graph, v):
+    return graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
+
+
+def fits(observed, probabilities):
+    """Chi-square, at one in a million since there are many; nothing where the law has nothing."""
+    observed, expected = np.asarray(observed, float), observed.sum() * np.asarray(probabilities)
+    if observed[expected == 0].any():
+        return False
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    return statistic < chi2.ppf(1 - 1e-6, max(1, len(expected) - 1))
+
+
+def second_order(graph, p, q, before, v):
+    """node2vec's law, as the paper writes it."""
+    bias = [1 / p if x == before else 1.0 if x in column(graph, before) else 1 / q for x in column(graph, v)]
+    law = np.zeros(graph.num_nodes)
+    law[column(graph, v)] = np.array(bias) / sum(bias)
+    return law
+
+
+def transitions(walks, num_nodes):
+    """How often x came after (t, v): (V, V, V)."""
+    counts = np.zeros((num_nodes, num_nodes, num_nodes))
+    np.add.at(counts, (walks[:, :-2].ravel(), walks[:, 1:-1].ravel(), walks[:, 2:].ravel()), 1)
+    return counts
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.25, 4.0), (4.0, 0.25), (1.0, 2.0), (1.0, 1.0)])
+def test_node2vec(ring, p, q):
+    walks = Node2Vec(30, num_walks=400, p=p, q=q).walks(ring, np.arange(8), seed=5)
+    counts = transitions(walks, 8)
+    pairs = [(t, v) for v in range(8) for t in column(ring, v)]
+    assert all(fits(counts[t, v], second_order(ring, p, q, t, v)) for t, v in pairs)
+    if p != q:  # with the parameters the wrong way round it would not fit
+        assert not all(fits(counts[t, v], second_order(ring, 1 / p, 1 / q, t, v)) for t, v in pairs)
+
+
+def test_steps_are_uniform_and_independent_of_the_one_before(ring):
+    counts = transitions(RandomWalk(30, num_walks=300).walks(ring, np.arange(8), seed=1), 8)
+    assert all(fits(counts[t, v], second_order(ring, 1, 1, t, v)) for v in range(8) for t in column(ring, v))
+
+
+def test_walks_end_where_no_edge_enters():
+    graph = Graph.from_edges(np.array([1, 2]), np.array([0, 1]), 3)
+    assert RandomWalk(4).walks(graph, np.array([0, 2])).tolist() == [[0, 1, 2, -1, -1], [2, -1, -1, -1, -1]]
+
+
+@pytest.mark.parametrize("restart", [0.15, 0.6])
+def test_visits_of_walks_with_restart_follow_pagerank(ring, restart):
+    step = np.zeros((8, 8))
+    for v in range(8):
+        step[column(ring, v), v] = 1 / len(column(ring, v))
+    root = np.eye(8)[3]
+    rank = np.linalg.solve(np.eye(8) - (1 - restart) * step, restart * root)
+    visits = RandomWalk(60, num_walks=4000, restart=restart).walks(ring, np.array([3]), seed=2)[:, 1:]
+    assert visits[0].tolist() != visits[1].tolist()
+    # Steps of one walk are no independent trials: the last ones of many walks are.
+    assert fits(np.bincount(visits[:, -1], minlength=8), step @ rank)
+    assert not fits(np.bincount(visits[:, -1], minlength=8), rank)
+
+
+def test_a_metapath_takes_its_relations_in_turn(ring):
+    kinds = np.arange(ring.num_edges) % 3
+    walks = MetapathWalk(kinds, [0, 2], length=5, num_walks=50).walks(ring, np.arange(8), seed=4)
+    kind_of = {}
+    for v in range(8):
+        for edge in range(ring.indptr[v], ring.indptr[v + 1]):
+            kind_of[v, int(ring.indices[edge])] = kinds[edge]
+    taken = [(step, kind_of[a, b]) for walk in walks for step, (a, b) in enumerate(pairwise(walk)) if b >= 0]
+    assert all(kind == [0, 2][step % 2] for step, kind in taken)
+    ends = {(int(walk[step]), step) for walk in walks for step in range(5) if walk[step] >= 0 > walk[step + 1]}
+    assert all([0, 2][step % 2] not in [kind_of[v, u] for u in column(ring, v)] for v, step in ends)
+    first = walks[: 50 * 1][:, 1]
+    choices = [u for u in column(ring, 0) if kind_of[0, u] == 0]
+    assert set(first.tolist()) == set(choices)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Node2Vec(p=0.0), "p is 0.0 and q is 1.0: node2vec divides by them"),
+        (lambda: Node2Vec(q=-1.0), "q is -1.0"),
+        (lambda: RandomWalk(restart=1.0), "restart is 1.0"),
+        (lambda: RandomWalk(0), "length is 0"),
+        (lambda: RandomWalk(3, num_walks=0), "num_walks 0"),
+        (lambda: MetapathWalk(np.array([0, 1]), [0, 5]), r"relation 5 in the metapath \[0, 5\]: the edges have \[0, 1\]"),
+        (lambda: MetapathWalk(np.array([0, 1]), []), "length is 0"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_relations_of_another_graph(ring):
+    with pytest.raises(InputError, match="edge_types has 2 entries for 24 edges"):
+        MetapathWalk(np.array([0, 1]), [0]).walks(ring, np.arange(3))

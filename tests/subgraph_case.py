@@ -1,0 +1,82 @@
+"""What the tests of the samplers of subgraphs share."""
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from pytorch_lightning import Trainer
+
+from hoptrain.engine import Graph
+from hoptrain.samplers import SampleLoader, Workspace
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+
+
+@st.composite
+def graphs(draw, most_nodes=30, most_edges=90):
+    """Small graphs with hubs, multi-edges, self loops and isolated vertices; columns in any order."""
+    num_nodes = draw(st.integers(1, most_nodes))
+    vertex = st.integers(0, num_nodes - 1)
+    columns = [[] for _ in range(num_nodes)]
+    for src, dst in draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=most_edges)):
+        columns[dst].append(src)
+    indptr = np.r_[0, np.cumsum([len(column) for column in columns])]
+    return Graph(indptr, np.array([src for column in columns for src in column], np.int64))
+
+
+def grid(side=6):
+    """A torus of side * side vertices, each with edges from and to its four neighbours."""
+    v = np.arange(side * side)
+    right, down = v // side * side + (v + 1) % side, (v + side) % (side * side)
+    return Graph.from_edges(np.r_[v, right, v, down], np.r_[right, v, down, v])
+
+
+def as_lists(batch):
+    """All of a mini-batch of subgraphs, after a look at its shape."""
+    outer = batch.blocks[0]
+    assert batch.nested
+    assert {block.num_src for block in batch.blocks} == {len(batch.node_ids)}
+    assert [block.num_dst for block in batch.blocks] == [len(batch.node_ids)] * (len(batch.blocks) - 1) + [batch.num_seeds]
+    weights = [None if w is None else w.tolist() for w in (outer.weights, batch.seed_weights)]
+    return batch.num_seeds, batch.node_ids.tolist(), outer.indptr.tolist(), outer.indices.tolist(), outer.edge_ids.tolist(), *weights
+
+
+def check_pure(sampler, graph, units):
+    """Alone, in a bulk, by one thread or two, over used scratch: the same batches; made again, they are where they were."""
+    alone = [as_lists(sampler.sample(graph, u, seed=2**64 - 3, epoch=2, batch=7 + i)) for i, u in enumerate(units)]
+    for threads in (1, 2):
+        workspace, places = Workspace(threads), []
+        for _ in range(2):
+            bulk = sampler.sample_bulk(graph, units, seed=2**64 - 3, epoch=2, first_batch=7, workspace=workspace)
+            assert [as_lists(batch) for batch in bulk] == alone
+            places.append([array.ctypes.data for batch in bulk for array in batch.arrays().values()])
+        assert places[0] == places[1]
+    return alone
+
+
+def check_loader(dataset, sampler, batch_size):
+    """With 0 workers and with 2: the same batches, with their rows. Returns those of an epoch."""
+    epochs = []
+    for num_workers in (0, 2):
+        loader = SampleLoader(dataset, sampler, batch_size=batch_size, num_workers=num_workers, seed=3)
+        try:
+            batches = [(as_lists(batch), np.array(batch.x), np.array(batch.y), batch.num_step_seeds) for batch in loader]
+        finally:
+            loader.close()
+        for (num_seeds, nodes, *_), x, y, num_step_seeds in batches:
+            assert num_seeds == num_step_seeds > 0
+            np.testing.assert_array_equal(x, dataset.x[nodes])
+            np.testing.assert_array_equal(y, dataset.y[nodes[:num_seeds]])
+        epochs.append([batch for batch, *_ in batches])
+    assert epochs[0] == epochs[1]
+    return epochs[0]
+
+
+def fit(sampler, batch_size, arch="sage"):
+    """Two epochs on the digits (ten classes); returns the validation accuracy and the loss of the last epoch."""
+    torch.manual_seed(0)
+    module = GraphDataModule("digits-knn", sampler, batch_size=batch_size, num_workers=0, seed=1)
+    model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch=arch, hidden_channels=64, lr=0.01)
+    trainer = Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, use_distributed_sampler=False
+    )
+    trainer.fit(model, module)
+    return float(trainer.callback_metrics["val_acc"]), float(trainer.callback_metrics["train_loss"])

@@ -1,0 +1,28 @@
+"""Training on the batches of node-wise samplers: edge weights and seed weights reach the model, and the loss falls."""
+
+import pytest
+from pytorch_lightning import Trainer, seed_everything
+
+from hoptrain.samplers import LaborSampler, MVSSampler, NeighborSampler, PinSAGESampler
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+
+SAMPLERS = {
+    "labor": LaborSampler([5, 5], importance_rounds=1),
+    "pinsage": PinSAGESampler([5, 5], num_walks=20, walk_length=3),
+    "mvs": MVSSampler(NeighborSampler([5, 5]), num_draws=64),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_two_epochs(name, tmp_path):
+    seed_everything(0, verbose=False)
+    module = GraphDataModule("digits-knn", SAMPLERS[name], batch_size=128, num_workers=0, seed=0)
+    model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, hidden_channels=32, dropout=0.1, lr=0.01)
+    trainer = Trainer(
+        max_epochs=2, num_sanity_val_steps=0, use_distributed_sampler=False, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(model, module)
+    assert trainer.callback_metrics["train_loss"] < 1.2  # log(10) = 2.3 where nothing was learnt
+    assert trainer.callback_metrics["val_acc"] > 0.7
