@@ -172,6 +172,7 @@ def _race_rank(rank: int, system: str, data: Path, port: int) -> None:
 
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     torch.set_num_threads(1)
+    torch.multiprocessing.set_start_method("fork", force=True)  # as in a rank that Lightning or torchrun has started
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=_RACERS)
     own: dict[str, Any] = {"rank": 0, "world_size": 1} if parse(system)[0] == "hoptrain" else {}
     loader = open_loader(system, data, seeds=np.arange(4 * BATCH_SIZE), **own)

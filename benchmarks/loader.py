@@ -51,8 +51,8 @@ from hoptrain.benchmarks.sampler import (
 from hoptrain.benchmarks.systems import FAMILY
 from hoptrain.engine import Dataset, InputError
 
-DEFAULT_WORKERS = 2
-"""Of ``hoptrain fit``: what ``GraphDataModule`` takes where nothing is said."""
+DEFAULT_WORKERS = 0
+"""What ``SampleLoader`` takes where nothing is said: in process, with all cores, since a loop that only loads has no use for them."""
 _IDLE_S = 1.0
 
 

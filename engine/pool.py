@@ -16,7 +16,7 @@ from typing import Any
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.preflight import check_files, check_memory
-from hoptrain.engine.ring import allocate_private
+from hoptrain.engine.ring import Recycled
 from hoptrain.engine.shared_memory import anonymous_file, dumps
 from hoptrain.engine.worker import Task
 from hoptrain.engine.worker_process import WorkerProcess, close_all
@@ -30,17 +30,19 @@ _TICK_S = 0.2  # how often a wait looks for a dead process or a slot that anothe
 _CLOSE_S = 2.0  # how long an idle worker may take to end before it is killed
 
 
-def run_inline(task: Task, epoch: int, steps: range) -> Iterator[Batch]:
-    """The same batches without workers, in this process, each in memory of its own."""
+def run_inline(task: Task, epoch: int, steps: range, memory: Recycled | None = None) -> Iterator[Batch]:
+    """The same batches without workers, in this process; ``memory`` serves one run after another."""
+    memory = memory or Recycled()
     for step in steps:
         arrays: dict[str, Array] = {}
 
         def allocate(specs: Any, arrays: dict[str, Array] = arrays) -> dict[str, Array]:
-            arrays.update(allocate_private(specs))
+            arrays.update(memory(specs))
             return arrays
 
         facts = task.make_batch(epoch, step, allocate)
         yield arrays, facts
+        del arrays, allocate  # so that the memory is free before the next batch is made
 
 
 class WorkerPool:

@@ -15,7 +15,7 @@ from hoptrain.engine.device import check_cuda, to_host, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.preflight import free_space
-from hoptrain.engine.ring import Allocate, Spec, allocate_private, total_bytes
+from hoptrain.engine.ring import Allocate, Recycled, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler, check_seeds
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
@@ -59,6 +59,7 @@ class SampleLoader:
         max_restarts: int = 3,
         device: str = "cpu",
         bulk: int | None = None,
+        threads: int | None = None,
         page_lock: bool = False,
         slots_dir: str | None = None,
     ) -> None:
@@ -80,6 +81,8 @@ class SampleLoader:
             device: where batches are sampled. With "cuda" and no workers that is the training process's GPU, on a stream beside the training,
                 and batches stay there; with workers each has a copy of the graph on the GPU and writes its batches into the queue.
             bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
+            threads: threads of each worker, by default 1; without workers those of this process, by default the cores that there are for a rank.
+                They share a batch's hops and rows.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
             slots_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
 
@@ -97,7 +100,7 @@ class SampleLoader:
             raise InputError(f"slots_dir is {slots_dir} and num_workers 0: without workers there is no queue; leave slots_dir out")
         if slots_dir is not None:
             free_space(slots_dir)
-        workspace = Workspace(device=device)
+        workspace = Workspace(_threads(threads, num_workers, device), device)
         if device == "cuda":
             check_cuda()
         if rank is None or world_size is None:
@@ -116,6 +119,7 @@ class SampleLoader:
         self._pool_options |= {"on_map": lock_pages if page_lock else None, "slots_dir": slots_dir}
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule, workspace=workspace)
         self._bulk = bulk or _DEFAULT_BULK
+        self._memory = Recycled()
         self._pool: WorkerPool | None = None
         self._feed: DeviceFeed | None = None
         self._start = (0, 0)  # epoch and step at which the next iteration begins
@@ -160,7 +164,7 @@ class SampleLoader:
                 self._feed = DeviceFeed(task.graph, task.stores(), task.sampler, task.schedule, task.workspace, self._bulk)
             return self._feed.run(epoch, steps)
         if self.num_workers == 0:
-            return map(_mini_batch, run_inline(task, epoch, steps))
+            return map(_mini_batch, run_inline(task, epoch, steps, self._memory))
         if self._pool is None:
             self._pool = WorkerPool(task, self.num_workers, batch_bytes=task.rehearse(epoch), **self._pool_options)
         return map(_mini_batch, self._pool.run(epoch, steps))
@@ -231,7 +235,7 @@ class _SampleTask:
         for name, array in structure.items():
             out[name][...] = to_host(array)
         for name, store, ids in rows:
-            gather_rows(store, ids, out[name])
+            gather_rows(store, ids, out[name], self.workspace)
         return {
             "num_src": tuple(block.num_src for block in batch.blocks),
             "nested": batch.nested,
@@ -247,6 +251,16 @@ class _SampleTask:
             "made_at": begin,
             "pid": os.getpid(),
         }
+
+
+def _threads(threads: int | None, num_workers: int, device: str) -> int:
+    """The user's choice; else 1 for a worker or a device, and for this process, which waits meanwhile, its share of the cores."""
+    if threads is not None:
+        return threads
+    if num_workers or device != "cpu":
+        return 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE") or _rank_and_world_size()[1]
+    return max(1, len(os.sched_getaffinity(0)) // int(ranks))
 
 
 def _mini_batch(batch: Batch) -> MiniBatch:

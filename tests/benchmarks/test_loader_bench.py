@@ -1,4 +1,5 @@
 import gc
+import inspect
 import json
 import os
 import re
@@ -15,8 +16,7 @@ from hoptrain.benchmarks.child import Child, ChildError
 from hoptrain.benchmarks.loader import Peer
 from hoptrain.benchmarks.loaders import Case, Stand
 from hoptrain.engine import Dataset, Graph, InputError
-from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers import GraphDataModule
+from hoptrain.samplers import SampleLoader
 from hoptrain.trainers.cli import main
 
 TINY = ["--quick", "--rounds", "2", "--batch-size", "16", "--fanouts", "4,3"]
@@ -84,7 +84,7 @@ def test_peers_run_with_tcmalloc_too(monkeypatch):
 
 
 def test_default_workers(folder):
-    assert GraphDataModule(str(folder), NeighborSampler([2])).num_workers == loader.DEFAULT_WORKERS
+    assert inspect.signature(SampleLoader).parameters["num_workers"].default == loader.DEFAULT_WORKERS
 
 
 @pytest.mark.parametrize(

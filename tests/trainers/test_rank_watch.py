@@ -64,7 +64,7 @@ def test_all_ranks_end(victim, action, cause):
 def test_ranks_that_finish_one_after_another_disturb_nobody():
     port = _free_port()
     ranks = [_start(rank, port, "finish") for rank in range(3)]
-    results = [rank.communicate(timeout=40) for rank in ranks]
+    results = [rank.communicate(timeout=100) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0, 0], results
 
 
