@@ -67,7 +67,7 @@ class Case:
 
 
 CASES = (
-    Case(name="race", what="4 ranks start workers right after a collective, for 60 s", limit=90),
+    Case(name="race", what="4 ranks start workers right after a collective, for 120 s", limit=150),
     Case(name="threads", what="two OpenMP threads in a worker, after two in the trainer", quick=("torch", OWN)),
     Case(
         name="full-at-start",

@@ -31,8 +31,9 @@ _VICTIM, _STEP = 1, 5
 _UNEVEN = 1 - RANKS * BATCH_SIZE
 """Without the last seeds, all but one of a step: shares of nearly the same size are 20 batches and 19."""
 _RACERS = 4
-_RACE_S = 60.0
+_RACE_S = 120.0
 _ROUND_COLLECTIVES = 4
+_RACE_BATCHES, _RACE_BATCH = 4, 8  # few and small, for the race is at the start of an epoch
 
 
 def _raise() -> None:
@@ -175,17 +176,19 @@ def _race_rank(rank: int, system: str, data: Path, port: int) -> None:
     torch.multiprocessing.set_start_method("fork", force=True)  # as in a rank that Lightning or torchrun has started
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=_RACERS)
     own: dict[str, Any] = {"rank": 0, "world_size": 1} if parse(system)[0] == "hoptrain" else {}
-    loader = open_loader(system, data, seeds=np.arange(4 * BATCH_SIZE), **own)
+    loader = open_loader(system, data, seeds=np.arange(_RACE_BATCHES * _RACE_BATCH), batch_size=_RACE_BATCH, **own)
     dist.barrier()
     if rank == 0:
         begin()
     started, rounds = time.monotonic(), 0
     elapsed = torch.zeros(1)
     while float(elapsed) < _RACE_S:
+        elapsed = torch.tensor([time.monotonic() - started])
+        dist.all_reduce(elapsed, dist.ReduceOp.MAX)
         for _ in range(_ROUND_COLLECTIVES):
-            elapsed = torch.tensor([time.monotonic() - started])
-            dist.all_reduce(elapsed, dist.ReduceOp.MAX)
-        assert sum(1 for _ in loader) == 4
+            dist.all_reduce(torch.ones(64))
+        dist.barrier()
+        assert sum(1 for _ in loader) == _RACE_BATCHES
         rounds += 1
         if rank == 0:
             print("rounds", rounds, flush=True)

@@ -9,6 +9,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -100,11 +101,17 @@ def touch(x, step):  # type: ignore[no-untyped-def]
 
 
 def open_hoptrain(mode: str, data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Take hoptrain's loader with its defaults, but for the expansion, on the data set as it is opened: memory-mapped."""
+    """Take hoptrain's loader with its defaults, but for the expansion.
+
+    Workers share the data set's files; in process it lies in memory, as peers have it.
+    """
+    in_memory = cache(data.in_memory)
 
     def make(case: Case, workers: int) -> Epoch:
         sampler = NeighborSampler(case.fanouts, expand=mode)
-        loader = SampleLoader(data, sampler, split=case.seeds, batch_size=case.batch_size, num_workers=workers, seed=SEED)
+        loader = SampleLoader(
+            data if workers else in_memory(), sampler, split=case.seeds, batch_size=case.batch_size, num_workers=workers, seed=SEED
+        )
 
         def epoch() -> Iterator[tuple[int, Array]]:
             for batch in loader:

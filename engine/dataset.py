@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,13 @@ class Dataset:
         if len(self.splits[name]) == 0:
             raise InputError(f"the {name} split of {self.name} is empty: it needs at least one vertex; fill it or choose another split")
         return self.splits[name]
+
+    def in_memory(self) -> Dataset:
+        """The same data set with graph and features in memory of this process, in huge pages where the system grants them.
+
+        See ``Graph.in_memory``: for sampling within one process. Features lie there once more, beside what the system caches of their file.
+        """
+        return replace(self, graph=self.graph.in_memory(), x=None if self.x is None else np.array(self.x), validate=False)
 
     def save(self, path: str | Path) -> None:
         """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``Dataset.open``."""

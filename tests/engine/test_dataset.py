@@ -264,3 +264,20 @@ def test_arrays_of_the_right_dtype_are_not_copied():
     assert data.y is Y
     assert data.split("train") is ids
     assert make(y=labels).y is labels
+
+
+def test_in_memory(dataset, tmp_path):
+    """The same contents, and no longer the files."""
+    dataset.save(tmp_path / "data")
+    opened = Dataset.open(tmp_path / "data")
+    copied = opened.in_memory()
+    assert isinstance(opened.x, np.memmap)
+    assert not isinstance(copied.x, np.memmap)
+    for a, b in ((copied.x, opened.x), (copied.graph.indices, opened.graph.indices), (copied.graph.indptr, opened.graph.indptr)):
+        assert np.array_equal(a, b)
+        assert not np.shares_memory(a, b)
+    assert (copied.name, copied.num_classes, copied.split("val").tolist()) == (
+        opened.name,
+        opened.num_classes,
+        opened.split("val").tolist(),
+    )

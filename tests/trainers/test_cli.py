@@ -66,6 +66,7 @@ def test_missing_root(fails, tmp_path):
         ("--data.sampler.init_args.fanouts", "[5,0]", "fanout 0 in [5, 0]"),
         ("--data.sampler.init_args.fanout", "[5]", "fanout"),
         ("--data.num_workers", "-1", "num_workers is -1"),
+        ("--data.in_memory", "true", "in_memory with 2 workers"),
         ("--data.scale", "0.5", "scale"),
         ("--model.hidden_channels", "0", "from 64 over 0 to 10 channels"),
     ],
