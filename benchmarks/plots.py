@@ -95,10 +95,10 @@ def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]], view: View) -> No
             floor = 1e3 / record["floor_ns"]
             axes.plot([floor, floor], [y - 0.5, y + 0.5], color="black", linestyle=":")
             axes.text(floor, y, " floor", va="center", fontsize=8)
-    for mode, text in _MODES.items():
-        if any(record["mode"] == mode for record in panel):
-            axes.text(0, lanes[(mode,)] + 0.2, text, va="center", fontsize=8, style="italic")
+    headings = {lanes[(mode,)]: text for mode, text in _MODES.items() if any(record["mode"] == mode for record in panel)}
+    for y, text in headings.items():
+        axes.text(0, y + 0.2, text, va="center", fontsize=8, style="italic")
     axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
     axes.margins(x=0.12)
-    axes.invert_yaxis()
+    axes.set_ylim(max(ticks) + 0.7, min(headings) - 0.4)  # from the top down
     axes.spines[["top", "right"]].set_visible(False)
