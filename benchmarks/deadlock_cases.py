@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.benchmarks.deadlock_loaders import ACTIONS, BATCHES, SEED, die, features, open_loader, parse, two_threads
-from hoptrain.benchmarks.trial import BEGIN, DONE, RAISED
+from hoptrain.benchmarks.trial import BEGIN, DONE, RAISED, say
 from hoptrain.engine.pool import WorkerPool
 from hoptrain.engine.ring import Allocate
 
@@ -38,7 +38,7 @@ def begin() -> None:
     """Everything is imported: the time limit starts."""
     import torch  # noqa: F401 - takes seconds, and every consumer uses it
 
-    print(BEGIN, flush=True)
+    say(BEGIN)
 
 
 def _consume(batches: Iterable[Any]) -> list[bytes]:
@@ -58,7 +58,7 @@ def _compare(system: str, data: Path, found: list[bytes]) -> None:
     if parse(system)[0] == "hoptrain":
         loader = open_loader("hoptrain", data, num_workers=0)
         expected = [digest for _ in range(len(found) // BATCHES) for digest in _consume(loader)]
-        print(EQUAL if found == expected else DIFFERENT, flush=True)
+        say(EQUAL if found == expected else DIFFERENT)
     elif len(found) % BATCHES:
         raise RuntimeError(f"{len(found)} batches arrived, which is no whole number of epochs of {BATCHES}")
 
@@ -154,7 +154,7 @@ def _in_pool(state: str, system: str, data: Path, scratch: Path) -> None:
     pool = WorkerPool(Numbers(state, scratch), 2)
     begin()
     found = [int(arrays["values"].sum()) for arrays, _ in pool.run(0, range(BATCHES))]
-    print(EQUAL if found == [1000 * step for step in range(BATCHES)] else DIFFERENT, flush=True)
+    say(EQUAL if found == [1000 * step for step in range(BATCHES)] else DIFFERENT)
 
 
 def _full(fill_after: int, system: str, data: Path, scratch: Path) -> None:
@@ -238,7 +238,7 @@ def _killed(system: str, data: Path, scratch: Path) -> None:
     begin()
     next(batches)
     time.sleep(2)
-    print(DONE, flush=True)
+    say(DONE)
     die()
 
 
@@ -280,9 +280,9 @@ def main() -> None:
     try:
         cases[case](system, Path(data), Path(scratch))
     except Exception as error:
-        print(f"{RAISED}{type(error).__name__}: {error}", flush=True)
+        say(f"{RAISED}{type(error).__name__}: {error}")
         raise
-    print(DONE, flush=True)
+    say(DONE)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
+from hoptrain.engine.patience import Patience
 from hoptrain.engine.preflight import check_files, check_memory
 from hoptrain.engine.ring import Recycled
 from hoptrain.engine.shared_memory import anonymous_file, dumps
@@ -132,20 +133,20 @@ class WorkerPool:
 
     def _receive(self, worker: WorkerProcess, generation: int, step: int) -> Any:
         """The notice of a step: slot, specs and facts."""
-        deadline = time.monotonic() + self.stall_timeout
+        patience = Patience(self.stall_timeout)
         while generation == self._generation and self._finalizer.alive:
             failures = worker.failures
             self._look_after_workers()
             if worker.failures != failures:
-                deadline = time.monotonic() + self.stall_timeout
+                patience = Patience(self.stall_timeout)
             notice = worker.notice()
             if notice is not None:
                 return notice[1:]
             if worker.error() is not None:
                 raise _reported_error(worker)
-            if time.monotonic() > deadline:
+            if patience.is_over():
                 self._replace_stuck(worker, step)
-                deadline = time.monotonic() + self.stall_timeout
+                patience = Patience(self.stall_timeout)
             worker.wait(_TICK_S)
         raise WorkerError(
             f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"

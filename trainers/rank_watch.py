@@ -8,20 +8,27 @@ fails; a thread of each looks at what the others wrote.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+
+from hoptrain.engine.patience import Patience
 
 _BEAT_S = 1.0
 SILENCE_S = 10.0
 """A rank whose heartbeat stands still for so long is taken for dead."""
 _GRACE_S = 3.0
 """How long a rank may take to end by itself once another has failed, and how long rank 0 stays for the others to read why."""
+PATIENCE_S = SILENCE_S + 4 * _BEAT_S + 2 * _GRACE_S
+"""How long a rank that has lost another waits to be told why: the watch ends it meanwhile, with the cause."""
 _FAILED = "failed"
 _DONE = "done"
 _STORES: list[Store] = []
@@ -38,7 +45,10 @@ class RankWatch(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Begin to watch, once."""
         if trainer.world_size > 1 and self._watch is None:
-            self._watch = _Watch(open_store(trainer), trainer.global_rank, trainer.world_size)
+            started = getattr(trainer.strategy.launcher, "procs", ())  # by Lightning, from rank 0 of this machine; none under torchrun
+            strategy = trainer.strategy  # a pipeline's knows where in it this rank works
+            place = partial(getattr, strategy, "place", "")
+            self._watch = _Watch(open_store(trainer), trainer.global_rank, trainer.world_size, started, place)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Tell the others why this rank ends."""
@@ -63,13 +73,21 @@ def open_store(trainer: Trainer) -> Store:
 
 
 class _Watch:
-    """One rank's heartbeat, and its look at the others'."""
+    """One rank's heartbeat, which also tells what it works on (its ``place``), and its look at the others'."""
 
-    def __init__(self, store: Store, rank: int, world_size: int) -> None:
-        self._store, self._rank = store, rank
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        world_size: int,
+        started: Sequence[subprocess.Popen[bytes]] = (),
+        place: Callable[[], str] = str,
+    ) -> None:
+        self._store, self._rank, self._started, self._place = store, rank, started, place
         self._others = [r for r in range(world_size) if r != rank]
         self._lock = threading.Lock()  # a store's connection serves one request at a time
         self._done: set[int] = set()  # ranks that ended their work in order
+        self._last: dict[int, str] = {}  # what the others worked on
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hoptrain-rank-watch", daemon=True)
         self._thread.start()
@@ -95,8 +113,16 @@ class _Watch:
         self._store.set(f"told {self._rank}", "")
         deadline = time.monotonic() + _GRACE_S
         others = [f"told {rank}" for rank in self._others if rank not in self._done]
-        while self._rank == 0 and others and not self._store.check(others) and time.monotonic() < deadline:
+        while self._rank == 0 and others and not self._store.check(others):
+            if time.monotonic() > deadline:
+                self._kill_started()
+                break
             time.sleep(0.05)
+
+    def _kill_started(self) -> None:
+        """A rank that was stopped would stay, with its workers, for ever."""
+        for process in self._started:
+            process.kill()
 
     def stop(self) -> None:
         """This rank's work is done."""
@@ -106,7 +132,7 @@ class _Watch:
             self._store.set(f"alive {self._rank}", _DONE)
 
     def _run(self) -> None:
-        seen: dict[int, tuple[str, float]] = {}
+        seen: dict[int, tuple[str, Patience]] = {}
         beats = 0
         while not self._stopped.wait(_BEAT_S):
             beats += 1
@@ -116,25 +142,27 @@ class _Watch:
             except RuntimeError:
                 if 0 in self._done:
                     return
-                cause = "rank 0 is gone"
+                cause = f"rank 0 is gone{self._last.get(0, '')}"
             if cause:
                 self._end(cause)
 
-    def _look(self, beats: int, seen: dict[int, tuple[str, float]]) -> str:
+    def _look(self, beats: int, seen: dict[int, tuple[str, Patience]]) -> str:
         """Write a heartbeat and read the others'; returns what is wrong, if anything."""
-        self._store.set(f"alive {self._rank}", str(beats))
+        self._store.set(f"alive {self._rank}", f"{beats} {self._place()}")
         if self._store.check([_FAILED]):
             return self._store.get(_FAILED).decode()
         for rank in self._others:
             if not self._store.check([f"alive {rank}"]):
                 continue
-            beat, now = self._store.get(f"alive {rank}").decode(), time.monotonic()
+            beat = self._store.get(f"alive {rank}").decode()
             if beat == _DONE:
                 self._done.add(rank)
-            elif seen.get(rank, ("", 0.0))[0] != beat:
-                seen[rank] = beat, now
-            elif now - seen[rank][1] > SILENCE_S:
-                return f"rank {rank} is gone: its heartbeat stopped {now - seen[rank][1]:.0f} s ago"
+            elif rank not in seen or seen[rank][0] != beat:
+                seen[rank] = beat, Patience(SILENCE_S)
+                place = beat.partition(" ")[2]
+                self._last[rank] = f" (last seen at {place})" if place else ""
+            elif seen[rank][1].is_over():
+                return f"rank {rank} is gone: its heartbeat stopped {SILENCE_S:.0f} s ago{self._last.get(rank, '')}"
         return ""
 
     def _end(self, cause: str) -> None:
