@@ -28,6 +28,7 @@ from hoptrain.engine.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.shared_memory import anonymous_file
 
 _STACK_S = 1.0  # how long a process may take to write its stack
+_KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
 _SEND_S = 5.0  # how long a message may wait for room in the socket; messages are tiny, so only a stopped process lets it fill up
 _LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch"
 
@@ -88,7 +89,7 @@ class WorkerProcess:
                 self.slots.append(Slot(anonymous_file(f"hoptrain-slot-{index}-{i}", slots_dir), on_map))
             self._start()
         except BaseException:
-            self.cut_lifeline()
+            self._cut_lifeline()
             self.close_files()
             raise
 
@@ -101,7 +102,7 @@ class WorkerProcess:
         try:
             self._launch()
         except OSError as error:
-            self.cut_lifeline()
+            self._cut_lifeline()
             raise WorkerError(f"worker {self.index} cannot be started ({error.strerror}): {_LIMITS}") from error
         for slot in range(len(self.slots)):
             if slot not in self._held:
@@ -224,8 +225,7 @@ class WorkerProcess:
 
     def replace(self) -> None:
         """Kill the process, if need be, and start a successor, which owes what has not arrived."""
-        self.cut_lifeline()
-        self.process.wait()
+        self.kill()
         self.collect()
         self.disconnect()
         self._start()
@@ -235,8 +235,15 @@ class WorkerProcess:
         with suppress(OSError):
             self.connection.close()
 
-    def cut_lifeline(self) -> None:
-        """The kernel kills the process, if there still is one."""
+    def kill(self) -> None:
+        """Kill the process, if there still is one. It takes no further step, even if the kernel needs long to end it."""
+        self.process.kill()
+        self._cut_lifeline()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_KILL_S)
+
+    def _cut_lifeline(self) -> None:
+        """The kernel ends a process that holds the other end; one that has just been started may not hold it yet."""
         if self._lifeline is not None:
             _LIFELINES.discard(self._lifeline)
             os.close(self._lifeline)
@@ -311,6 +318,5 @@ def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:
     for worker in workers:
         with suppress(subprocess.TimeoutExpired):
             worker.process.wait(max(0.0, deadline - time.monotonic()))
-        worker.cut_lifeline()
-        worker.process.wait()
+        worker.kill()
         worker.close_files()

@@ -12,18 +12,15 @@ from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.ring import Allocate
 from hoptrain.samplers.base import check_vertices
+from hoptrain.samplers.epochs import EpochLoader, check_workers, rank_and_world_size
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.hetero import HeteroSampler
 from hoptrain.samplers.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.workspace import Workspace
 
 
-class HeteroLoader:
-    """Iterates over the mini-batches of an epoch, with features and labels; each iteration takes the next epoch.
-
-    The batches are the same to the bit with any number of workers. Workers start with the first epoch, once, and end with ``close()`` or with
-    this process. Of what ``SampleLoader`` offers, ranks and resuming are left out.
-    """
+class HeteroLoader(EpochLoader[HeteroMiniBatch]):
+    """The mini-batches of a typed graph, with features and labels; see ``EpochLoader``."""
 
     def __init__(
         self,
@@ -37,7 +34,12 @@ class HeteroLoader:
         num_workers: int = 0,
         seed: int = 0,
         shuffle: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
         prefetch: int = 2,
+        stall_timeout: float = 120.0,
+        max_restarts: int = 3,
+        slots_dir: str | None = None,
     ) -> None:
         """Set up; nothing is started yet.
 
@@ -47,18 +49,22 @@ class HeteroLoader:
             seeds: (N,) distinct vertices of the sampler's ``seed_type``: those that an epoch deals out.
             x: (V_t, F_t) features of the vertices, for the types that have some.
             y: (V_t,) or (V_t, C) labels of the vertices of ``seed_type``.
-            batch_size: seeds of a batch.
-            num_workers: sampler processes.
+            batch_size: seeds per rank and step.
+            num_workers: sampler processes of this rank.
             seed: addresses every random number together with epoch and batch.
             shuffle: a new order of the seeds each epoch.
+            rank: this process's rank; by default torch.distributed's, or that of its environment variables.
+            world_size: number of ranks; by default likewise.
             prefetch: batches each worker may have ready ahead.
+            stall_timeout: seconds without a batch that is due, after which its worker is replaced.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
+            slots_dir: folder for the queue where memory is short; by default the queue lies in memory.
 
         Raises:
             InputError: a type that the graph has not, features or labels of another number of vertices, a seed outside the graph, sizes that
                 cannot be.
         """
-        if num_workers < 0 or prefetch < 1:
-            raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
+        check_workers(num_workers, prefetch)
         stores = {f"x.{name}": rows for name, rows in (x or {}).items()} | ({} if y is None else {"y": y})
         for key, rows in stores.items():
             name = sampler.seed_type if key == "y" else key.removeprefix("x.")
@@ -67,34 +73,22 @@ class HeteroLoader:
         if sampler.seed_type not in graph.num_nodes:
             raise InputError(f"seed_type is {sampler.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")
         seeds = check_vertices(seeds, graph.num_nodes[sampler.seed_type])
-        schedule = Schedule(seeds=seeds, batch_size=batch_size, shuffle=shuffle, seed=seed)
-        self.num_workers = num_workers
-        self.epoch = 0
+        if rank is None or world_size is None:
+            rank, world_size = rank_and_world_size()
+        schedule = Schedule(seeds=seeds, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
+        super().__init__(schedule, num_workers)
         self._task = _HeteroTask(graph=graph, sampler=sampler, schedule=schedule, stores=stores, workspace=Workspace())
-        self._prefetch = prefetch
-        self._pool: WorkerPool | None = None
+        self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
+        self._pool_options |= {"slots_dir": slots_dir}
 
-    def __len__(self) -> int:
-        """Batches of an epoch."""
-        return self._task.schedule.num_steps
-
-    def __iter__(self) -> Iterator[HeteroMiniBatch]:
-        """The next epoch, whose number is in ``epoch`` before."""
-        epoch, steps = self.epoch, range(len(self))
-        self.epoch += 1
+    def _run(self, epoch: int, steps: range) -> Iterator[HeteroMiniBatch]:
         if self.num_workers == 0:
             return map(_mini_batch, run_inline(self._task, epoch, steps))
         if self._pool is None:
             for _ in run_inline(self._task, epoch, range(1)):  # workers that start now load the compiled kernels from disk
                 pass
-            self._pool = WorkerPool(self._task, self.num_workers, prefetch=self._prefetch)
+            self._pool = WorkerPool(self._task, self.num_workers, **self._pool_options)
         return map(_mini_batch, self._pool.run(epoch, steps))
-
-    def close(self) -> None:
-        """End the workers; the next iteration starts new ones."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

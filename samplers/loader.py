@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.preflight import free_space
 from hoptrain.engine.ring import Allocate, Recycled, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler, check_seeds
+from hoptrain.samplers.epochs import EpochLoader, check_workers, rank_and_world_size
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
-from hoptrain.samplers.transfer import release_copied
 from hoptrain.samplers.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -28,19 +27,8 @@ if TYPE_CHECKING:
 _DEFAULT_BULK = 8
 
 
-class SampleLoader:
-    """Iterates over the mini-batches of an epoch; each iteration takes the next epoch.
-
-    The batches are the same to the bit with any number of workers. They are NumPy arrays in the queue's memory; ``batch.to(device)`` makes
-    torch tensors. Workers start with the first epoch, once, and end with ``close()`` or with this process, however it ends.
-
-    Attributes:
-        num_workers: sampler processes; 0 samples in this process.
-        wait_s: seconds spent so far waiting for batches (with 0 workers: making them).
-        num_sampled_edges: edges of all batches delivered so far.
-        last_wait: begin and end of the wait for the last batch, by ``time.perf_counter``.
-        on_batch: called just before each batch is delivered.
-    """
+class SampleLoader(EpochLoader[MiniBatch]):
+    """The mini-batches of a data set, as NumPy arrays in the queue's memory; ``batch.to(device)`` makes torch tensors. See ``EpochLoader``."""
 
     def __init__(
         self,
@@ -90,8 +78,7 @@ class SampleLoader:
             InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks, an option that has no
                 effect with the others, no CUDA where it is asked for.
         """
-        if num_workers < 0 or prefetch < 1:
-            raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
+        check_workers(num_workers, prefetch)
         if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
             raise InputError(f'bulk is {bulk}: it is at least 1 and goes with device="cuda" and num_workers=0; correct it or leave it out')
         if page_lock and torch_on_device() is None:
@@ -104,56 +91,19 @@ class SampleLoader:
         if device == "cuda":
             check_cuda()
         if rank is None or world_size is None:
-            rank, world_size = _rank_and_world_size()
+            rank, world_size = rank_and_world_size()
         seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split, distinct=True)
         sampler = sampler.prepare(data.graph, seeds)
         schedule = Schedule(
             seeds=sampler.units(data.graph, seeds), batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed
         )
-        self.num_workers = num_workers
-        self.wait_s = 0.0
-        self.num_sampled_edges = 0
-        self.last_wait = (0.0, 0.0)
-        self.on_batch: Callable[[], None] | None = None
+        super().__init__(schedule, num_workers)
         self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
         self._pool_options |= {"on_map": lock_pages if page_lock else None, "slots_dir": slots_dir}
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule, workspace=workspace)
         self._bulk = bulk or _DEFAULT_BULK
         self._memory = Recycled()
-        self._pool: WorkerPool | None = None
         self._feed: DeviceFeed | None = None
-        self._start = (0, 0)  # epoch and step at which the next iteration begins
-        self._position = (0, 0)  # epoch and step of the next batch: what state_dict() tells
-        self._iteration = 0
-
-    def __len__(self) -> int:
-        """Steps of an epoch, the same on every rank."""
-        return self._task.schedule.num_steps
-
-    def __iter__(self) -> Iterator[MiniBatch]:
-        """The rest of the current epoch, if it was loaded by ``load_state_dict`` in its middle; else the next epoch.
-
-        The epoch is taken when the first batch is asked for: Lightning calls ``iter()`` also to see whether that works.
-        """
-        epoch, first = self._start
-        # An epoch that is left early counts as done: the next iterator moves on.
-        self._start = (epoch + 1, 0)
-        self._iteration += 1
-        iteration = self._iteration
-        batches = self._run(epoch, range(first, len(self)))
-        for step in range(first, len(self)):
-            release_copied()
-            begin = time.perf_counter()
-            batch = next(batches)
-            self.last_wait = (begin, time.perf_counter())
-            self.wait_s += self.last_wait[1] - begin
-            self.num_sampled_edges += batch.num_edges
-            if iteration == self._iteration:
-                self._position = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
-            if self.on_batch is not None:
-                self.on_batch()
-            yield batch
-            del batch  # so that the slot is free before the wait for the next one
 
     def _run(self, epoch: int, steps: range) -> Iterator[MiniBatch]:
         task = self._task
@@ -169,28 +119,9 @@ class SampleLoader:
             self._pool = WorkerPool(task, self.num_workers, batch_bytes=task.rehearse(epoch), **self._pool_options)
         return map(_mini_batch, self._pool.run(epoch, steps))
 
-    @property
-    def num_ready(self) -> int:
-        """Batches that lay ready behind the last one when it was taken; 0 without workers."""
-        return 0 if self._pool is None else self._pool.num_ready()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration start at the beginning of ``epoch``."""
-        self._start = self._position = (epoch, 0)
-
-    def state_dict(self) -> dict[str, int]:
-        """Where the next batch is: epoch and step. With it any number of workers continues the same sequence."""
-        return {"epoch": self._position[0], "step": self._position[1]}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from ``state_dict``."""
-        self._start = self._position = (state["epoch"], state["step"])
-
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        super().close()
         self._feed = None
 
 
@@ -259,18 +190,10 @@ def _threads(threads: int | None, num_workers: int, device: str) -> int:
         return threads
     if num_workers or device != "cpu":
         return 1
-    ranks = os.environ.get("LOCAL_WORLD_SIZE") or _rank_and_world_size()[1]
+    ranks = os.environ.get("LOCAL_WORLD_SIZE") or rank_and_world_size()[1]
     return max(1, len(os.sched_getaffinity(0)) // int(ranks))
 
 
 def _mini_batch(batch: Batch) -> MiniBatch:
     arrays, facts = batch
     return MiniBatch.from_arrays(arrays, **facts)
-
-
-def _rank_and_world_size() -> tuple[int, int]:
-    """torch.distributed's, if it runs in this process; else the variables that its launchers set; else one rank."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -96,6 +96,16 @@ def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path, number):
             os.kill(pid, number)
 
 
+def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {}), 1, stall_timeout=4, max_restarts=10)
+    os.kill(pool.pids()[0], signal.SIGSTOP)  # it has not said yet that it is to die with this process
+    assert run(pool, 0, 2) == undisturbed(0, 2)
+    pool.close()
+    pool = pool_of(Faulty(tmp_path, {}), 1)
+    os.kill(pool.pids()[0], signal.SIGSTOP)
+    pool.close()
+
+
 def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
     pool = pool_of(Faulty(tmp_path, {}), 2, stall_timeout=4, max_restarts=10)
     assert run(pool, 0, 5) == undisturbed(0, 5)

@@ -1,0 +1,120 @@
+"""Going through epochs batch by batch, and on from the middle of one: what all loaders do."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from hoptrain.engine import InputError, Schedule
+from hoptrain.engine.pool import WorkerPool
+from hoptrain.samplers.transfer import release_copied
+
+
+class _Sampled(Protocol):
+    @property
+    def num_edges(self) -> int: ...
+
+
+SomeBatch = TypeVar("SomeBatch", bound=_Sampled)
+
+
+class EpochLoader(ABC, Generic[SomeBatch]):
+    """Iterates over the mini-batches of an epoch; each iteration takes the next epoch.
+
+    The batches are the same to the bit with any number of workers. Workers start with the first epoch, once, and end with ``close()`` or with
+    this process, however it ends.
+
+    Attributes:
+        num_workers: sampler processes; 0 samples in this process.
+        wait_s: seconds spent so far waiting for batches (with 0 workers: making them).
+        num_sampled_edges: edges of all batches delivered so far.
+        last_wait: begin and end of the wait for the last batch, by ``time.perf_counter``.
+        on_batch: called just before each batch is delivered.
+    """
+
+    def __init__(self, schedule: Schedule, num_workers: int) -> None:
+        """Begin before the first epoch."""
+        self.num_workers = num_workers
+        self.wait_s = 0.0
+        self.num_sampled_edges = 0
+        self.last_wait = (0.0, 0.0)
+        self.on_batch: Callable[[], None] | None = None
+        self._schedule = schedule
+        self._pool: WorkerPool | None = None
+        self._start = (0, 0)  # epoch and step at which the next iteration begins
+        self._position = (0, 0)  # epoch and step of the next batch: what state_dict() tells
+        self._iteration = 0
+
+    @abstractmethod
+    def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
+        """The batches of some steps."""
+
+    def __len__(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        return self._schedule.num_steps
+
+    def __iter__(self) -> Iterator[SomeBatch]:
+        """The rest of the current epoch, if it was loaded by ``load_state_dict`` in its middle; else the next epoch.
+
+        The epoch is taken when the first batch is asked for: Lightning calls ``iter()`` also to see whether that works.
+        """
+        epoch, first = self._start
+        # An epoch that is left early counts as done: the next iterator moves on.
+        self._start = (epoch + 1, 0)
+        self._iteration += 1
+        iteration = self._iteration
+        batches = self._run(epoch, range(first, len(self)))
+        for step in range(first, len(self)):
+            release_copied()
+            begin = time.perf_counter()
+            batch = next(batches)
+            self.last_wait = (begin, time.perf_counter())
+            self.wait_s += self.last_wait[1] - begin
+            self.num_sampled_edges += batch.num_edges
+            if iteration == self._iteration:
+                self._position = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
+            if self.on_batch is not None:
+                self.on_batch()
+            yield batch
+            del batch  # so that the slot is free before the wait for the next one
+
+    @property
+    def num_ready(self) -> int:
+        """Batches that lay ready behind the last one when it was taken; 0 without workers."""
+        return 0 if self._pool is None else self._pool.num_ready()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration start at the beginning of ``epoch``."""
+        self._start = self._position = (epoch, 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the next batch is: epoch and step. With it any number of workers continues the same sequence."""
+        return {"epoch": self._position[0], "step": self._position[1]}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue from ``state_dict``."""
+        self._start = self._position = (state["epoch"], state["step"])
+
+    def close(self) -> None:
+        """End the workers; the next iteration starts new ones."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def check_workers(num_workers: int, prefetch: int) -> None:
+    """Refuse numbers that cannot be."""
+    if num_workers < 0 or prefetch < 1:
+        raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """torch.distributed's, if it runs in this process; else the variables that its launchers set; else one rank."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
