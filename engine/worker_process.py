@@ -29,7 +29,7 @@ from hoptrain.engine.shared_memory import anonymous_file
 
 _STACK_S = 1.0  # how long a process may take to write its stack
 _KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
-_SEND_S = 5.0  # how long a message may wait for room in the socket; messages are tiny, so only a stopped process lets it fill up
+_MESSAGE_S = 5.0  # how long a message may wait for room in the socket, or for its second half: only a stopped process lets it wait
 _LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch"
 
 Notice = tuple[int, int, list[Spec], dict[str, Any]]
@@ -131,7 +131,8 @@ class WorkerProcess:
                 )
             finally:
                 os.close(read_end)
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+            for direction in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                ours.setsockopt(socket.SOL_SOCKET, direction, _MESSAGE_TIMEOUT)
             self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     def begin(self, generation: int, epoch: int, steps: range) -> None:
@@ -159,9 +160,13 @@ class WorkerProcess:
 
     def collect(self) -> None:
         """Take in all messages that have arrived, also what a dead process sent before."""
-        with suppress(EOFError, OSError):  # it was reset, or is closed
+        try:
             while self.connection.poll(0):
                 self._take(self.connection.recv())
+        except BlockingIOError:  # half a message: its writer was stopped meanwhile, and the rest is lost
+            self.kill()
+        except (EOFError, OSError):  # it was reset, or is closed
+            pass
 
     def _take(self, message: tuple[Any, ...]) -> None:
         kind, generation, step, *rest = message
@@ -281,7 +286,7 @@ class WorkerProcess:
         return os.pread(self._stack, size, 0).decode(errors="replace").rstrip() or "it wrote no stack"
 
 
-_SEND_TIMEOUT = np.array([int(_SEND_S), 0], np.int64).tobytes()  # struct timeval
+_MESSAGE_TIMEOUT = np.array([int(_MESSAGE_S), 0], np.int64).tobytes()  # struct timeval
 _LIFELINES: set[int] = set()
 """Write ends of pipes: the kernel ends a worker when the last one of its pipe is closed, however this process ends."""
 

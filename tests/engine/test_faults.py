@@ -96,6 +96,11 @@ def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path, number):
             os.kill(pid, number)
 
 
+def test_a_worker_that_is_stopped_in_the_middle_of_a_message_is_replaced(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {2: ("written", "half")}), 2)
+    assert run(pool, 0, 6) == undisturbed(0, 6)
+
+
 def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path):
     pool = pool_of(Faulty(tmp_path, {}), 1, stall_timeout=4, max_restarts=10)
     os.kill(pool.pids()[0], signal.SIGSTOP)  # it has not said yet that it is to die with this process

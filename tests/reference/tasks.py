@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import sys
 import time
 
@@ -78,7 +79,14 @@ def _raise():
     raise RuntimeError("broken once")
 
 
+def _write_half():
+    """Begin a message to the trainer, whose socket is the second argument of the process, and stop."""
+    os.write(int(sys.argv[2]), struct.pack("!i", 100) + b"the rest is missing")
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 ACTIONS = {
+    "half": _write_half,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
