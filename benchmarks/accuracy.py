@@ -2,6 +2,8 @@
 
 Each run is ``hoptrain fit`` with one of the configurations in ``configs/`` and one seed; the score is the test accuracy of the checkpoint
 with the best validation accuracy. On ``synthetic:products`` the same model is also trained on the graph without its edges.
+
+With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.accuracy_samplers``.
 """
 
 from __future__ import annotations
@@ -27,10 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.add_argument("--seeds", type=int, default=5, help="runs of each configuration, with seeds 1, 2, ... (default 5)")
     parser.add_argument("--configs", nargs="+", help="only these, by file name without .yaml (default: all)")
+    parser.add_argument("--samplers", action="store_true", help="compare samplers: accuracy with each, beside full neighbourhoods")
+    parser.add_argument("--data", nargs="+", help="with --samplers: data sets (default: all that have a setting)")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="with --samplers: only those whose names begin so, and full neighbourhoods"
+    )
+    parser.add_argument("--root", metavar="DIR", help="with --samplers: folder that holds the data sets")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
+    if args.samplers:
+        from hoptrain.benchmarks.accuracy_samplers import run_samplers
+
+        return run_samplers(args)
+    if args.data or args.only or args.root:
+        raise InputError("--data, --only and --root are for --samplers: add it, or leave them out")
     if not CONFIGS.is_dir():
         raise InputError(f"{CONFIGS} is not there: this benchmark runs the repository's configurations; run it from a checkout")
     names = args.configs or (["quickstart", "cora_gcn"] if args.quick else ["quickstart", *CITATION, PRODUCTS])

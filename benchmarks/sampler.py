@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_case_arguments(parser, list(PEERS))
     add("--batches", type=int, metavar="K", help="mini-batches that each system samples in a round (default 16, with --quick 4)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: _cores()], metavar="T", help="threads of each system (default 1 2)")
+    add("--threads", type=int, nargs="+", default=[1, 2][: cores()], metavar="T", help="threads of each system (default 1 2)")
     add("--replace", action="store_true", help="draw with replacement")
     add(
         "--device",
@@ -122,7 +122,8 @@ def _fanouts(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers; write for instance 25,10") from None
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Those that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -187,8 +188,8 @@ class Setting:
     rounds: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.threads[0] <= self.threads[-1] <= _cores():
-            raise InputError(f"threads are {list(self.threads)}: this process may use {_cores()} cores, so 1 to as many; correct --threads")
+        if not 1 <= self.threads[0] <= self.threads[-1] <= cores():
+            raise InputError(f"threads are {list(self.threads)}: this process may use {cores()} cores, so 1 to as many; correct --threads")
         if self.batches < self.threads[-1] or self.rounds < 1:
             raise InputError(
                 f"{self.batches} batches in {self.rounds} rounds: a round has a batch for each of {self.threads[-1]} threads; give more"

@@ -39,7 +39,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import cuda_status
 from hoptrain.engine.device_store import DeviceRows, place
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.neighbor_cuda import KERNELS, CudaNeighborSampling
+from hoptrain.samplers.cuda.neighbor import KERNELS, CudaNeighborSampling
 
 FANOUTS = ((25, 10), (15, 10, 5), (10, 10, 10))
 RESULTS = Path(__file__).parent / "results"

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
+from hoptrain.samplers import MiniBatch, NeighborSampler, Sampler, Workspace
 
 FAMILY = "hoptrain"
 
@@ -51,7 +51,7 @@ def open_hoptrain(graph: Graph, mode: str) -> Open:
         sampler = NeighborSampler(fanouts, replace=replace, expand=mode)
         found = []
         for count in threads:
-            sample = partial(_sample_whole, sampler, graph, Workspace(count), Workspace(count))
+            sample = partial(sample_whole, sampler, graph, Workspace(count), Workspace(count))
             found.append(System(family=FAMILY, name=FAMILY, mode=mode, threads=count, sample=sample))
             if count > 1:
                 sample = partial(_sample_shared, sampler, graph, Workspace(count), Workspace(count))
@@ -61,10 +61,8 @@ def open_hoptrain(graph: Graph, mode: str) -> Open:
     return systems
 
 
-def _sample_whole(
-    sampler: NeighborSampler, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int
-) -> int:
-    """Each thread samples and copies out mini-batches of its own, as each of the loader's workers does."""
+def sample_whole(sampler: Sampler, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int) -> int:
+    """Each thread samples and copies out mini-batches of its own, as each of the loader's workers does. Returns the number of edges."""
     edges = [0] * workspace.threads
     parts = [(workspace.part(thread), slots.part(thread)) for thread in range(workspace.threads)]
 

@@ -27,10 +27,12 @@ def build_alias_tables(graph: Graph) -> AliasTables:
     """Alias tables of ``graph.weights``.
 
     Raises:
-        InputError: the graph has no weights.
+        InputError: the graph has no weights, or has edges and all their weights are 0.
     """
     if graph.weights is None:
         raise InputError("weighted=True, but the graph has no weights: give them to Graph or Graph.from_edges, or sample unweighted")
+    if graph.num_edges and not graph.weights.any():
+        raise InputError(f"weighted=True, but the weights of all {graph.num_edges:,} edges are 0: no edge can be drawn; correct them")
     tables = AliasTables(np.empty(graph.num_edges, np.uint32), np.empty(graph.num_edges, np.int32))
     kernels.build_alias(graph.indptr, graph.weights, *tables)
     return tables

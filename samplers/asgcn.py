@@ -29,7 +29,8 @@ class ASGCNSampler(LayerWiseSampler):
     A destination is a source as well, so that a model may use the vertex itself, exactly; its edges are there only if it was drawn.
     """
 
-    _describes_draws = True
+    describes_draws = True
+    key_kind = MEAN
 
     def __init__(self, layer_sizes: Sequence[int]) -> None:
         """State the layers; all scores are 1.
@@ -57,12 +58,20 @@ class ASGCNSampler(LayerWiseSampler):
         """
         self._scores = None if scores is None else _as_integers(np.asarray(scores))
 
-    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
+    def checked_scores(self, graph: Graph) -> Array | None:
+        """The scores as integers; None for ones.
+
+        Raises:
+            InputError: they are of another graph.
+        """
         if self._scores is not None and len(self._scores) != graph.num_nodes:
             raise InputError(
                 f"{len(self._scores)} scores for a graph of {graph.num_nodes} vertices: set_scores takes one for each; give that many"
             )
-        return law_of(graph, nodes, MEAN, workspace, self._scores)
+        return self._scores
+
+    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
+        return law_of(graph, nodes, MEAN, workspace, self.checked_scores(graph))
 
 
 def _as_integers(scores: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
 
 Batch = TypeVar("Batch")
 
@@ -90,7 +93,10 @@ class Sampler(ABC):
         The workspace's threads take whole batches; a single batch is shared between them.
         """
         workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda" and not seeds:
+            return []
         if workspace.device == "cuda":
+            workspace.stream.wait_for_torch()
             return self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)()
 
         def sample_one(i: int, part: Workspace) -> MiniBatch:
@@ -108,7 +114,15 @@ class Sampler(ABC):
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        raise _no_cuda_kernels(self)
+        return self.device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on the workspace's device, of a node-wise sampler; the workspace keeps it until it is asked for another one.
+
+        Raises:
+            InputError: the sampler has no such kernels for CUDA, or CUDA cannot be used.
+        """
+        raise no_cuda_kernels(self)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], Batch]) -> list[Batch]:
@@ -147,11 +161,12 @@ def cpu_workspace(sampler: Sampler, device: str | None, workspace: Workspace | N
     """
     workspace = workspace_for(device, workspace)
     if workspace.device != "cpu":
-        raise _no_cuda_kernels(sampler)
+        raise no_cuda_kernels(sampler)
     return workspace
 
 
-def _no_cuda_kernels(sampler: Sampler) -> InputError:
+def no_cuda_kernels(sampler: Sampler) -> InputError:
+    """The error for a sampler without a CUDA path."""
     return InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')
 
 

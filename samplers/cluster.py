@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.samplers.subgraph import Members, SubgraphSampler, check_units, members_of
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.subgraph import CudaSubgraphs, Drawing
 
 
 class _Clusters(NamedTuple):
@@ -70,26 +73,59 @@ class ClusterSampler(SubgraphSampler):
 
     def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
         """The vertices of the clusters; nothing is random."""
-        clusters = self._known_clusters
-        begins = clusters.begins
-        units = check_units(units, self.num_clusters, "cluster")
-        drawn = workspace.array("drawn", int((begins[units + 1] - begins[units]).sum()), graph.indices.dtype)
-        end = 0
-        for begin, after in zip(begins[units].tolist(), begins[units + 1].tolist(), strict=True):
-            drawn[end : end + after - begin] = clusters.nodes[begin:after]
-            end += after - begin
+        drawn = workspace.array("drawn", self.count_vertices(units), graph.indices.dtype)
+        self.list_vertices(units, drawn)
         members = members_of(graph, drawn, self.split.is_seed, workspace)
         if members.num_seeds == 0:
-            raise InputError(
-                f"clusters {units.tolist()} hold none of the vertices to train on: take clusters among sampler.units(graph, seeds)"
-            )
+            raise no_seed_in(units)
         return members
+
+    def count_vertices(self, units: Array) -> int:
+        """How many vertices some clusters have together.
+
+        Raises:
+            InputError: a cluster that does not exist.
+        """
+        begins = self._known_clusters.begins
+        units = check_units(units, self.num_clusters, "cluster")
+        return int((begins[units + 1] - begins[units]).sum())
+
+    def list_vertices(self, units: Array, out: Array) -> None:
+        """Write the vertices of the clusters, as many as ``count_vertices`` says."""
+        clusters = self._known_clusters
+        end = 0
+        for begin, after in zip(clusters.begins[units].tolist(), clusters.begins[units + 1].tolist(), strict=True):
+            out[end : end + after - begin] = clusters.nodes[begin:after]
+            end += after - begin
+
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """The clusters' vertices, listed by the host; see ``SubgraphSampler.drawing``."""
+        from hoptrain.samplers.cuda.cluster import ClusterDrawing
+
+        return ClusterDrawing(self)
+
+    @property
+    def cluster_of(self) -> Array:
+        """(V,) int64, the cluster of each vertex.
+
+        Raises:
+            InputError: none yet; ``prepare`` finds them.
+        """
+        nodes, begins = self._known_clusters
+        found = np.empty(len(nodes), np.int64)
+        found[nodes] = np.repeat(np.arange(self.num_clusters), np.diff(begins))
+        return found
 
     @property
     def _known_clusters(self) -> _Clusters:
         if self._clusters is None:
             raise self.unprepared()
         return self._clusters
+
+
+def no_seed_in(units: Array) -> InputError:
+    """The error for clusters without a vertex of the split."""
+    return InputError(f"clusters {units.tolist()} hold none of the vertices to train on: take clusters among sampler.units(graph, seeds)")
 
 
 def partition(graph: Graph, num_clusters: int) -> Array:

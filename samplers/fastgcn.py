@@ -38,7 +38,7 @@ class FastGCNSampler(LayerWiseSampler):
         """
         super().__init__(layer_sizes)
         self.norm = norm
-        self._kind = check_norm(norm)
+        self.key_kind = check_norm(norm)
         self._made: tuple[Graph, Law] | None = None
 
     def __repr__(self) -> str:
@@ -46,15 +46,15 @@ class FastGCNSampler(LayerWiseSampler):
 
     def prepare(self, graph: Graph, seeds: Array) -> Sampler:
         """With the law of the graph; see ``Sampler.prepare``."""
-        self._law_of_graph(graph)
+        self.law_of_graph(graph)
         return self
 
     def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
-        return self._law_of_graph(graph)
+        return self.law_of_graph(graph)
 
-    def _law_of_graph(self, graph: Graph) -> Law:
+    def law_of_graph(self, graph: Graph) -> Law:
         """Made once for a graph, as if all vertices were destinations; it travels to the workers with the sampler."""
         if self._made is None or self._made[0] is not graph:
-            law = law_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self._kind, Workspace())
+            law = law_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
             self._made = graph, Law(*(array.copy() for array in law))
         return self._made[1]

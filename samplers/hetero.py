@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +16,14 @@ from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.cpu.relabel import relabel_ahead
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES
-from hoptrain.samplers.base import check_address, check_vertices, run_bulk, seed_given_twice
+from hoptrain.samplers.base import check_address, check_vertices, run_bulk, seed_given_twice, workspace_for
 from hoptrain.samplers.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.hop import scratch_for
 from hoptrain.samplers.minibatch import Block
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.hetero import CudaHeteroSampling
 
 MOST_HOPS = 16
 MOST_RELATIONS = MAX_HOP // MOST_HOPS
@@ -36,8 +41,8 @@ class HeteroSampler:
     independent. Of relation number k (in the graph's order) hop h draws what ``NeighborSampler`` would draw in hop 16 k + h: for a single
     type and relation the two samplers give the same blocks to the bit.
 
-    Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. It runs on the CPU; a batch is sampled by
-    one thread, batches of a bulk by those of the workspace.
+    Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. On the CPU a batch is sampled by one
+    thread, batches of a bulk by those of the workspace; on CUDA a bulk is sampled at once.
     """
 
     def __init__(self, fanouts: Sequence[int] | Mapping[str, Sequence[int]], seed_type: str, replace: bool = False) -> None:
@@ -80,6 +85,7 @@ class HeteroSampler:
         seed: int = 0,
         epoch: int = 0,
         batch: int = 0,
+        device: str | None = None,
         workspace: Workspace | None = None,
     ) -> HeteroMiniBatch:
         """Sample one mini-batch (structure only: no features, no labels).
@@ -90,15 +96,17 @@ class HeteroSampler:
             seed: the user's seed, in [0, 2**64).
             epoch: in [0, 2**20).
             batch: the batch's number within the epoch, in [0, 2**32).
-            workspace: scratch memory on the CPU; the mini-batch's arrays are then views of it, good until the next call with the same one.
+            device: "cpu" or "cuda", short for a new workspace there: the graph is copied to the device for this call alone.
+            workspace: scratch memory, threads or device; the mini-batch's arrays are then views of it, good until the next call with the same
+                one.
 
         Raises:
-            InputError: a seed outside the graph, or twice; an address out of range; fanouts that do not fit the graph's relations; a
-                workspace on a device.
+            InputError: a seed outside the graph, or twice; an address out of range; fanouts that do not fit the graph's relations; a device
+                that cannot be used.
         """
-        workspace = Workspace() if workspace is None else workspace
-        if workspace.device != "cpu":
-            raise InputError(f"HeteroSampler with a workspace on {workspace.device!r}: it has no kernels for CUDA; use one on the CPU")
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
         fanouts = self._fanouts_of(graph)
         seeds = check_vertices(seeds, graph.num_nodes[self.seed_type])
@@ -130,14 +138,30 @@ class HeteroSampler:
         seed: int = 0,
         epoch: int = 0,
         first_batch: int = 0,
+        device: str | None = None,
         workspace: Workspace | None = None,
     ) -> list[HeteroMiniBatch]:
         """Sample several batches, numbered from ``first_batch``; each is to the bit the one that ``sample`` gives."""
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda" and not seeds:
+            return []
+        if workspace.device == "cuda":
+            workspace.stream.wait_for_torch()
+            return self._device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)()
 
         def sample_one(i: int, part: Workspace) -> HeteroMiniBatch:
             return self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=part)
 
-        return run_bulk(Workspace() if workspace is None else workspace, len(seeds), sample_one)
+        return run_bulk(workspace, len(seeds), sample_one)
+
+    def _device_sampling(self, graph: HeteroGraph, workspace: Workspace) -> CudaHeteroSampling:
+        """What does the sampling on a device; the workspace keeps it until it is asked for another one."""
+        from hoptrain.samplers.cuda.hetero import CudaHeteroSampling
+        from hoptrain.samplers.cuda.neighbor import held_by
+
+        fanouts = self._fanouts_of(graph)
+        key = "hetero", graph, tuple(fanouts.items()), self.seed_type, self.replace
+        return held_by(workspace, key, partial(CudaHeteroSampling, graph, fanouts, self.seed_type, self.replace, MOST_HOPS))
 
     def _fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
         """The fanouts of each of the graph's relations."""

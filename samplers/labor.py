@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,14 +15,17 @@ from hoptrain.kernels.cpu import labor as kernels
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, cpu_workspace
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
 from hoptrain.samplers.frontier import Frontier
 from hoptrain.samplers.minibatch import Block, MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
+
 _MOST_ROUNDS = 100
 _LEAST_ROOM = 1024
-_EDGES_PER_WORD = 3
+_EDGES_PER_WORD = 2
 """In-edges for each vertex of the graph from which the random words of all vertices are computed before, and then looked up."""
 
 
@@ -36,7 +41,7 @@ class LaborSampler(Sampler):
     c_v = fanout / d; LABOR-i multiplies i times each pi_u by the largest c of the destinations of u, which lowers the number of sources.
 
     The number of edges is random: for LABOR-0 ``fanout`` on average. An edge's weight is 1 / min(1, c_v pi_u). Copies of a multi-edge are
-    kept together. Each hop has its own r, so that the estimate is unbiased through all of them. On the CPU only.
+    kept together. Each hop has its own r, so that the estimate is unbiased through all of them.
     """
 
     def __init__(self, fanouts: Sequence[int], importance_rounds: int = 0) -> None:
@@ -79,7 +84,9 @@ class LaborSampler(Sampler):
         workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = cpu_workspace(self, device, workspace)
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds)
         frontier = Frontier(graph, workspace)
@@ -98,6 +105,14 @@ class LaborSampler(Sampler):
             batch=batch,
             num_step_seeds=len(seeds),
         )
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.labor import CudaLaborSampling
+        from hoptrain.samplers.cuda.neighbor import held_by
+
+        key = "labor", graph, self.fanouts, self.importance_rounds
+        return held_by(workspace, key, partial(CudaLaborSampling, graph, self.fanouts, self.importance_rounds))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -121,47 +136,79 @@ class _Hop:
         )
 
     def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
-        graph, nodes, last = self.frontier.graph, self.frontier.nodes(), self.frontier.num_nodes
-        array = self.frontier.workspace.array
-        sources, words = array("labor.sources", kernels.LANES, graph.indices.dtype), array("labor.lanes", kernels.LANES, np.uint32)
-        pays = total_degree(graph.indptr, nodes, last) >= _EDGES_PER_WORD * graph.num_nodes
-        word_of = array("labor.words", graph.num_nodes if pays else 0, np.uint32)
-        kernels.all_words(self.address, word_of)
+        frontier, graph, last = self.frontier, self.frontier.graph, self.frontier.num_nodes
+        nodes, array = frontier.nodes(), frontier.workspace.array
+        if self._pays(total_degree(graph.indptr, nodes, last)):
+            word_of, high_of = array("labor.words", graph.num_nodes, np.uint32), array("labor.highs", graph.num_nodes, np.uint8)
+            kernels.all_words(self.address, word_of, high_of)
+            chosen = array("labor.chosen", kernels.LANES, np.int32)
 
-        def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> kernels.Cursor:
-            return kernels.Cursor(
-                *kernels.keep_evenly(
-                    graph.indptr, graph.indices, nodes, cursor, last, self.fanout, self.address, word_of, sources, words, kept
+            def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+                return kernels.keep_evenly_known(
+                    graph.indptr, graph.indices, nodes, cursor, last, self.fanout, word_of, high_of, chosen, kept
+                )  # fmt: skip
+        else:
+            sources, words = array("labor.sources", kernels.LANES, graph.indices.dtype), array("labor.lanes", kernels.LANES, np.uint32)
+
+            def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+                return kernels.keep_evenly(
+                    graph.indptr, graph.indices, nodes, cursor, last, self.fanout, self.address, sources, words, kept
                 )
-            )
 
         return self._keep_all(name, keep)
 
-    def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
-        """All candidate sources become nodes for a while, so that what is known of them lies together in memory."""
-        frontier, graph, num_dst = self.frontier, self.frontier.graph, self.frontier.num_nodes
-        array = frontier.workspace.array
-        total = total_degree(graph.indptr, frontier.nodes(), num_dst)
-        ends, candidates = array("ends", num_dst + 1, np.int64), array("candidates", total, graph.indices.dtype)
-        copy_columns(graph.indptr, graph.indices, frontier.nodes(), num_dst, ends, candidates)
-        frontier.relabel(candidates)
-        nodes = frontier.nodes()
-        importance, factor = (array(f"labor.{what}", len(nodes), np.float64) for what in ("importance", "factor"))
-        scale, words = array("labor.scale", num_dst, np.float64), array("labor.words", len(nodes), np.uint32)
-        kernels.find_importances(ends, candidates, self.fanout, self.rounds, importance, factor, scale)
-        kernels.source_words(nodes, len(nodes), self.address, words)
+    def _pays(self, num_edges: int) -> bool:
+        """Whether so many edges are to be looked at that what concerns each vertex of the graph is rather computed before."""
+        return num_edges >= _EDGES_PER_WORD * self.frontier.graph.num_nodes
 
-        def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> kernels.Cursor:
-            return kernels.Cursor(
-                *kernels.keep_by_importance(graph.indptr, nodes, ends, candidates, cursor, self.fanout, importance, scale, words, kept)
-            )
+    def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
+        """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
+        frontier, graph, num_dst = self.frontier, self.frontier.graph, self.frontier.num_nodes
+        array, nodes = frontier.workspace.array, frontier.nodes()
+        begins = graph.indptr[nodes].astype(np.int64)
+        degrees = graph.indptr[nodes + 1] - begins
+        total = int(degrees.sum())
+        sources, candidates = None, graph.indices
+        if not self._pays(total):
+            ends, candidates = array("ends", num_dst + 1, np.int64), array("candidates", total, graph.indices.dtype)
+            copy_columns(graph.indptr, graph.indices, nodes, num_dst, ends, candidates)
+            frontier.relabel(candidates)
+            sources, begins = frontier.nodes(), ends[:-1]
+        known = self._known(sources)
+        most = int(degrees.max())
+        column = kernels.Column(*(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses")))
+        chosen, columns = array("labor.chosen", most, np.int32), kernels.Columns(begins, degrees, candidates)
+        kernels.find_importances(columns, self.fanout, self.rounds, known, column)
+
+        def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+            return kernels.keep_by_importance(
+                graph.indptr, graph.indices, nodes, columns, cursor, self.fanout, known, column, chosen, kept
+            )  # fmt: skip
 
         frontier.num_nodes = num_dst
-        kept = self._keep_all(name, keep)
-        frontier.forget(num_dst)
-        return kept
+        found = self._keep_all(name, keep)
+        if sources is not None:
+            frontier.forget(num_dst)
+        return found
 
-    def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], kernels.Cursor]) -> tuple[kernels.Kept, int]:
+    def _known(self, sources: Array | None) -> kernels.Known:
+        """Memory for what is known of the ``sources`` (N,), global ids, or of all vertices; with their words."""
+        array, num_nodes = self.frontier.workspace.array, self.frontier.graph.num_nodes
+        number = num_nodes if sources is None else len(sources)
+        known = kernels.Known(
+            least=array("labor.least", number, np.uint32),
+            factor=array("labor.factor", number if self.rounds > 1 else 0, np.float64),
+            values=array("labor.values", 2 * number, np.float64).reshape(number, 2),
+        )
+        words = array("labor.words", number, np.uint32)
+        if sources is None:
+            kernels.all_words(self.address, words, array("labor.highs", number, np.uint8))
+        else:
+            kernels.source_words(sources, number, self.address, words)
+        kernels.enter_words(words, known)
+        return known
+
+    def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], Any]) -> tuple[kernels.Kept, int]:
         """Run a kernel until all destinations are done, with twice the room whenever it ran out of it."""
         graph, workspace, num_dst = self.frontier.graph, self.frontier.workspace, self.frontier.num_nodes
         indptr = workspace.array(f"indptr{name}", num_dst + 1, id_dtype(graph.num_edges + 1))
@@ -172,5 +219,5 @@ class _Hop:
         while cursor.destination < num_dst:
             room *= 2
             arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]
-            cursor = keep(cursor, kernels.Kept(indptr, *arrays))
+            cursor = kernels.Cursor(*keep(cursor, kernels.Kept(indptr, *arrays)))
         return kernels.Kept(indptr, *arrays), cursor.num_edges

@@ -36,11 +36,11 @@ class LadiesSampler(LayerWiseSampler):
         """
         super().__init__(layer_sizes)
         self.norm = norm
-        self.normalize = self._normalize = normalize
-        self._kind = check_norm(norm)
+        self.normalize = self.normalizes = normalize
+        self.key_kind = check_norm(norm)
 
     def __repr__(self) -> str:
         return f"LadiesSampler(layer_sizes={list(self.layer_sizes)}, norm={self.norm!r}, normalize={self.normalize})"
 
     def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
-        return law_of(graph, nodes, self._kind, workspace)
+        return law_of(graph, nodes, self.key_kind, workspace)

@@ -11,7 +11,7 @@ it no edge: edges *from* a destination are there only if it was drawn as well, a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, cpu_workspace, seed_given_twice
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice, workspace_for
 from hoptrain.samplers.minibatch import Block, MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
@@ -32,7 +32,7 @@ NORMS = {"mean": MEAN_SQUARED, "gcn": GCN_SQUARED}
 SCORE_BITS = 16
 """Scores multiply keys as integers of up to so many bits."""
 
-_KEY_BITS = 60
+KEY_BITS = 60
 """All keys together stay below 2**60 (and what rounding adds): a draw is 64 bits wide."""
 _FILTER = 64
 """Bits of the filter for each vertex drawn: one in 64 of the other vertices passes."""
@@ -54,10 +54,16 @@ class LayerWiseSampler(Sampler):
     """The common part: everything but the law.
 
     Threads of a workspace take whole batches; a single batch is made by one. ``extra`` of a mini-batch is empty unless a sampler says otherwise.
+
+    Attributes:
+        normalizes: whether the weights of a destination are scaled to add up to its degree.
+        describes_draws: whether ``extra`` tells of the draws.
+        key_kind: of the candidates' keys, see ``hoptrain.kernels.shared.layerwise``.
     """
 
-    _normalize = False
-    _describes_draws = False
+    normalizes = False
+    describes_draws = False
+    key_kind = MEAN_SQUARED
 
     def __init__(self, layer_sizes: Sequence[int]) -> None:
         """State the number of draws of every layer, from the seeds outward.
@@ -79,6 +85,24 @@ class LayerWiseSampler(Sampler):
         """One for each layer."""
         return len(self.layer_sizes)
 
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        from hoptrain.samplers.cuda.layerwise import CudaLayers
+        from hoptrain.samplers.cuda.work import held_work
+
+        work = held_work(workspace, (graph, self), lambda: CudaLayers(graph, self, workspace))
+        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def law_of_graph(self, graph: Graph) -> Law | None:
+        """The law, where it is the same for all layers."""
+        return None
+
+    def checked_scores(self, graph: Graph) -> Array | None:
+        """(V,) uint32 that multiply the keys, or None for ones."""
+        return None
+
     @abstractmethod
     def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
         """What a layer with the destinations ``nodes`` is drawn from; no candidate where they have no in-edge."""
@@ -95,7 +119,9 @@ class LayerWiseSampler(Sampler):
         workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = cpu_workspace(self, device, workspace)
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds)
         nodes = workspace.array("nodes", len(seeds), graph.indices.dtype)
@@ -105,9 +131,9 @@ class LayerWiseSampler(Sampler):
         extra: dict[str, Array] = {}
         for hop, size in enumerate(self.layer_sizes):
             draws, total = self._draw(graph, nodes, size, (seed, epoch, batch, hop), workspace)
-            block, places = _connect(graph, len(nodes), draws, total, hop, self._normalize, workspace)
+            block, places = _connect(graph, len(nodes), draws, total, hop, self.normalizes, workspace)
             nodes = workspace.array("nodes", block.num_src, nodes.dtype)
-            if self._describes_draws:
+            if self.describes_draws:
                 extra |= _describe(draws, total, places, block.num_src, self.num_hops - 1 - hop, workspace)
             blocks.append(block)
         return MiniBatch(
@@ -155,7 +181,7 @@ def law_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: 
     """
     num_edges = _count_edges(graph, nodes)
     room = min(num_edges, graph.num_nodes)
-    bits = _KEY_BITS - len(nodes).bit_length() - (0 if scores is None else SCORE_BITS)
+    bits = KEY_BITS - len(nodes).bit_length() - (0 if scores is None else SCORE_BITS)
     candidates = workspace.array("candidates", room + 1, graph.indices.dtype)  # relabelling writes one entry beyond the last
     sums = workspace.array("candidate_keys", room, np.uint64)
     workspace.table.start(graph.num_nodes, max(room, 1))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.cpu.relabel import relabel_ahead
 from hoptrain.samplers.alias import AliasTables
-from hoptrain.samplers.base import Sampler, check_address, cpu_workspace
+from hoptrain.samplers.base import Sampler, check_address, workspace_for
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.temporal import TemporalSampler
 from hoptrain.samplers.workspace import Workspace
@@ -144,39 +145,72 @@ class LinkSampler(Sampler):
         workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch for the edges ``seeds`` (P,), edge ids; see ``Sampler.sample``."""
-        workspace = cpu_workspace(self, device, workspace)
-        check_address(seed, epoch, batch)
-        edge_ids = _check_edges(graph, seeds)
-        address = Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(0))
-        pairs, labels = self._pairs(graph, edge_ids, address, workspace)
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
+        edge_ids, pairs, labels = self._pairs(graph, seeds, (seed, epoch, batch), workspace)
         options: dict[str, Any] = {"seed": seed, "epoch": epoch, "batch": batch, "workspace": workspace}
         if isinstance(self.sampler, TemporalSampler):
-            sampled, pairs = self._sample_at_times(self.sampler, graph, edge_ids, pairs, options)
+            ends, times, pairs = self._ends_at_times(graph, edge_ids, pairs)
+            sampled = self.sampler.sample(graph, ends, times=times, **options)
             return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
-        nodes = workspace.array("link_nodes", pairs.size + 1, pairs.dtype)
-        workspace.table.start(graph.num_nodes, min(pairs.size, graph.num_nodes))
-        num_seeds = relabel_ahead(pairs.reshape(-1), 0, pairs.size, workspace.table.view(), nodes, 0)
-        sampled = self.sampler.sample(graph, nodes[:num_seeds], **options)
+        ends = _ends(graph, pairs, workspace)
+        sampled = self.sampler.sample(graph, ends, **options)
         if self.exclude != "none":
-            dropped = self._dropped(pairs[:, : len(edge_ids)], num_seeds)
+            dropped = self._dropped(pairs[:, : len(edge_ids)], len(ends))
             sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
         return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
 
-    def _sample_at_times(
-        self, sampler: TemporalSampler, graph: Graph, edge_ids: Array, pairs: Array, options: dict[str, Any]
-    ) -> tuple[MiniBatch, Array]:
-        """The batch, and its pairs as local ids; ``pairs`` are global."""
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device, see ``Sampler.start_bulk``: the host finds the pairs, the device samples the neighbourhoods of their ends."""
+        from hoptrain.engine.device_store import place
+        from hoptrain.samplers.cuda.link import drop_edges
+
+        if self.exclude != "none" and type(self.sampler).device_sampling is Sampler.device_sampling:
+            raise InputError(
+                f'exclude={self.exclude!r} over {type(self.sampler).__name__} with device="cuda": there edges are taken out of the blocks of '
+                'node-wise samplers only; use exclude="none", or device="cpu"'
+            )
+        parts = [workspace.part(i) for i in range(len(seeds))]
+        found = [self._pairs(graph, own, (seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
+        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
+        if isinstance(self.sampler, TemporalSampler):
+            ends, times, pairs = zip(*(self._ends_at_times(graph, edge_ids, own) for edge_ids, own, _ in found), strict=True)
+            finish = self.sampler.start_bulk(graph, ends, times=times, workspace=workspace, **options)
+        else:
+            pairs = tuple(own for _, own, _ in found)
+            ends = tuple(_ends(graph, own, part) for own, part in zip(pairs, parts, strict=True))
+            if self.exclude == "none":
+                finish = self.sampler.start_bulk(graph, ends, workspace=workspace, **options)
+            else:
+                dropped = [self._dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
+                finish = self.sampler.device_sampling(graph, workspace).start_bulk(ends, edit=partial(drop_edges, dropped), **options)
+        stream = workspace.stream
+
+        def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
+            extra = {name: stream.result(place(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
+            return replace(batch, extra=batch.extra | extra)
+
+        return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]
+
+    def _ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
+        """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
         num_edges, num_pairs = len(edge_ids), pairs.shape[1]
         each = np.r_[np.arange(num_edges), np.repeat(np.arange(num_edges), num_pairs // num_edges - 1)]  # the positive of each pair
         bounds = graph.times[edge_ids] - (0 if self.exclude == "none" else 1)
-        seeds = np.concatenate([pairs[0, :num_edges], pairs[1]])
-        sampled = sampler.sample(graph, seeds, times=np.concatenate([bounds, bounds[each]]), **options)
-        return sampled, np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
+        ends = np.concatenate([pairs[0, :num_edges], pairs[1]])
+        local = np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
+        return ends, np.concatenate([bounds, bounds[each]]), local
 
-    def _pairs(self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace) -> tuple[Array, Array]:
-        """The batch's pairs, global ids, and their labels."""
+    def _pairs(self, graph: Graph, edge_ids: Array, batch: tuple[int, int, int], workspace: Workspace) -> tuple[Array, Array, Array]:
+        """The checked edge ids, the pairs, global ids, and their labels; of the batch at (seed, epoch, batch)."""
+        check_address(*batch)
+        edge_ids = _check_edges(graph, edge_ids)
+        address = Address(*map(np.uint64, (*batch, 0)))
         num_edges = len(edge_ids)
         count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives
         total = num_edges * (1 + count)
@@ -192,7 +226,7 @@ class LinkSampler(Sampler):
             kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address, drawn)
         else:
             kernels.in_batch_negatives(edge_ids, count, dst, address, drawn)
-        return pairs, labels
+        return edge_ids, pairs, labels
 
     def _dropped(self, positives: Array, num_seeds: int) -> Array:
         """The edges that pass no message, sorted as ``drop_edges`` takes them; ``positives`` (2, P) local ids."""
@@ -225,6 +259,13 @@ def _check_edges(graph: Graph, edge_ids: Array) -> Array:
     if bad >= 0:
         raise InputError(f"edge {edge_ids[bad]} is not in the graph: its edges are 0 to {graph.num_edges - 1}; drop it")
     return edge_ids
+
+
+def _ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:
+    """The distinct vertices of the pairs, in order of first appearance; ``pairs`` become local ids."""
+    nodes = workspace.array("link_nodes", pairs.size + 1, pairs.dtype)
+    workspace.table.start(graph.num_nodes, min(pairs.size, graph.num_nodes))
+    return nodes[: relabel_ahead(pairs.reshape(-1), 0, pairs.size, workspace.table.view(), nodes, 0)]
 
 
 def _without(batch: MiniBatch, dropped: Array, num_vertices: int, workspace: Workspace) -> tuple[Block, ...]:

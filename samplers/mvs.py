@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.shared_memory import SHARE_FROM_BYTES
 from hoptrain.kernels.cpu.mvs import draw_seeds
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, cpu_workspace
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
@@ -34,8 +35,9 @@ class MVSSampler(Sampler):
     drawn k times has the weight b k / (m n p_i). The weighted sum of the losses divided by b is an unbiased estimate of the mean loss over
     the large batch, and so are the gradients; their variance is least where norms are the true ones.
 
-    Norms belong to the trainer: ``update`` sets them, all being 1 before, between two epochs. Workers see them through a mapped file. With
-    the same norms batches are the same; norms are not part of a checkpoint. On the CPU only.
+    Norms belong to the trainer: ``update`` sets them, all being 1 before, between two epochs, as ``NodeClassifier`` does. Workers see them
+    through a mapped file. With the same norms batches are the same; norms are not part of a checkpoint. On CUDA the host, which has the norms,
+    draws the seeds, and the device samples their neighbourhoods.
     """
 
     deals_seeds = False
@@ -123,7 +125,29 @@ class MVSSampler(Sampler):
         workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch from the large batch ``seeds``; see ``Sampler.sample``."""
-        workspace = cpu_workspace(self, device, workspace)
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
+        chosen, weights = self._draw(graph, seeds, seed, epoch, batch)
+        inner = self.sampler.sample(graph, chosen, seed=seed, epoch=epoch, batch=batch, workspace=workspace)
+        return replace(inner, seed_weights=weights)
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        from hoptrain.engine.device_store import place
+
+        drawn = [self._draw(graph, some, seed, epoch, first_batch + i) for i, some in enumerate(seeds)]
+        chosen, weights = zip(*drawn, strict=True)
+        finish = self.sampler.start_bulk(graph, chosen, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
+        stream = workspace.stream
+        return lambda: [
+            replace(batch, seed_weights=stream.result(place(own, "device", stream))) for batch, own in zip(finish(), weights, strict=True)
+        ]
+
+    def _draw(self, graph: Graph, seeds: Array, seed: int, epoch: int, batch: int) -> tuple[Array, Array]:
+        """The seeds drawn from a large batch, and their weights, float32."""
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds, distinct=True)
         norms = np.ones(len(seeds)) if self._norms is None else self._norms[seeds]
@@ -134,8 +158,7 @@ class MVSSampler(Sampler):
         order = np.argsort(first)
         chosen, times = chosen[order], times[order]
         weights = len(chosen) * times / (self.num_draws * len(seeds) * probabilities[chosen])
-        inner = self.sampler.sample(graph, seeds[chosen], seed=seed, epoch=epoch, batch=batch, workspace=workspace)
-        return replace(inner, seed_weights=weights.astype(np.float32))
+        return seeds[chosen], weights.astype(np.float32)
 
 
 def _integers(norms: Array, uniform: float) -> tuple[Array, Array, np.uint64]:

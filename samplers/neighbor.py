@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
 
 if TYPE_CHECKING:
-    from hoptrain.samplers.neighbor_cuda import CudaNeighborSampling
+    from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
 
 EXPANSIONS = ("all", "new")
 
@@ -46,7 +47,7 @@ class NeighborSampler(Sampler):
             fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
             replace: draw with replacement.
             weighted: draw an edge with a probability proportional to its weight (``graph.weights``). One of weight 0 is never taken, and a
-                vertex without any other gives none. Without replacement on the CPU only.
+                vertex without any other gives none.
             expand: which vertices a hop expands: "all" found so far, resampled in each hop, as DGL does; or the "new" ones, found on the hop
                 before, as PyG does. With "new" a vertex has the same edges in all blocks: they are nested.
 
@@ -121,53 +122,17 @@ class NeighborSampler(Sampler):
             nested=nested,
         )
 
-    def sample_bulk(
-        self,
-        graph: Graph,
-        seeds: Sequence[Array],
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        first_batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> list[MiniBatch]:
-        """Sample several batches; see ``Sampler.sample_bulk``. On CUDA the whole bulk is sampled at once."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cpu":
-            return super().sample_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
-        return self._on_device(graph, workspace).sample_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling, held_by
+        from hoptrain.samplers.cuda.weighted import CudaWeightedSampling
 
-    def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        return self._on_device(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
-
-    def _on_device(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
-        """The workspace keeps it until another graph or another setting is sampled."""
-        from hoptrain.samplers.neighbor_cuda import CudaNeighborSampling
-
-        if self.weighted and not self.replace:
-            raise InputError('weighted=True and replace=False with device="cuda": it has no kernels for CUDA; use device="cpu"')
         key = graph, self.fanouts, self.replace, self.weighted, self.expand
-        if workspace.device_sampling is None or workspace.device_sampling[0] != key:
-            workspace.device_sampling = None  # so that its memory is free before the new one asks for some
-            tables = self._alias_tables(graph) if self.weighted else None
-            sampling = CudaNeighborSampling(
-                graph,
-                self.fanouts,
-                self.replace,
-                self.expand,
-                tables,
-                kernel=workspace.kernel,
-                placement=workspace.placement,
-                thresholds=workspace.thresholds,
-                stream=workspace.stream,
-            )
-            workspace.device_sampling = key, sampling
-        held: CudaNeighborSampling = workspace.device_sampling[1]
-        return held
+        columns = self._columns(graph)
+        if isinstance(columns, WeightedColumns):
+            return held_by(workspace, key, partial(CudaWeightedSampling, graph, self.fanouts, self.expand, columns))
+        tables = (columns.threshold, columns.alias) if self.weighted else None
+        return held_by(workspace, key, partial(CudaNeighborSampling, graph, self.fanouts, self.replace, self.expand, tables))
 
     def _columns(self, graph: Graph) -> kernels.Columns | WeightedColumns:
         tables = self._alias_tables(graph)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +13,13 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu import pinsage as kernels
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, cpu_workspace
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
 from hoptrain.samplers.frontier import Frontier
 from hoptrain.samplers.minibatch import Block, MiniBatch
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
 
 _MOST_VISITS = 1 << 24
 """Counts of visits are kept as float32 for a while."""
@@ -32,7 +37,7 @@ class PinSAGESampler(Sampler):
 
     An edge's weight is v's in-degree times the neighbour's share of the counted visits: a layer that takes the mean (arch sage) then computes
     PinSAGE's importance pooling, the mean by visits. That is no estimate of a sum over the in-edges, and exact evaluation, which takes plain
-    means over all of these, is another function. A neighbour need not be joined to v by an edge: ``edge_ids`` are -1. On the CPU only.
+    means over all of these, is another function. A neighbour need not be joined to v by an edge: ``edge_ids`` are -1.
     """
 
     def __init__(self, num_neighbors: Sequence[int], num_walks: int = 50, walk_length: int = 4, restart: float = 0.5) -> None:
@@ -81,7 +86,9 @@ class PinSAGESampler(Sampler):
         workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = cpu_workspace(self, device, workspace)
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds)
         frontier = Frontier(graph, workspace)
@@ -97,6 +104,14 @@ class PinSAGESampler(Sampler):
             batch=batch,
             num_step_seeds=len(seeds),
         )
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.neighbor import held_by
+        from hoptrain.samplers.cuda.pinsage import CudaPinSAGESampling
+
+        key = "pinsage", graph, self.num_neighbors, self.num_walks, self.walk_length, self.restart
+        return held_by(workspace, key, partial(CudaPinSAGESampling, graph, self))
 
     def _sample_hop(self, frontier: Frontier, address: Address, hop: int) -> Block:
         graph, last, array = frontier.graph, frontier.num_nodes, frontier.workspace.array

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspac
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.program_cpu import sample_blocks, sample_walks, walk
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.program import CudaProgram
 
 
 class Program(Sampler):
@@ -73,6 +76,13 @@ class Program(Sampler):
         """
         raise NotImplementedError(f"{type(self).__name__} states no next")
 
+    def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
+        """A loop over walks that is faster on the CPU than the one which is made of ``next``, and gives the same; None where there is none.
+
+        It is called with (seed, epoch, batch) as ``uint64``, the first walk, the one behind the last, and the walks, whose first column is filled.
+        """
+        return None
+
     @property
     def num_hops(self) -> int:
         """A block for every step; none with walks."""
@@ -103,34 +113,26 @@ class Program(Sampler):
         make = sample_walks if self.output == "walks" else sample_blocks
         return make(self, graph, seeds, (seed, epoch, batch), workspace)
 
-    def sample_bulk(
-        self,
-        graph: Graph,
-        seeds: Sequence[Array],
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        first_batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> list[MiniBatch]:
-        """Sample several batches; see ``Sampler.sample_bulk``. On CUDA the whole bulk is sampled at once."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cpu":
-            return super().sample_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
-        if not seeds:
-            return []
-        workspace.stream.wait_for_torch()
-        return self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)()
-
     def start_bulk(
         self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
     ) -> Callable[[], list[MiniBatch]]:
         """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        from hoptrain.samplers.program_cuda import start_program
+        if self.sampling_type != "collective":
+            return super().start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
+        from hoptrain.samplers.cuda.collective import CudaCollective
+        from hoptrain.samplers.cuda.work import held_work
 
         self._check(graph)
-        return start_program(self, graph, list(seeds), workspace, seed=seed, epoch=epoch, first_batch=first_batch)
+        work = held_work(workspace, (graph, self), lambda: CudaCollective(graph, self, workspace))
+        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaProgram:
+        """What runs the program on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.neighbor import held_by
+        from hoptrain.samplers.cuda.program import CudaProgram
+
+        self._check(graph)
+        return held_by(workspace, (graph, self), partial(CudaProgram, graph, self))
 
     def walks(self, graph: Graph, seeds: Array, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> Array:
         """Only the walks, in global ids.

@@ -29,14 +29,17 @@ def walk(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, 
     width_of_state = max(1, program.state_size)  # a device has no empty arrays
     states = workspace.array("states", num_walks * width_of_state, np.int64).reshape(num_walks, width_of_state)
     states[:] = 0
-    kernel = _walk_kernel(type(program))
-    words, columns, parameters = tuple(map(np.uint64, address)), _columns(graph), program.parameters()
+    words, own = tuple(map(np.uint64, address)), program.cpu_walks(graph)
     wrong = [-1] * workspace.threads
     bounds = [num_walks * i // workspace.threads for i in range(workspace.threads + 1)]
 
     def walk_some(thread: int) -> None:
         first, last = bounds[thread : thread + 2]
-        wrong[thread] = _run(program, kernel, parameters, columns, program.num_walks, words, first, last, walks, states)
+        if own is not None:
+            own(words, first, last, walks)
+        else:
+            kernel, arguments = _walk_kernel(type(program)), (program.parameters(), _columns(graph), program.num_walks)
+            wrong[thread] = _run(program, kernel, *arguments, words, first, last, walks, states)
 
     workspace.run([partial(walk_some, thread) for thread in range(workspace.threads)])
     for w in wrong:
@@ -86,7 +89,8 @@ def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspac
     return indptr, edge_ids, workspace.array(f"indices{step}", most, graph.indices.dtype)
 
 
-def _num_draws(program: Program, step: int) -> int:
+def checked_size(program: Program, step: int) -> int:
+    """``sample_size``, at least 1."""
     num_draws = program.sample_size(step)
     if num_draws < 1:
         raise InputError(f"sample_size({step}) is {num_draws} in {type(program).__name__}: a step makes at least one draw; correct it")
@@ -97,7 +101,7 @@ def _draw_edges(
     program: Program, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
     """Each transit's own draws."""
-    num_draws, last = _num_draws(program, step), len(nodes)
+    num_draws, last = checked_size(program, step), len(nodes)
     edges = _edges(graph, last, last * num_draws, step, workspace)
     unique = bool(program.unique(step))
     kernel = _block_kernel(type(program))
@@ -124,7 +128,7 @@ def _draw_layer(
     counts = np.bincount(places, minlength=len(candidates)).astype(np.float32)
     chosen = np.zeros(len(candidates), np.bool_)
     kernel = _collective_kernel(type(program))
-    num_draws = _num_draws(program, step)
+    num_draws = checked_size(program, step)
     wrong = _run(program, kernel, program.parameters(), _columns(graph), candidates, counts, nodes, num_draws, step, address, chosen)
     if wrong >= 0:
         raise no_edge(program, f"draw {wrong} at step {step}")

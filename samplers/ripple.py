@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hoptrain.engine import Graph, InputError
@@ -10,6 +12,9 @@ from hoptrain.kernels.cpu import ripple as kernels
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.samplers.subgraph import MAX_ATTEMPTS, Members, SubgraphSampler, check_one_unit, members_of
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.subgraph import CudaSubgraphs, Drawing
 
 
 class RippleWalkSampler(SubgraphSampler):
@@ -52,11 +57,11 @@ class RippleWalkSampler(SubgraphSampler):
 
     def units(self, graph: Graph, seeds: Array) -> Array:
         """Numbers of subgraphs."""
-        return np.arange(self._num_units)
+        return np.arange(self.num_units)
 
     def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
-        check_one_unit(units, self._num_units, self)
+        check_one_unit(units, self.num_units, self)
         num_nodes, dtype = graph.num_nodes, graph.indices.dtype
         workspace.table.start(num_nodes, num_nodes)
         ripple = kernels.Ripple(
@@ -65,13 +70,24 @@ class RippleWalkSampler(SubgraphSampler):
             sources=workspace.array("sources", kernels.CHUNK, dtype),
         )
         drawn = workspace.array("drawn", min(self.size, num_nodes), dtype)
-        ratio, roots = round(self.ratio * (1 << kernels.RATIO_BITS)), self.split.seeds
+        ratio, roots = self.ratio_units, self.split.seeds
         number = kernels.grow(
             graph.indptr, graph.indices, roots, len(drawn), ratio, MAX_ATTEMPTS, address, workspace.table.view(), ripple, drawn
         )
         return members_of(graph, drawn[:number], self.split.is_seed, workspace)
 
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """Growth by blocks of threads; see ``SubgraphSampler.drawing``."""
+        from hoptrain.samplers.cuda.ripple import RippleDrawing
+
+        return RippleDrawing(self, work)
+
     @property
-    def _num_units(self) -> int:
+    def ratio_units(self) -> int:
+        """``ratio`` in units of 2**-32."""
+        return round(self.ratio * (1 << kernels.RATIO_BITS))
+
+    @property
+    def num_units(self) -> int:
         """Subgraphs of an epoch; known once the split is."""
         return (self.num_subgraphs or 0) if self.split else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from hoptrain.samplers.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.minibatch import Block
 from hoptrain.samplers.subgraph import MAX_ATTEMPTS, Members, SubgraphSampler, check_one_unit, induced, members_of
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.subgraph import CudaSubgraphs, Drawing
 
 _COVERAGE = 20
 """How often presampling meets a vertex of the graph on average, where its number of subgraphs is not given."""
@@ -72,11 +75,11 @@ class SaintSampler(SubgraphSampler):
 
     def units(self, graph: Graph, seeds: Array) -> Array:
         """Numbers of subgraphs: by default so many that an epoch has as many seeds as the split, on average."""
-        return np.arange(self._num_units)
+        return np.arange(self.num_units)
 
     def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
-        check_one_unit(units, self._num_units, self)
+        check_one_unit(units, self.num_units, self)
         return self._draw_members(graph, address, workspace)
 
     def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
@@ -105,9 +108,18 @@ class SaintSampler(SubgraphSampler):
             members = members_of(graph, self._draw(graph, address, attempt, workspace), is_seed, workspace)
             if members.num_seeds:
                 return members
-        raise InputError(
+        raise self.no_seed_met()
+
+    def no_seed_met(self) -> InputError:
+        """The error for draws that do not meet the split."""
+        return InputError(
             f"{MAX_ATTEMPTS} subgraphs in a row met none of the {len(self.split.seeds):,} vertices to train on: let {type(self).__name__} draw more"
         )
+
+    @property
+    def counts(self) -> Counts | None:
+        """What was counted for the weights; None without presampling."""
+        return self._counts
 
     def _presample(self, graph: Graph) -> None:
         workspace = Workspace()
@@ -132,7 +144,7 @@ class SaintSampler(SubgraphSampler):
         return number >= (self.presample or _TRIALS)
 
     @property
-    def _num_units(self) -> int:
+    def num_units(self) -> int:
         """Subgraphs of an epoch; known once the split is."""
         return (self.num_subgraphs or 0) if self.split else 0
 
@@ -167,6 +179,12 @@ class SaintNodeSampler(SaintSampler):
         kernels.squared_columns(graph.indptr, graph.indices, weights)
         self._tables = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
         alias.build_alias(np.array([0, graph.num_nodes]), weights, *self._tables)
+
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """By the alias table; see ``SubgraphSampler.drawing``."""
+        from hoptrain.samplers.cuda.saint import VertexDrawing
+
+        return VertexDrawing(self, work, self.budget, self._tables)
 
     def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
         drawn, words, lanes = _scratch(graph, self.budget, 0, workspace)
@@ -203,6 +221,12 @@ class SaintEdgeSampler(SaintSampler):
         check_edges(graph)
         self._ends = np.flatnonzero(graph.in_degrees()).astype(graph.indices.dtype)
 
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """Walks of one step; see ``SubgraphSampler.drawing``."""
+        from hoptrain.samplers.cuda.saint import WalkDrawing
+
+        return WalkDrawing(self, work, self.budget, 1, self._ends)
+
     def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.budget, 1, self._ends, address, attempt, workspace)
 
@@ -236,6 +260,12 @@ class SaintWalkSampler(SaintSampler):
         check_draws(num_roots * (walk_length + 1), "num_roots * (walk_length + 1)")
         self.num_roots = num_roots
         self.walk_length = walk_length
+
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """Walks from the split; see ``SubgraphSampler.drawing``."""
+        from hoptrain.samplers.cuda.saint import WalkDrawing
+
+        return WalkDrawing(self, work, self.num_roots, self.walk_length, self.split.seeds)
 
     def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.num_roots, self.walk_length, self.split.seeds, address, attempt, workspace)

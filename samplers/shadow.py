@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_giv
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.subgraph import bitmap
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.work import DeviceWork
 
 _SPARSE = 8
 """Slots of a set's hash table for each vertex, at least: most vertices that are looked up are not in it, and should meet an empty slot."""
@@ -60,7 +65,7 @@ class DisjointSampler(Sampler):
         """Sample one mini-batch; see ``Sampler.sample``."""
         workspace = workspace_for(device, workspace)
         if workspace.device == "cuda":
-            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)()[0]
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
         seeds = check_seeds(graph, seeds)
         address = neighbor.Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(0))
@@ -78,6 +83,19 @@ class DisjointSampler(Sampler):
             num_step_seeds=len(seeds),
             nested=True,
         )
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        from hoptrain.samplers.cuda.work import held_work
+
+        work = held_work(workspace, (graph, self), lambda: self.on_device(graph, workspace))
+        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    @abstractmethod
+    def on_device(self, graph: Graph, workspace: Workspace) -> DeviceWork:
+        """What samples a graph on the workspace's device."""
 
     @abstractmethod
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
@@ -119,6 +137,12 @@ class ShadowSampler(DisjointSampler):
                 f"depth {depth} with {num_neighbors} neighbours a vertex: a seed's subgraph could have {kernels.MOST_PLACES:,} vertices or more; "
                 "lower them"
             )
+
+    def on_device(self, graph: Graph, workspace: Workspace) -> DeviceWork:
+        """See ``DisjointSampler.on_device``."""
+        from hoptrain.samplers.cuda.shadow import CudaShadow
+
+        return CudaShadow(graph, self, workspace)
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
         """All that neighbour sampling reaches is kept."""
@@ -180,6 +204,17 @@ class ShadowPPRSampler(DisjointSampler):
         self.alpha = alpha
         self.epsilon = epsilon
         self._threshold = round(epsilon * kernels.MASS)
+
+    @property
+    def push_precision(self) -> tuple[int, int]:
+        """What a push is told: ``alpha`` of 2**16, and how many walks for each in-edge it takes."""
+        return self._alpha, self._threshold
+
+    def on_device(self, graph: Graph, workspace: Workspace) -> DeviceWork:
+        """See ``DisjointSampler.on_device``."""
+        from hoptrain.samplers.cuda.shadow import CudaShadowPPR
+
+        return CudaShadowPPR(graph, self, workspace)
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
         """Each push takes ``alpha * epsilon`` of all walks, or more, for every in-edge that it follows."""

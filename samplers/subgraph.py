@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,9 +16,12 @@ from hoptrain.kernels.cpu import subgraph as kernels
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.cpu.relabel import relabel_ahead
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, workspace_for
+from hoptrain.samplers.base import Sampler, check_address, no_cuda_kernels, workspace_for
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.subgraph import CudaSubgraphs, Drawing
 
 MAX_ATTEMPTS = 100
 """Subgraphs that are drawn for a batch, until one has a seed."""
@@ -111,10 +115,9 @@ class SubgraphSampler(Sampler):
         """Sample one mini-batch; see ``Sampler.sample``. ``seeds`` are units: what the class says that an epoch deals out."""
         workspace = workspace_for(device, workspace)
         if workspace.device == "cuda":
-            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)()[0]
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
-        if (len(self.split.is_seed), self.split.num_edges) != (graph.num_nodes, graph.num_edges):
-            raise InputError(f"{graph} is not the graph that {type(self).__name__} was prepared for: call prepare(graph, seeds) for it")
+        self.check_graph(graph)
         address = Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(0))
         members = self.members(graph, np.asarray(seeds), address, workspace)
         block = induced(graph, members, workspace)
@@ -131,6 +134,29 @@ class SubgraphSampler(Sampler):
             seed_weights=seed_weights,
             nested=True,
         )
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        from hoptrain.samplers.cuda.subgraph import CudaSubgraphs
+        from hoptrain.samplers.cuda.work import held_work
+
+        work = held_work(workspace, (graph, self), lambda: CudaSubgraphs(graph, self, workspace))
+        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def check_graph(self, graph: Graph) -> None:
+        """Refuse a graph other than that of the split."""
+        if (len(self.split.is_seed), self.split.num_edges) != (graph.num_nodes, graph.num_edges):
+            raise InputError(f"{graph} is not the graph that {type(self).__name__} was prepared for: call prepare(graph, seeds) for it")
+
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """How it draws on a device.
+
+        Raises:
+            InputError: it has no kernels for CUDA.
+        """
+        raise no_cuda_kernels(self)
 
     @abstractmethod
     def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,10 +14,13 @@ from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.kernels.cpu import temporal as kernels
 from hoptrain.kernels.cpu.neighbor import Address, Edges, Rule
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, cpu_workspace
+from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
 from hoptrain.samplers.hop import scratch_for
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.temporal import CudaTemporalSampling
 
 Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
@@ -118,20 +122,19 @@ class TemporalSampler(Sampler):
             seed: the user's seed.
             epoch: in [0, 2**20).
             batch: the batch's number.
-            device: "cpu" only.
-            workspace: scratch memory; a batch is sampled by one thread.
+            device: as of ``Sampler.sample``.
+            workspace: scratch memory, where a batch is sampled by one thread; or a device.
 
         Raises:
             InputError: as ``Sampler.sample``; no times.
         """
-        workspace = cpu_workspace(self, device, workspace)
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            workspace.stream.wait_for_torch()
+            given = None if times is None else [times]
+            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, times=given)()[0]
         check_address(seed, epoch, batch)
-        seeds = check_seeds(graph, seeds)
-        if len(seeds) > kernels.MAX_TREES:
-            raise InputError(
-                f"{len(seeds):,} seeds in a batch: each has a tree, and there are at most {kernels.MAX_TREES:,}; use smaller batches"
-            )
-        bounds = self._times_of(graph, seeds) if times is None else _checked(times, len(seeds), "times")
+        seeds, bounds = self._seeds_and_bounds(graph, seeds, times)
         work = _Batch(graph, self._columns(graph), bounds, workspace)
         work.enter_seeds(seeds)
         num_src = [len(seeds)]
@@ -151,6 +154,39 @@ class TemporalSampler(Sampler):
             extra={"trees": trees, "seed_times": bounds},
             nested=True,
         )
+
+    def start_bulk(
+        self,
+        graph: Graph,
+        seeds: Sequence[Array],
+        *,
+        seed: int,
+        epoch: int,
+        first_batch: int,
+        workspace: Workspace,
+        times: Sequence[Array] | None = None,
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device, see ``Sampler.start_bulk``; with the seeds' ``times`` or those that ``seed_times`` says."""
+        given: Sequence[Array | None] = times or [None] * len(seeds)
+        seeds, bounds = zip(*map(partial(self._seeds_and_bounds, graph), seeds, given), strict=True)
+        return self.device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch, times=list(bounds))
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaTemporalSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.neighbor import held_by
+        from hoptrain.samplers.cuda.temporal import CudaTemporalSampling
+
+        recent = self.strategy == "recent"
+        key = "temporal", graph, self.fanouts, self.replace, recent
+        return held_by(workspace, key, partial(CudaTemporalSampling, graph, self.fanouts, self.replace, recent, self._columns(graph)))
+
+    def _seeds_and_bounds(self, graph: Graph, seeds: Array, times: Array | None) -> tuple[Array, Array]:
+        seeds = check_seeds(graph, seeds)
+        if len(seeds) > kernels.MAX_TREES:
+            raise InputError(
+                f"{len(seeds):,} seeds in a batch: each has a tree, and there are at most {kernels.MAX_TREES:,}; use smaller batches"
+            )
+        return seeds, self._times_of(graph, seeds) if times is None else _checked(times, len(seeds), "times")
 
     def _times_of(self, graph: Graph, seeds: Array) -> Array:
         if self.seed_times is None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
-from hoptrain.samplers.base import Sampler, cpu_workspace
+from hoptrain.samplers.base import Sampler, workspace_for
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.neighbor import NeighborSampler
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
 
 
 class VRGCNSampler(Sampler):
@@ -29,7 +34,7 @@ class VRGCNSampler(Sampler):
     * ``history_indptr`` (D+1,) int64 offsets,
     * ``history_indices`` (M,) in-neighbours, global ids: rows of the history.
 
-    ``hoptrain.trainers.history`` keeps H and computes the estimate. On the CPU only.
+    ``NodeClassifier`` keeps H and computes the estimate (``hoptrain.trainers.variance_reduction``).
     """
 
     def __init__(self, fanouts: Sequence[int] = (2, 2)) -> None:
@@ -63,10 +68,20 @@ class VRGCNSampler(Sampler):
         workspace: Workspace | None = None,
     ) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = cpu_workspace(self, device, workspace)
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         sampled = self.neighbors.sample(graph, seeds, seed=seed, epoch=epoch, batch=batch, workspace=workspace)
         nodes, num = sampled.node_ids, sampled.blocks[0].num_dst
         indptr = workspace.array("history_indptr", num + 1, np.int64)
         indices = workspace.array("history_indices", total_degree(graph.indptr, nodes, num), id_dtype(graph.num_nodes))
         copy_columns(graph.indptr, graph.indices, nodes, num, indptr, indices)
         return replace(sampled, extra={"history_indptr": indptr, "history_indices": indices})
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling, held_by
+        from hoptrain.samplers.cuda.vrgcn import HistoryBulk
+
+        fanouts = self.neighbors.fanouts
+        return held_by(workspace, ("vrgcn", graph, fanouts), partial(CudaNeighborSampling, graph, fanouts, bulk_type=HistoryBulk))

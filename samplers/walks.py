@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu import walk as kernels
 from hoptrain.kernels.shared.program import STOP, below, chance, has_edge
 from hoptrain.samplers.program import Program
 
@@ -48,6 +50,12 @@ class RandomWalk(_Walk):
             raise InputError(f"restart is {restart}: it is a probability, from 0 to below 1; correct it")
         self.restart = float(restart)
 
+    def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
+        """By ``hoptrain.kernels.cpu.walk``, unless a subclass decides otherwise than this class."""
+        if type(self) is not RandomWalk:
+            return None
+        return partial(kernels.uniform_walks, graph.indptr, graph.indices, self.num_walks, np.uint64(self.restart * 2**32))
+
     def transit_of(self, earlier: Any, step: int, random: Any) -> int:
         """The last vertex, or the root."""
         return 0 if chance(random, self.restart) else step
@@ -81,6 +89,13 @@ class Node2Vec(_Walk):
             raise InputError(f"p is {p} and q is {q}: node2vec divides by them, so they are positive; correct them")
         top = max(1.0, 1 / p, 1 / q)
         self.back, self.near, self.out = 1 / p / top, 1 / top, 1 / q / top
+
+    def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
+        """By ``hoptrain.kernels.cpu.walk``, unless a subclass decides otherwise than this class."""
+        if type(self) is not Node2Vec:
+            return None
+        biases = tuple(np.uint64(bias * 2**32) for bias in (self.back, self.near, self.out))
+        return partial(kernels.second_order_walks, graph.indptr, graph.indices, self.num_walks, biases)
 
     def next(self, transit: Any, step: int, random: Any) -> Any:
         """Proposes any edge until one is accepted."""

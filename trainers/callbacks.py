@@ -37,13 +37,15 @@ class FeedMonitor(Callback):
         self._begin = (time.perf_counter(), *self._feed(trainer))
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *args: Any) -> None:
-        """Put the figures into the progress bar and the logs."""
+        """Put the figures into the progress bar and the logs; other loaders than hoptrain's have none."""
+        loader = trainer.train_dataloader
+        if not isinstance(loader, SampleLoader):
+            return
         begin_s, begin_wait, begin_edges = self._begin
         wait, edges = self._feed(trainer)
         elapsed = max(time.perf_counter() - begin_s, 1e-9)
         figures = {"Medges/s": (edges - begin_edges) / elapsed / 1e6, "wait_%": 100 * (wait - begin_wait) / elapsed}
-        loader = trainer.train_dataloader
-        if isinstance(loader, SampleLoader) and loader.num_workers:
+        if loader.num_workers:
             figures["queue"] = float(loader.num_ready)
         module.log_dict(figures, prog_bar=True, batch_size=1)
 
@@ -75,7 +77,7 @@ class ProgressBar(RichProgressBar):
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Writes ``predictions.npy``: (V, num_classes) float32 scores of all vertices, in vertex order."""
+    """Writes ``predictions.npy``: (N, num_classes) float32 scores of all vertices (or images, or graphs), in their order."""
 
     def __init__(self) -> None:
         """Write once, at the end."""
@@ -92,4 +94,4 @@ class PredictionWriter(BasePredictionWriter):
         if trainer.is_global_zero:
             folder.mkdir(parents=True, exist_ok=True)
             np.save(folder / "predictions.npy", torch.cat(parts).numpy(), allow_pickle=False)
-            print(f"scores of all vertices: {folder / 'predictions.npy'}")
+            print(f"all scores, in order: {folder / 'predictions.npy'}")

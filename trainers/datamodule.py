@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import SampleLoader, Sampler
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy, share_of
 
 
 class NodeBatch(NamedTuple):
@@ -33,6 +34,8 @@ class GraphDataModule(LightningDataModule):
 
     Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
     """
+
+    needs_labels = True
 
     def __init__(
         self,
@@ -72,9 +75,12 @@ class GraphDataModule(LightningDataModule):
         """
         super().__init__()
         self.data: Dataset = load_dataset(dataset, root=root, scale=scale)
-        if self.data.y is None or self.data.x is None:
-            missing = "labels" if self.data.y is None else "features"
-            raise InputError(f"{dataset} has no {missing}: node classification needs both; choose another data set ('hoptrain data list')")
+        if self.needs_labels and self.data.y is None:
+            raise InputError(
+                f"{dataset} has no labels: node classification needs them and features; choose another data set ('hoptrain data list')"
+            )
+        if self.data.x is None:
+            raise InputError(f"{dataset} has no features: a model needs some; choose another data set ('hoptrain data list')")
         self.sampler = sampler
         self.batch_size = batch_size
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
@@ -111,18 +117,16 @@ class GraphDataModule(LightningDataModule):
         return self.sampler.num_hops
 
     def make_loader(self, rank: int, world_size: int, seed: int, page_lock: bool = False) -> SampleLoader:
-        """The training loader of a rank. Nothing is started by it, so it also serves to check the sizes before a run."""
-        return SampleLoader(
-            self.data,
-            self.sampler,
-            batch_size=self.batch_size,
-            num_workers=self.num_workers,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
-            page_lock=page_lock,
-            **self._feed_options,
-        )
+        """The training loader of a rank; in a pipeline of a copy of the model, for this process's stage.
+
+        Nothing is started by it, so it also serves to check the sizes before a run.
+        """
+        options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
+        options |= {"rank": rank, "world_size": world_size} | self._feed_options
+        strategy = None if self.trainer is None else self.trainer.strategy
+        if isinstance(strategy, PipelineStrategy):
+            return strategy.make_loader(self.data, self.sampler, **options)
+        return SampleLoader(self.data, self.sampler, **options)
 
     def train_dataloader(self) -> SampleLoader:
         """This rank's share of the training split, sampled."""
@@ -131,7 +135,7 @@ class GraphDataModule(LightningDataModule):
         # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
         seed = self.trainer.strategy.broadcast(self.seed)
         copies_to_gpu = self.trainer.strategy.root_device.type == "cuda" and self.num_workers > 0
-        self.loader = self.make_loader(self.trainer.global_rank, self.trainer.world_size, seed, page_lock=copies_to_gpu)
+        self.loader = self.make_loader(*share_of(self.trainer), seed, page_lock=copies_to_gpu)
         if self._resume_at is not None:
             self.loader.load_state_dict(self._resume_at)
         return self.loader

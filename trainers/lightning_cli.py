@@ -22,14 +22,11 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter, ProgressBar
-from hoptrain.trainers.datamodule import GraphDataModule
-from hoptrain.trainers.node_classifier import NodeClassifier
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.rank_watch import RankWatch
 from hoptrain.trainers.restarts import last_checkpoint, meet_again
+from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.timeline import TimelineMonitor
-
-_FROM_DATA = {"num_features": "in_channels", "num_classes": "num_classes", "num_hops": "num_layers", "is_multilabel": "multilabel"}
-
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     # The schedule gives each rank its own share already; a second sampler would divide it again.
@@ -54,9 +51,14 @@ class _Parser(LightningArgumentParser):
 class HoptrainCLI(LightningCLI):
     """Parses, builds data, model and trainer, and runs the subcommand."""
 
+    def __init__(self, task: Task, **options: Any) -> None:
+        """As ``LightningCLI``, which runs the command here; ``task`` says which classes it is about."""
+        self._task = task
+        super().__init__(*task.classes(), **options)
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Sizes that the model takes from the data, and the checkpoint to keep."""
-        for source, target in _FROM_DATA.items():
+        for source, target in self._task.from_data.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.set_defaults({"checkpoint.monitor": "val_acc", "checkpoint.mode": "max", "checkpoint.save_last": True})
@@ -65,6 +67,9 @@ class HoptrainCLI(LightningCLI):
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         # A checkpoint may come from elsewhere: tensors and plain values are read from it, no pickled code.
         parser.set_defaults({"weights_only": True})
+        parser.add_argument(
+            "--task", type=TaskName, default="nodes", help="What the run is about; it decides the options of data and model."
+        )
         if subcommand == "fit":
             parser.add_argument(
                 "--timeline",
@@ -115,7 +120,12 @@ class HoptrainCLI(LightningCLI):
         """Check before any process is started what would otherwise fail in all of them."""
         if self._timeline is not None:
             check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
-        self.datamodule.make_loader(0, self.trainer.world_size, self.datamodule.seed)
+        strategy, world_size = self.trainer.strategy, self.trainer.world_size
+        if isinstance(strategy, PipelineStrategy):
+            strategy.check(self.model, self.trainer)
+            world_size = strategy.plan.data
+        self.datamodule.trainer = self.trainer
+        self.datamodule.make_loader(0, world_size, self.datamodule.seed)
         if "val" not in self.datamodule.data.splits:
             self._checkpoint().monitor = None
         if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
@@ -160,8 +170,7 @@ def run(arguments: list[str]) -> HoptrainCLI:
     quieten()
     try:
         return HoptrainCLI(
-            NodeClassifier,
-            GraphDataModule,
+            task_of(arguments),
             trainer_class=Trainer,
             trainer_defaults=dict(TRAINER_DEFAULTS),
             seed_everything_default=1,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pytorch_lightning import LightningModule
@@ -13,12 +14,18 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy, MultilabelF1Score
 
 from hoptrain.engine import InputError
-from hoptrain.samplers import MiniBatch
+from hoptrain.samplers import MiniBatch, MVSSampler, VRGCNSampler
 from hoptrain.trainers.datamodule import GraphDataModule, NodeBatch
 from hoptrain.trainers.features import to_input
+from hoptrain.trainers.gradient_norms import GradientNorms
 from hoptrain.trainers.inference import exact_logits
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Arch, Conv, Norm
+from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
+from hoptrain.trainers.pipeline.seeds import ChunkedBatch, chunk_of
+
+if TYPE_CHECKING:
+    from hoptrain.trainers.variance_reduction import VarianceReduction
 
 _SHAPE = ("arch", "conv", "in_channels", "num_classes", "num_layers", "hidden_channels", "heads", "out_heads", "norm")
 """The arguments that fix the shapes of the weights."""
@@ -90,6 +97,9 @@ class NodeClassifier(LightningModule):
         # (V,) in-degrees of the graph, on the model's device; not part of a checkpoint, since it belongs to the data.
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor
+        # What some samplers learn from the training: made in ``setup``.
+        self.reduction: VarianceReduction | None = None
+        self.norms: GradientNorms | None = None
 
     def setup(self, stage: str) -> None:
         """Take the graph's degrees."""
@@ -100,6 +110,19 @@ class NodeClassifier(LightningModule):
                 f"{data.num_features} and {self._datamodule.num_hops}: use the data set and the number of hops that it was made for"
             )
         self.degrees = torch.from_numpy(data.graph.in_degrees()).float().to(self.device)
+        if stage == "fit":
+            sampler = self._datamodule.sampler
+            self.norms = GradientNorms(sampler, data.graph.num_nodes) if isinstance(sampler, MVSSampler) else None
+            blocks_of = sampler.sampler if isinstance(sampler, MVSSampler) else sampler
+            self.reduction = self._make_reduction() if isinstance(blocks_of, VRGCNSampler) else None
+
+    def _make_reduction(self) -> VarianceReduction:
+        from hoptrain.trainers.variance_reduction import VarianceReduction
+
+        reduction = VarianceReduction(self.model, self._datamodule.data, normalize=self.normalize_features).to(self.device)
+        # Each rank has a history of its own; by default DDP would send rank 0's to the others, at every step.
+        self._ddp_params_and_buffers_to_ignore = [f"reduction.{name}" for name, _ in reduction.named_buffers()]
+        return reduction
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit."""
@@ -117,26 +140,55 @@ class NodeClassifier(LightningModule):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Scores of the batch's seeds, (B, num_classes)."""
-        x = to_input(batch.x, self.normalize_features)
-        logits: Tensor = self.model(x, batch.blocks, self.degrees[batch.node_ids.long()])
+        x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
+        logits: Tensor = self.model(x, batch.blocks, degrees) if self.reduction is None else self.reduction(x, batch, degrees)
         return logits
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
-        if "pairs" in batch.extra:
-            raise InputError(
-                "a node classifier with a sampler of links: its batches have no vertices to learn from; use a sampler of vertices"
-            )
+        _refuse_links(batch)
         torch.manual_seed(dropout_seed(batch))
         logits = self(batch)
         total = self._loss(logits, batch.y, batch.seed_weights)
         self._update("fit", logits, batch.y, total)
+        if self.norms is not None:
+            self.norms.see(batch, logits)
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
         return total * (self.trainer.world_size / batch.num_step_seeds)
 
+    def make_chunks(self, batch: ChunkedBatch) -> list[Chunk]:
+        """What a pipeline moves for a batch: of each chunk its blocks and, where they were gathered, features and labels."""
+        if self.reduction is not None or self.norms is not None:
+            raise InputError(
+                f"{type(self._datamodule.sampler).__name__} in a pipeline: it needs activations that no stage has; use another sampler"
+            )
+        return [self._chunk(part, number) for number, part in enumerate(batch.chunks)]
+
+    def _chunk(self, batch: MiniBatch, number: int) -> Chunk:
+        _refuse_links(batch)
+        return chunk_of(batch, number, self.degrees, normalize=self.normalize_features)
+
+    def example_chunk(self, num_seeds: int) -> Chunk:
+        """A chunk of the training split's first ``num_seeds`` vertices with all its inputs: layers are timed with it."""
+        data = self._datamodule.data
+        seeds = data.split("train")[:num_seeds]
+        batch = self._datamodule.sampler.prepare(data.graph, seeds).sample(data.graph, seeds)
+        x, y = (np.take(rows, ids, axis=0) for rows, ids in ((data.x, batch.node_ids), (data.y, seeds)) if rows is not None)
+        batch = replace(batch, x=x, y=y)
+        return self._chunk(batch.to(self.device), 0)
+
+    def chunk_loss(self, logits: Tensor, target: tuple[Tensor, Tensor | None, int]) -> Tensor:
+        """A chunk's share of the mean loss over all seeds of the step; the last stage's metrics take its scores."""
+        y, weights, num_step_seeds = target
+        total = self._loss(logits, y, weights)
+        self._update("fit", logits, y, total)
+        return total / num_step_seeds
+
     def on_train_epoch_end(self) -> None:
-        """Log the epoch's loss and score over all ranks."""
+        """Log the epoch's loss and score over all ranks, and tell the sampler what it draws by."""
         self._log("fit", "train")
+        if self.norms is not None:
+            self.norms.hand_over(self.trainer)
 
     def validation_step(self, batch: NodeBatch, batch_idx: int) -> None:
         """Evaluate this rank's share of the validation split exactly."""
@@ -210,8 +262,12 @@ class NodeClassifier(LightningModule):
 
 def dropout_seed(batch: MiniBatch) -> int:
     """Torch's seed for a batch's dropout, from the address of the batch: a resumed run drops the units that one in one piece drops."""
-    address = f"{batch.seed}/{batch.epoch}/{batch.batch}".encode()
-    return int.from_bytes(hashlib.blake2b(address, digest_size=8).digest(), "little") >> 1
+    return address_seed(batch.seed, batch.epoch, batch.batch)
+
+
+def _refuse_links(batch: MiniBatch) -> None:
+    if "pairs" in batch.extra:
+        raise InputError("a node classifier with a sampler of links: its batches have no vertices to learn from; use a sampler of vertices")
 
 
 def _score(multilabel: bool, num_classes: int) -> Metric:

@@ -45,7 +45,7 @@ class RankWatch(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Begin to watch, once."""
         if trainer.world_size > 1 and self._watch is None:
-            started = getattr(trainer.strategy.launcher, "procs", ())  # by Lightning, from rank 0 of this machine; none under torchrun
+            started = _take_over(trainer)
             strategy = trainer.strategy  # a pipeline's knows where in it this rank works
             place = partial(getattr, strategy, "place", "")
             self._watch = _Watch(open_store(trainer), trainer.global_rank, trainer.world_size, started, place)
@@ -60,6 +60,19 @@ class RankWatch(Callback):
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
+
+
+def _take_over(trainer: Trainer) -> Sequence[subprocess.Popen[bytes]]:
+    """The ranks that Lightning started from this one (none under torchrun).
+
+    Lightning's own observer kills all ranks when one has died, before anybody can say what it worked on; it gives up without processes.
+    """
+    observed: list[subprocess.Popen[bytes]] = getattr(trainer.strategy.launcher, "procs", [])
+    started = list(observed)
+    if started and trainer.strategy.launcher is not None:
+        trainer.strategy.launcher.procs = started  # type: ignore[attr-defined]  # for Lightning to kill after a Ctrl-C
+        observed.clear()
+    return started
 
 
 def open_store(trainer: Trainer) -> Store:
@@ -151,6 +164,9 @@ class _Watch:
         self._store.set(f"alive {self._rank}", f"{beats} {self._place()}")
         if self._store.check([_FAILED]):
             return self._store.get(_FAILED).decode()
+        for rank, process in enumerate(self._started, self._rank + 1):
+            if process.poll():
+                return f"rank {rank} is gone: it ended with code {process.returncode}{self._place_of(rank)}"
         for rank in self._others:
             if not self._store.check([f"alive {rank}"]):
                 continue
@@ -159,15 +175,22 @@ class _Watch:
                 self._done.add(rank)
             elif rank not in seen or seen[rank][0] != beat:
                 seen[rank] = beat, Patience(SILENCE_S)
-                place = beat.partition(" ")[2]
-                self._last[rank] = f" (last seen at {place})" if place else ""
+                self._place_of(rank)
             elif seen[rank][1].is_over():
-                return f"rank {rank} is gone: its heartbeat stopped {SILENCE_S:.0f} s ago{self._last.get(rank, '')}"
+                return f"rank {rank} is gone: its heartbeat stopped {SILENCE_S:.0f} s ago{self._place_of(rank)}"
         return ""
+
+    def _place_of(self, rank: int) -> str:
+        """What another rank worked on at its last heartbeat, for a message."""
+        if self._store.check([f"alive {rank}"]):
+            place = self._store.get(f"alive {rank}").decode().partition(" ")[2]
+            self._last[rank] = f" (last seen at {place})" if place else ""
+        return self._last.get(rank, "")
 
     def _end(self, cause: str) -> None:
         """End this process: at once if it does not by itself. A thread cannot raise in a collective that waits for ever."""
         with self._lock, suppress(RuntimeError):
+            self._store.compare_set(_FAILED, "", cause)
             self._let_others_know()
         if self._stopped.wait(_GRACE_S):
             return

@@ -92,6 +92,44 @@ RECIPES = {
         dtype="float16",
         seed=4,
     ),
+    # Graphs of "The Case for Sampling on Very Large Graphs". PPI has 121 labels of which a vertex may have several; here it has one. The last three
+    # have neither features nor classes: both numbers are made up, as their splits are.
+    "ppi": Recipe(
+        counts=Counts(56_944, 1_637_432, 50, 121),
+        split=(44_906, 6_514, 5_524),
+        offset=106,
+        inside=0.65,
+        signal=0.2,
+        dtype="float32",
+        seed=5,
+    ),
+    "orkut": Recipe(
+        counts=Counts(3_072_441, 234_370_166, 128, 32),
+        split=(1_500_000, 500_000, 1_072_441),
+        offset=66,
+        inside=0.65,
+        signal=0.13,
+        dtype="float32",
+        seed=6,
+    ),
+    "patents": Recipe(
+        counts=Counts(3_774_768, 33_037_896, 128, 32),
+        split=(1_900_000, 600_000, 1_274_768),
+        offset=930,
+        inside=0.65,
+        signal=0.13,
+        dtype="float32",
+        seed=7,
+    ),
+    "livejournal": Recipe(
+        counts=Counts(4_847_571, 68_993_772, 128, 32),
+        split=(2_400_000, 800_000, 1_647_571),
+        offset=18,
+        inside=0.65,
+        signal=0.13,
+        dtype="float32",
+        seed=8,
+    ),
 }
 
 

@@ -4,7 +4,7 @@ Every column is read from its beginning to its end; random words are computed fo
 vector units do it. Edges are written without a branch, each over the one before it if that was dropped.
 
 Where the importances of the sources differ they are doubles, made by +, * and / in an order that the destinations fix: the same on every
-machine. The decision itself compares integers; a weight is 2**32 / threshold, so it is exact whatever the threshold.
+machine. The decision itself compares whole numbers; a weight is 2**32 / threshold, so it is exact whatever the threshold.
 """
 
 from typing import Any, NamedTuple
@@ -23,8 +23,10 @@ _AHEAD = 16
 _LINE = 16
 _MOST_LINES = 8
 """Lines of a column that are asked for ahead; the processor fetches further ones by itself."""
-_U0 = np.uint64(0)
+_U0, _U1, _B24 = (np.uint64(n) for n in (0, 1, 24))
 _UNIT = 4294967296.0
+_RARE = 24
+"""Upper bytes below which so few sources lie that a branch is guessed well."""
 
 
 class Kept(NamedTuple):
@@ -68,22 +70,17 @@ def _words_of(sources, seed, epoch, batch, hop, words):
 
 
 @cpu_kernel
-def keep_evenly(indptr, indices, nodes, cursor, last, fanout, address, word_of, sources, words, kept):
+def keep_evenly(indptr, indices, nodes, cursor, last, fanout, address, sources, words, kept):
     """Keep edges into ``nodes[:last]`` from ``cursor`` on, all of a destination's with the same probability: LABOR-0.
 
-    ``word_of`` holds the words of all V vertices, or is empty; ``sources`` and ``words`` (LANES,) are scratch. Returns the cursor where
-    there was no room left, or the one at the end.
+    ``sources`` and ``words`` (LANES,) are scratch. Returns the cursor where there was no room left, or the one at the end.
     """
     room = len(kept.positions)
     while cursor.destination < last:
         lanes, edges, after = _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources)
         if cursor.num_edges + edges >= room:
             break
-        if len(word_of):
-            for j in range(lanes):
-                words[j] = word_of[sources[j]]
-        else:
-            source_words(sources, lanes, address, words)
+        source_words(sources, lanes, address, words)
         cursor = _keep_lanes(indptr, indices, nodes, cursor, after, fanout, sources, words, kept)
     return cursor
 
@@ -97,10 +94,7 @@ def _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources):
     lanes, edges = 0, 0
     i, offset = cursor.destination, cursor.offset
     while i < last and lanes < len(sources):
-        prefetch(indptr, np.int64(nodes[min(i + 2 * _AHEAD, last - 1)]))
-        ahead = np.int64(indptr[nodes[min(i + _AHEAD, last - 1)]])
-        for line in range(_MOST_LINES):
-            prefetch(indices, ahead + line * _LINE)
+        _ask_ahead(indptr, indices, nodes, i, last)
         column = np.int64(indptr[nodes[i]])
         degree = np.int64(indptr[nodes[i] + 1]) - column
         taken = degree
@@ -144,85 +138,239 @@ def _keep_lanes(indptr, indices, nodes, begin, end, fanout, sources, words, kept
 
 
 @cpu_kernel
-def all_words(address, word_of):
-    """Fill ``word_of`` (V,) uint32 with the words of all vertices."""
+def all_words(address, word_of, high_of):
+    """Fill ``word_of`` (V,) uint32 with the words of all vertices, and ``high_of`` (V,) uint8 with their upper bytes."""
     sources = np.empty(_PIECE, np.int64)
     for begin in range(0, len(word_of), _PIECE):
         for i in range(_PIECE):
             sources[i] = begin + i
-        piece = word_of[begin : begin + _PIECE]
-        source_words(sources, len(piece), address, piece)
-
-
-# Importances
+        words, highs = word_of[begin : begin + _PIECE], high_of[begin : begin + _PIECE]
+        source_words(sources, len(words), address, words)
+        for i in range(len(words)):
+            highs[i] = words[i] >> _B24
 
 
 @cpu_kernel
-def find_importances(ends, locals_, fanout, rounds, importance, factor, scale):
-    """``rounds`` fixed-point iterations from importance 1, for the columns ``locals_[ends[i]:ends[i + 1]]`` of D destinations.
+def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, high_of, chosen, kept):
+    """As ``keep_evenly``, with the words of all vertices at hand (``all_words``); ``chosen`` (LANES,) int32 is scratch.
 
-    ``importance`` (N,) float64 receives the sources' importances by local id, ``scale`` (D,) float64 the destinations' factors c;
-    ``factor`` (N,) float64 is scratch. A round multiplies a source's importance by the largest c of its destinations.
+    The upper byte of a word turns away nearly all edges that are not kept; all of them together are a quarter of the words, and stay in a
+    cache. Only what is left is compared as a whole.
     """
-    importance[:] = 1.0
-    for _ in range(rounds):
-        factor[:] = 0.0
-        for i in range(len(ends) - 1):
-            c = scale_of(locals_[ends[i] : ends[i + 1]], fanout, importance)
-            for e in range(ends[i], ends[i + 1]):
-                factor[locals_[e]] = max(factor[locals_[e]], c)
-        for v in range(len(importance)):
-            importance[v] *= factor[v]  # 0 for a destination that is nobody's source: it is not read
-    for i in range(len(ends) - 1):
-        scale[i] = scale_of(locals_[ends[i] : ends[i + 1]], fanout, importance)
+    positions, out_sources, weights, out_indptr = kept.positions, kept.sources, kept.weights, kept.indptr
+    num_edges = cursor.num_edges
+    for i in range(cursor.destination, last):
+        _ask_ahead(indptr, indices, nodes, i, last)
+        column, end = np.int64(indptr[nodes[i]]), np.int64(indptr[nodes[i] + 1])
+        if num_edges + end - column >= len(positions):
+            return Cursor(i, 0, num_edges)
+        start, threshold = num_edges, even_threshold(end - column, fanout)
+        if threshold == CERTAIN:
+            for j in range(end - column):
+                positions[num_edges + j] = column + j
+                out_sources[num_edges + j] = indices[column + j]
+            num_edges += end - column
+        else:
+            highest = np.uint8((threshold - _U1) >> _B24)
+            for begin in range(column, end, len(chosen)):
+                number = _choose(indices, begin, min(end - begin, len(chosen)), high_of, highest, chosen)
+                for j in range(number):
+                    position = begin + chosen[j]
+                    source = indices[position]
+                    positions[num_edges] = position
+                    out_sources[num_edges] = source
+                    num_edges += 1 if is_kept(word_of[source], threshold) else 0
+        weights[start:num_edges] = _weight(threshold)
+        out_indptr[i + 1] = num_edges
+    return Cursor(last, 0, num_edges)
 
 
 @cpu_kernel
-def scale_of(column, fanout, importance):
-    """The c of a destination with the sources ``column`` (d,): sum of 1 / min(1, c importance) = d**2 / fanout, or all edges for d <= fanout.
+def _choose(indices, begin, number, high_of, highest, chosen):
+    """Write which of ``number`` edges from ``begin`` on have a source with an upper byte up to ``highest``; returns how many.
+
+    With a branch where nearly none has. Places are unsigned: a negative one would have to be looked for at the end of the array.
+    """
+    first, found = np.uint64(begin), _U0
+    if highest < _RARE:
+        for j in range(np.uint64(number)):
+            if high_of[np.uint64(indices[first + j])] <= highest:
+                chosen[found] = j
+                found += _U1
+    else:
+        for j in range(np.uint64(number)):
+            chosen[found] = j
+            found += np.uint64(high_of[np.uint64(indices[first + j])] <= highest)
+    return np.int64(found)
+
+
+@cpu_kernel
+def _ask_ahead(indptr, indices, nodes, i, last):
+    """Ask for the offsets of a later destination, and for the beginning of a nearer one's column."""
+    prefetch(indptr, np.int64(nodes[min(i + 2 * _AHEAD, last - 1)]))
+    ahead = np.int64(indptr[nodes[min(i + _AHEAD, last - 1)]])
+    for line in range(_MOST_LINES):
+        prefetch(indices, ahead + line * _LINE)
+
+
+# Importances. Sources are named by ids of any kind, ``ids`` holds them column by column: the graph's own ``indices``, or local ids.
+
+
+class Columns(NamedTuple):
+    """The columns of D destinations."""
+
+    begins: Any
+    """(D,) int64, where each begins in ``ids``."""
+    degrees: Any
+    """(D,) int64."""
+    ids: Any
+
+
+class Known(NamedTuple):
+    """What is known of the N sources, by id."""
+
+    least: Any
+    """(N,) uint32 scratch: the smallest degree of a destination, at least the fanout."""
+    factor: Any
+    """(N,) float64 scratch, or empty for a single round."""
+    values: Any
+    """(N, 2) float64, side by side since they are read together: the importance; the random word and 1."""
+
+
+class Column(NamedTuple):
+    """One column's values, gathered: (largest degree,) float64 each."""
+
+    importances: Any
+    words: Any
+    inverses: Any
+
+
+@cpu_kernel
+def enter_words(words, known):
+    """Keep the words (N,) uint32 of all sources."""
+    values = known.values
+    for v in range(len(words)):
+        values[v, 1] = np.float64(words[v]) + 1.0
+
+
+@cpu_kernel
+def find_importances(columns, fanout, rounds, known, column):
+    """``rounds`` fixed-point iterations from importance 1; a round multiplies a source's importance by the largest c of its destinations.
+
+    From importances of 1 c depends on the degree alone, and falls with it: so the first round looks for the smallest degree.
+    """
+    begins, degrees, ids = columns
+    least, factor, values = known.least, known.factor, known.values
+    least[:] = np.uint32(_U0 - _U1)
+    for i in range(len(begins)):
+        _ask_ids(begins, ids, i)
+        degree = np.uint32(max(degrees[i], fanout))
+        for e in range(np.uint64(begins[i]), np.uint64(begins[i] + degrees[i])):
+            source = np.uint64(ids[e])
+            least[source] = min(least[source], degree)
+    for v in range(len(least)):
+        values[v, 0] = _even_scale(np.int64(least[v]), fanout)  # of one that is nobody's source: not read
+    for _ in range(1, rounds):
+        factor[:] = 0.0
+        for i in range(len(begins)):
+            _ask_ids(begins, ids, i)
+            c = _gather(begins[i], degrees[i], ids, values, fanout, column)
+            for e in range(np.uint64(begins[i]), np.uint64(begins[i] + degrees[i])):
+                source = np.uint64(ids[e])
+                factor[source] = max(factor[source], c)
+        for v in range(len(factor)):
+            values[v, 0] *= factor[v]
+
+
+@cpu_kernel
+def _even_scale(degree, fanout):
+    """``scale_of`` a column of ``degree`` sources with importance 1."""
+    if degree <= fanout:
+        return 1.0
+    return np.float64(degree) / (np.float64(degree) * np.float64(degree) / np.float64(fanout))
+
+
+@cpu_kernel
+def _ask_ids(begins, ids, i):
+    ahead = begins[min(i + _AHEAD, len(begins) - 1)]
+    for line in range(_MOST_LINES):
+        prefetch(ids, ahead + line * _LINE)
+
+
+@cpu_kernel
+def _gather(begin, degree, ids, values, fanout, column):
+    """Take what is known of a column's sources; returns ``scale_of`` it."""
+    importances, words, inverses = column
+    first = np.uint64(begin)
+    for j in range(np.uint64(degree)):
+        source = np.uint64(ids[first + j])
+        importances[j], words[j] = values[source, 0], values[source, 1]
+    return scale_of(importances[:degree], inverses[:degree], fanout)
+
+
+@cpu_kernel
+def scale_of(importances, inverses, fanout):
+    """The c of a destination whose d sources have these importances: sum of 1 / min(1, c importance) = d**2 / fanout; all edges for d <= fanout.
 
     Each step takes the sources that have probability 1 at the c before as settled and solves for the others. c only grows by that, and so
-    does the number of the settled, so it ends with the exact solution after at most d steps; a few in practice.
+    does the number of the settled, so it ends with the exact solution after at most d steps; a few in practice. ``inverses`` (d,) is scratch.
     """
-    degree = len(column)
-    largest = 0.0
+    degree = len(importances)
+    largest, rest = 0.0, 0.0
+    for j in range(degree):
+        inverses[j] = 1.0 / importances[j]
     if degree <= fanout:
         for j in range(degree):
-            largest = max(largest, 1.0 / importance[column[j]])
+            largest = max(largest, inverses[j])
         return largest
+    for j in range(degree):
+        rest += inverses[j]
+        largest = max(largest, importances[j])
     target = np.float64(degree) * np.float64(degree) / np.float64(fanout)
-    c, settled = 0.0, -1
-    while True:
+    c, settled = rest / target, 0
+    while c * largest >= 1.0:
         count, rest = 0, 0.0
         for j in range(degree):
-            if c * importance[column[j]] >= 1.0:
+            if c * importances[j] >= 1.0:
                 count += 1
             else:
-                rest += 1.0 / importance[column[j]]
+                rest += inverses[j]
         if count <= settled:
-            return c
+            break
         c, settled = rest / (target - count), count
+    return c
 
 
 @cpu_kernel
-def keep_by_importance(indptr, nodes, ends, locals_, cursor, fanout, importance, scale, words, kept):
-    """Keep edges by ``find_importances``; ``nodes`` and ``words`` (uint32) by local id. Returns as ``keep_evenly``."""
+def keep_by_importance(indptr, indices, nodes, columns, cursor, fanout, known, column, chosen, kept):
+    """Keep edges by ``find_importances``; ``column`` and ``chosen`` (largest degree,) int32 are scratch. Returns as ``keep_evenly``.
+
+    A word is below floor(2**32 p), or below 1 where that is 0, exactly if the word and 1 are at most 2**32 p, or at most 1: numbers without a
+    rounding error, so that whole columns are compared in doubles.
+    """
+    begins, degrees, ids = columns
     positions, out_sources, weights = kept.positions, kept.sources, kept.weights
+    importances, words = column.importances, column.words
     num_edges = cursor.num_edges
-    for i in range(cursor.destination, len(ends) - 1):
-        begin, degree = ends[i], ends[i + 1] - ends[i]
+    for i in range(cursor.destination, len(begins)):
+        _ask_ids(begins, ids, i)
+        degree, first = degrees[i], np.int64(indptr[nodes[i]])
         if num_edges + degree >= len(positions):
             return Cursor(i, 0, num_edges)
-        column, c = np.int64(indptr[nodes[i]]), scale[i]
-        for j in range(degree):
-            source = locals_[begin + j]
-            threshold = CERTAIN if degree <= fanout else _threshold(c * importance[source])
-            positions[num_edges] = column + j
-            out_sources[num_edges] = nodes[source]
-            weights[num_edges] = _weight(threshold)
-            num_edges += 1 if is_kept(words[source], threshold) else 0
+        number, c = degree, 0.0
+        if degree > fanout:
+            c, number = _gather(begins[i], degree, ids, known.values, fanout, column), 0
+            for j in range(degree):
+                chosen[number] = j
+                number += 1 if max(c * importances[j] * _UNIT, 1.0) >= words[j] else 0
+        for k in range(number):
+            j = np.int64(chosen[k]) if degree > fanout else k
+            positions[num_edges] = first + j
+            out_sources[num_edges] = indices[first + j]
+            weights[num_edges] = _weight(_threshold(c * importances[j])) if degree > fanout else np.float32(1.0)
+            num_edges += 1
         kept.indptr[i + 1] = num_edges
-    return Cursor(len(ends) - 1, 0, num_edges)
+    return Cursor(len(begins), 0, num_edges)
 
 
 @cpu_kernel

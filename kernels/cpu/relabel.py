@@ -64,6 +64,19 @@ def relabel_ahead(neighbors, first, last, table, nodes, num_nodes):
 
 
 @cpu_kernel
+def look_up(neighbors, num, table, nodes):
+    """Turn ``neighbors[:num]`` from global into local ids, in place, where the table has them all."""
+    entries, slot_bits, id_bits = table.entries, table.slot_bits, table.id_bits
+    low = np.uint32((1 << id_bits) - 1)
+    if slot_bits == 0:
+        for j in range(num):
+            prefetch(entries, np.int64(neighbors[min(j + _AHEAD, num - 1)]))
+            neighbors[j] = entries[np.uint64(neighbors[j])] & low
+    else:
+        relabel_ahead(neighbors, 0, num, table, nodes, len(nodes))
+
+
+@cpu_kernel
 def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
     """Without a branch, since whether a vertex is new cannot be guessed: an old one is written over by itself."""
     entries, stamp = table.entries, table.stamp

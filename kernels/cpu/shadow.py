@@ -14,7 +14,7 @@ from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.neighbor import Address, draw_hop
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import Table, enter, relabel
-from hoptrain.kernels.cpu.subgraph import ask_ahead, clear_bits, pick, set_bits
+from hoptrain.kernels.cpu.subgraph import ask_ahead, clear_bits, is_rare, pick, set_bits
 
 MASS = 1 << 40
 """All of a seed's probability, in the whole numbers in which the push algorithm counts it."""
@@ -184,7 +184,7 @@ def induce_union(indptr, indices, num_seeds, bits, own, sets, out_indptr, out_in
     """
     nodes, begins, members = sets.nodes, sets.begins, own.members
     bits[:] = np.uint64(0)
-    num_edges, row = 0, 0
+    num_edges, row, looked_at = 0, 0, 0
     out_indptr[0] = 0
     for is_second in range(2):
         for i in range(num_seeds):
@@ -198,9 +198,10 @@ def induce_union(indptr, indices, num_seeds, bits, own, sets, out_indptr, out_in
                 else:
                     ask_ahead(indptr, indices, nodes, i, num_seeds)
                 vertex = np.int64(members[place])
-                num_edges = pick(
-                    indices, np.int64(indptr[vertex]), np.int64(indptr[vertex + 1]), bits, num_edges, out_indices, out_edge_ids
-                )
+                first, last = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+                rare = is_rare(num_edges, looked_at)
+                num_edges = pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids)
+                looked_at += last - first
                 row += 1
                 out_indptr[row] = num_edges
             clear_bits(bits, members, 0, size)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.prefetch import prefetch
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import look_up
 
 _AHEAD = 32
 """Vertices ahead whose offsets are asked for; their columns are when half of these have passed."""
@@ -19,6 +19,8 @@ _LINE = 16
 """Ids in a cache line."""
 _FIRST_LINES = 4
 """Lines of a column that are asked for; the processor guesses the rest."""
+_RARE = 12
+"""Edges looked at for each one picked, from which that is rare."""
 _U0, _U1, _U6, _U63 = (np.uint64(n) for n in (0, 1, 6, 63))
 
 
@@ -84,29 +86,47 @@ def induce(indptr, indices, nodes, num_nodes, bits, table, out_indptr, out_indic
     set_bits(bits, nodes, 0, num_nodes)
     for place in range(-_AHEAD, 0):
         ask_ahead(indptr, indices, nodes, place, num_nodes)
-    num_edges = 0
+    num_edges, looked_at = 0, 0
     out_indptr[0] = 0
     for place in range(num_nodes):
         ask_ahead(indptr, indices, nodes, place, num_nodes)
-        vertex = np.int64(nodes[place])
-        num_edges = pick(indices, np.int64(indptr[vertex]), np.int64(indptr[vertex + 1]), bits, num_edges, out_indices, out_edge_ids)
+        first, last = np.int64(indptr[nodes[place]]), np.int64(indptr[nodes[place] + 1])
+        rare = is_rare(num_edges, looked_at)
+        num_edges = pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids)
+        looked_at += last - first
         out_indptr[place + 1] = num_edges
-    relabel_ahead(out_indices, 0, num_edges, table, nodes, num_nodes)
+    look_up(out_indices, num_edges, table, nodes)
     return num_edges
 
 
 @cpu_kernel
-def pick(indices, first, last, bits, num_edges, out_indices, out_edge_ids):
+def pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids):
     """Append the edges ``first`` to ``last`` of the graph whose source is in the bitmap; returns their number so far.
 
-    Without a branch, since whether a source is in it cannot be guessed: what is not wanted is written over.
+    With a branch where few are (``rare``: it is guessed well); else without, and what is not wanted is written over. Places are unsigned: a
+    negative one would have to be looked for at the end of the array.
     """
-    for j in range(first, last):
-        source = np.uint64(indices[j])
-        out_indices[num_edges] = indices[j]
-        out_edge_ids[num_edges] = j
-        num_edges += np.int64((bits[source >> _U6] >> (source & _U63)) & _U1)
-    return num_edges
+    found = np.uint64(num_edges)
+    if rare:
+        for j in range(np.uint64(first), np.uint64(last)):
+            source = np.uint64(indices[j])
+            if (bits[source >> _U6] >> (source & _U63)) & _U1:
+                out_indices[found] = indices[j]
+                out_edge_ids[found] = j
+                found += _U1
+    else:
+        for j in range(np.uint64(first), np.uint64(last)):
+            source = np.uint64(indices[j])
+            out_indices[found] = indices[j]
+            out_edge_ids[found] = j
+            found += (bits[source >> _U6] >> (source & _U63)) & _U1
+    return np.int64(found)
+
+
+@cpu_kernel
+def is_rare(num_edges, looked_at):
+    """Whether few of the edges that were looked at so far were picked."""
+    return num_edges * _RARE < looked_at
 
 
 @cpu_kernel

@@ -19,8 +19,8 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
 from hoptrain.kernels.shared.philox import MAX_VERTEX
+from hoptrain.kernels.shared.temporal import TREE_SHIFT
 
-TREE_SHIFT = MAX_VERTEX.bit_length() - 1
 MAX_TREES = 1 << (63 - TREE_SHIFT)
 _VERTEX = MAX_VERTEX - 1
 

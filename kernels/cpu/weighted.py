@@ -16,6 +16,7 @@ from hoptrain.kernels.cpu.offsets import random_words, weighted_offsets
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
 from hoptrain.kernels.shared.philox import four_words
+from hoptrain.kernels.shared.weighted import most_attempts
 
 _AHEAD = 32
 
@@ -56,12 +57,6 @@ def count_positive(indptr, weights, positive):
 def lane_attempts(fanout):
     """Draws with replacement that are made side by side."""
     return fanout + fanout // 2 + 2
-
-
-@cpu_kernel
-def most_attempts(fanout):
-    """Draws with replacement after which the column is gone over."""
-    return 4 * fanout + 32
 
 
 @cpu_kernel

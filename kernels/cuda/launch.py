@@ -23,9 +23,15 @@ class Launch:
 
     def rows(self, kernel, capacity, *args, shared_bytes=0):
         """Blocks (x, batch): those of a batch share its up to ``capacity`` items."""
-        block = self.thresholds.block
-        blocks = min(-(-capacity // block), -(-self.thresholds.max_blocks // self.num_batches))
-        kernel[(max(1, blocks), self.num_batches), block, self.stream, shared_bytes](*args)
+        self.block_each(kernel, -(-capacity // self.thresholds.block), *args, shared_bytes=shared_bytes)
+
+    def blocks_for(self, capacity):
+        """Blocks of a batch that ``block_each`` launches."""
+        return max(1, min(capacity, -(-self.thresholds.max_blocks // self.num_batches)))
+
+    def block_each(self, kernel, capacity, *args, shared_bytes=0):
+        """Blocks (x, batch): those of a batch share its up to ``capacity`` items, a block at a time for each."""
+        kernel[(self.blocks_for(capacity), self.num_batches), self.thresholds.block, self.stream, shared_bytes](*args)
 
     def one_block_each(self, kernel, *args, shared_bytes=0):
         """One block a batch."""

@@ -11,7 +11,8 @@ from numba.core import config
 
 from hoptrain.kernels.cuda.compile import MAX_REGISTERS, cuda_kernel
 from hoptrain.kernels.cuda.group import MEMBERS, unpack_request
-from hoptrain.kernels.shared.program import STOP, WRONG, make_draw, make_step
+from hoptrain.kernels.cuda.relabel import find_slot
+from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, make_draw, make_step
 
 
 def _compiled(function):
@@ -103,6 +104,62 @@ def block_kernels(next_edge):
             draw_request(parameters, columns, nodes, b, i, num_draws, unique, step, where, drawn, counts, wrong)
 
     return by_sample, by_transit
+
+
+def collective_kernel(next_edge):
+    """A kernel that draws from all neighbours of a layer together; launched by rows.
+
+    Its arguments: parameters; indptr, indices; candidates (K, C), counts (K, C) float32 and number (K,) int64, the distinct in-neighbours of
+    the layer and the edges of each into it; nodes (K, N) and size (K,) int64, the layer; num_draws; step; address (4,) uint64; chosen (K, C)
+    int32, set to 1 for those that were drawn; wrong (2,) int64, receives 1 and a draw that gave no candidate.
+    """
+    next_edge = _compiled(next_edge)
+
+    @_kernel
+    def draw(parameters, indptr, indices, candidates, counts, number, nodes, size, num_draws, step, address, chosen, wrong):
+        b = cuda.blockIdx.y
+        thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        neighbors, weights, layer = candidates[b, : number[b]], counts[b, : number[b]], nodes[b, : size[b]]
+        seed, epoch, batch = address[0], address[1], address[2] + np.uint64(b)
+        for j in range(thread, num_draws if number[b] > 0 else 0, cuda.gridDim.x * cuda.blockDim.x):
+            # Blocks keep no state: what ``transit.state`` has to be is some array of int64.
+            transit = Transit(np.int64(-1), neighbors, weights, np.int64(-1), layer, wrong[:0], indptr, indices)
+            random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(0), np.uint64(j), np.uint64(num_draws))
+            place = np.int64(next_edge(parameters, transit, step, random))
+            if place >= number[b] or place < STOP:
+                wrong[0], wrong[1] = 1, j
+            elif place != STOP:
+                chosen[b, place] = 1
+
+    return draw
+
+
+@cuda_kernel("void(int32[:, ::1], int64[::1], int32[:, ::1])", "void(int64[:, ::1], int64[::1], int32[:, ::1])")
+def count_entries(entries, num_entries, counts):
+    """How often each number stands in ``entries``; ``counts`` are zero before."""
+    b = cuda.blockIdx.y
+    for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_entries[b], cuda.gridDim.x * cuda.blockDim.x):
+        cuda.atomic.add(counts, (b, entries[b, e]), 1)
+
+
+@cuda_kernel("void(int32[:, ::1], int64[::1], float32[:, ::1])")
+def as_weights(counts, number, weights):
+    """The counts as ``next`` sees them."""
+    b = cuda.blockIdx.y
+    for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number[b], cuda.gridDim.x * cuda.blockDim.x):
+        weights[b, j] = np.float32(counts[b, j])
+
+
+@cuda_kernel(
+    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def drop_others(candidates, number, chosen, keys, values):
+    """Let the table hold -1 for the candidates that were not chosen, as if they were not there."""
+    b = cuda.blockIdx.y
+    for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number[b], cuda.gridDim.x * cuda.blockDim.x):
+        if chosen[b, j] == 0:
+            values[b, find_slot(keys, b, candidates[b, j])] = -1
 
 
 @cuda_kernel(

@@ -73,7 +73,7 @@ def test_hoptrain_alone(folder, tmp_path):
 
 
 def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampler, "_cores", lambda: 2)
+    monkeypatch.setattr(sampler, "cores", lambda: 2)
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     fake = {"dgl": slow_system, "pyg-lib": partial(slow_system, family="PyG", mode="new")}
     monkeypatch.setattr(sampler, "PEERS", fake)

@@ -188,5 +188,3 @@ def test_bad_values():
         LaborSampler([3, 0])
     with pytest.raises(InputError, match="importance_rounds is -1: it lies in"):
         LaborSampler([3], importance_rounds=-1)
-    with pytest.raises(InputError, match='LaborSampler with device="cuda": it has no kernels for CUDA; use device="cpu"'):
-        LaborSampler([3]).sample(LONE, np.array([0]), device="cuda")

@@ -202,14 +202,12 @@ def test_options_that_cannot_be(make, message):
 
 
 @every_sampler
-def test_bad_seeds_and_devices(graph, name):
+def test_bad_seeds(graph, name):
     sampler = SAMPLERS[name][0]([5])
     with pytest.raises(InputError, match="seed 4 is given twice"):
         sampler.sample(graph, np.array([4, 5, 4]))
     with pytest.raises(InputError, match="seed 200 is not in the graph"):
         sampler.sample(graph, np.array([200]))
-    with pytest.raises(InputError, match='Sampler with device="cuda": it has no kernels for CUDA'):
-        sampler.sample(graph, np.array([0]), device="cuda")
 
 
 def test_scores_of_another_graph(graph):

@@ -6,7 +6,16 @@ from conftest import make_graph
 from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
 
 from hoptrain.engine import Dataset, InputError, WorkerError
-from hoptrain.samplers import NeighborSampler, SampleLoader, Sampler
+from hoptrain.samplers import (
+    LaborSampler,
+    LinkSampler,
+    MVSSampler,
+    NeighborSampler,
+    PinSAGESampler,
+    SampleLoader,
+    Sampler,
+    VRGCNSampler,
+)
 from hoptrain.samplers.loader import _SampleTask
 from hoptrain.samplers.workspace import Workspace
 
@@ -54,6 +63,18 @@ def test_equal_to_the_cpu(small, expand, bulk):
         loader.load_state_dict({"epoch": 1, "step": 3})
         batches += loader
     assert len(found) == 6 + 3
+    assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [LaborSampler([2]), PinSAGESampler([2], num_walks=4), MVSSampler(NeighborSampler([2]), 2), LinkSampler(VRGCNSampler([2]))],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_samplers_with_weights_and_extra_arrays(small, sampler):
+    """The batches of an epoch are held to its end, and stay as they were."""
+    found, expected = (list(SampleLoader(small, sampler, batch_size=6, **options)) for options in ({"device": "cuda", "bulk": 2}, {}))
+    assert len(found) > 2
     assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
 
 

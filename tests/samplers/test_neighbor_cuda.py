@@ -13,7 +13,7 @@ from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers.alias import build_alias_tables
-from hoptrain.samplers.neighbor_cuda import CudaNeighborSampling
+from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
 
 pytestmark = needs_cuda
 

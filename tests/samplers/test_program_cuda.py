@@ -5,6 +5,7 @@ import pytest
 from conftest import make_graph
 from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
 from test_program import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
+from work_cuda_case import check_bulks
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, Workspace
@@ -55,6 +56,16 @@ def test_an_edge_that_is_none_of_the_transit(small):
         Beyond([2]).sample(small, np.array([0, 3]), workspace=workspace("sample"), **ADDRESS)
 
 
-def test_a_collective_program_runs_on_the_cpu_only(small):
-    with pytest.raises(InputError, match=r"Layer with device=.*runs on the CPU only"):
-        Layer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
+def test_collective(small):
+    """Batches of several sizes, and a second bulk that finds buffers larger than it needs."""
+    check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
+    with pytest.raises(InputError, match=r"BeyondLayer\.next returned no edge of its transit for draw [01] at step 0"):
+        BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
+
+
+class BeyondLayer(Layer):
+    def sample_size(self, step):
+        return 2
+
+    def next(self, transit, step, random):
+        return len(transit.neighbors)

@@ -9,7 +9,7 @@ from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
 import hoptrain.samplers.workspace as workspace
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers import RippleWalkSampler, SaintWalkSampler, ShadowSampler, Workspace
+from hoptrain.samplers import RippleWalkSampler, SaintWalkSampler, Workspace
 from hoptrain.samplers.subgraph import Members, induced, members_of
 
 ONE = np.array([0])
@@ -198,9 +198,3 @@ def test_bad_units(graph, units, message):
     sampler = RippleWalkSampler(3).prepare(graph, ONE)
     with pytest.raises(InputError, match=message):
         sampler.sample(graph, np.array(units))
-
-
-@pytest.mark.parametrize("sampler", [RippleWalkSampler(3), ShadowSampler()], ids=lambda s: type(s).__name__)
-def test_cuda_is_refused(graph, sampler):
-    with pytest.raises(InputError, match='with device="cuda": it has no kernels for CUDA; use device="cpu"'):
-        sampler.prepare(graph, ONE).sample(graph, ONE, device="cuda")

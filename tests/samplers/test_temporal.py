@@ -252,8 +252,6 @@ def test_missing_times(graph, timed):
         TemporalSampler([2]).sample(timed, np.arange(3), times=np.zeros(2, np.int64))
     with pytest.raises(InputError, match="seed 200 is not in the graph"):
         TemporalSampler([2]).sample(timed, np.array([200]), times=np.zeros(1, np.int64))
-    with pytest.raises(InputError, match="it has no kernels for CUDA"):
-        TemporalSampler([2]).sample(timed, np.array([0]), times=np.zeros(1, np.int64), device="cuda")
 
 
 def test_too_many_trees(timed, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk
+from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, Workspace
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +117,29 @@ def test_what_is_refused(make, message):
 def test_relations_of_another_graph(ring):
     with pytest.raises(InputError, match="edge_types has 2 entries for 24 edges"):
         MetapathWalk(np.array([0, 1]), [0]).walks(ring, np.arange(3))
+
+
+class SlowWalk(RandomWalk):
+    """By the loop that is made of the program."""
+
+
+class SlowNode2Vec(Node2Vec):
+    """The same."""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_fast_walks_are_those_of_the_program(threads):
+    """Hubs, isolated vertices, multi-edges, self loops; more walks than a chunk."""
+    rng = np.random.default_rng(0)
+    graph = Graph.from_edges(rng.integers(0, 60, 700) ** 2 // 60, rng.integers(0, 55, 700), 60)
+    seeds = rng.permutation(60)
+    cases = [(RandomWalk, SlowWalk, (9, copies, restart)) for copies in (1, 6) for restart in (0.0, 0.3)]
+    for p, q in ((0.5, 2.0), (4.0, 0.25), (3.0, 1.0), (0.1, 0.2)):
+        cases += [(Node2Vec, SlowNode2Vec, (9, copies, p, q)) for copies in (1, 6)]
+    for kind, slow_kind, arguments in cases:
+        fast, slow = kind(*arguments), slow_kind(*arguments)
+        assert (fast.cpu_walks(graph) is None, slow.cpu_walks(graph) is None) == (False, True)
+        address = {"seed": 2**64 - 5, "epoch": 3, "batch": 2**32 - 1, "workspace": Workspace(threads)}
+        walks = fast.sample(graph, seeds, **address).extra["walks"].copy()
+        assert (walks == slow.sample(graph, seeds, **address).extra["walks"]).all()
+    assert (walks < 0).any()  # some walks end

@@ -89,7 +89,7 @@ def _rank(rank, port, action, started, errors):
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
     rank_watch.SILENCE_S = 5.0
     store = TCPStore("127.0.0.1", port, None, rank == 0, timedelta(seconds=30), wait_for_workers=False)
-    processes = [SimpleNamespace(kill=lambda pid=pid: os.kill(pid, signal.SIGKILL)) for pid in started]
+    processes = [SimpleNamespace(kill=lambda pid=pid: os.kill(pid, signal.SIGKILL), poll=lambda: None) for pid in started]
     watch = rank_watch._Watch(store, rank, 3, processes)
     time.sleep(2)
     if action == "raise":

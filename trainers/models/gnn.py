@@ -96,6 +96,14 @@ class GNN(nn.Module):
         x = self.layers[i](x, block, degrees)
         return self.activation(self.norms[i](x)) if i < len(self.norms) else x
 
+    def shape(self, i: int) -> tuple[int, ...]:
+        """The shape of a vertex's vector that enters layer ``i``."""
+        return (self.widths[i],)
+
+    def modules_of(self, i: int) -> tuple[str, ...]:
+        """Names of the submodules that layer ``i`` alone uses."""
+        return (f"layers.{i}", f"norms.{i}") if i < len(self.norms) else (f"layers.{i}",)
+
     @property
     def num_layers(self) -> int:
         """Number of blocks that ``forward`` takes."""

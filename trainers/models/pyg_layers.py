@@ -6,11 +6,16 @@ import warnings
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GINConv, SAGEConv
+from torch_geometric.utils import spmm
 
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.gnn import Arch, gcn_weights, mean_weights, refuse_weights
+
+_ADDITION = 8
+"""What adding up a neighbour's value costs, in multiplications of a dense product: it is read from anywhere in memory."""
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -39,11 +44,26 @@ class SAGELayer(nn.Module):
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block. PyG's convolution takes a plain mean; with weights the mean is an estimate by them."""
-        if block.weights is None:
-            out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+        if block.weights is not None:
+            out: Tensor = self.conv.lin_l(adjacency(block, mean_weights(block, degrees)) @ x) + self.conv.lin_r(x[: block.num_dst])
+        elif _narrows_first(block, x.shape[1], self.conv.lin_l.out_channels):
+            narrow = F.linear(x, self.conv.lin_l.weight)
+            mean: Tensor = spmm(adjacency(block, _ones(block, x)), narrow, reduce="mean")
+            out = mean + self.conv.lin_l.bias + self.conv.lin_r(x[: block.num_dst])
         else:
-            out = self.conv.lin_l(adjacency(block, mean_weights(block, degrees)) @ x) + self.conv.lin_r(x[: block.num_dst])
+            out = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
         return out
+
+    def combine(self, mean: Tensor, own: Tensor) -> Tensor:
+        """The layer's output from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
+        out: Tensor = self.conv.lin_l(mean) + self.conv.lin_r(own)
+        return out
+
+
+def _narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:
+    """Whether it is less work to multiply all sources' vectors and average the products than to average first: the result is the same."""
+    first = block.num_src * in_channels * out_channels + _ADDITION * block.num_edges * out_channels
+    return first < block.num_dst * in_channels * out_channels + _ADDITION * block.num_edges * in_channels
 
 
 class GINLayer(nn.Module):

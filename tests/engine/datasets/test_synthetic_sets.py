@@ -12,7 +12,16 @@ from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.datasets.synthetic import RECIPES, affine_bijection, law_start
 from hoptrain.kernels.cpu import synthetic as kernels
 
-SCALES = {"reddit": 0.01, "products": 0.02, "arxiv": 0.1, "papers100M": 0.0002}
+SCALES = {
+    "reddit": 0.01,
+    "products": 0.02,
+    "arxiv": 0.1,
+    "papers100M": 0.0002,
+    "ppi": 0.2,
+    "orkut": 0.002,
+    "patents": 0.01,
+    "livejournal": 0.005,
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,7 +56,13 @@ def test_published_sizes():
     assert RECIPES["products"].counts == (2_449_029, 123_718_280, 100, 47)
     assert RECIPES["arxiv"].counts == (169_343, 2_332_486, 128, 40)
     assert RECIPES["papers100M"].counts == (111_059_956, 1_615_685_872, 128, 172)
-    for name in ("reddit", "products", "arxiv"):
+    assert RECIPES["ppi"].counts == (56_944, 1_637_432, 50, 121)
+    assert [RECIPES[name].counts[:2] for name in ("orkut", "patents", "livejournal")] == [
+        (3_072_441, 234_370_166),
+        (3_774_768, 33_037_896),
+        (4_847_571, 68_993_772),
+    ]
+    for name in RECIPES.keys() - {"papers100M"}:
         assert sum(RECIPES[name].split) == RECIPES[name].counts.num_nodes
 
 
@@ -70,7 +85,7 @@ def test_degrees_follow_the_law(name):
     degrees = np.sort(graph.in_degrees())[::-1]
     weights = (np.arange(graph.num_nodes) + offset + 0.5) ** (-2 / 3)
     expected = weights * graph.num_edges / weights.sum()
-    assert degrees[0] == pytest.approx(expected[0], rel=0.25)
+    assert degrees[0] == pytest.approx(expected[0], abs=max(0.25 * expected[0], 4 * math.sqrt(expected[0])))  # the largest of many draws
     hubs = slice(0, graph.num_nodes // 100)
     assert degrees[hubs].sum() == pytest.approx(expected[hubs].sum(), rel=0.1)
 

@@ -7,7 +7,9 @@ kernels that are not in ``KERNELS``. A report of the compiler's that cannot be r
 
 import functools
 import importlib
+import itertools
 import json
+import multiprocessing
 import pkgutil
 import re
 import sys
@@ -33,8 +35,10 @@ def verbose_linker():
     return mock.patch.object(driver, "LinkerOptions", functools.partial(driver.LinkerOptions, ptxas_options=["-v"]))
 
 
-def kernel_records(name, dispatcher, signature):
+def kernel_records(module, name, signature):
     """A kernel's records, by the steps that a launch would take: its options, link-time optimization, the device's own architecture."""
+    dispatcher, _ = importlib.import_module(module).KERNELS[name]
+    records = []
     arguments, _ = sigutils.normalize_signature(signature)
     with device(*CAPABILITIES[0]):
         kernel = _Kernel(dispatcher.py_func, arguments, **dispatcher.targetoptions)
@@ -44,7 +48,8 @@ def kernel_records(name, dispatcher, signature):
             kernel.library.get_cubin(arch)
             usage = read_report(kernel.library.get_linkerinfo(arch), kernel.entry_name)
             float64 = count_float64(kernel.library.get_lto_ptx(arch), kernel.entry_name)
-        yield {"kernel": name, "signature": signature, "arch": "sm_{}{}{}".format(*arch), **usage, "float64": float64}
+        records.append({"kernel": name, "signature": signature, "arch": "sm_{}{}{}".format(*arch), **usage, "float64": float64})
+    return records
 
 
 def read_report(report, entry):
@@ -77,13 +82,15 @@ def report(module):
     values = {id(value): value for each in modules for value in vars(each).values() if isinstance(value, CUDADispatcher)}
     kernels = {key: value for key, value in values.items() if not value.targetoptions["device"]}
     listed = {id(dispatcher) for dispatcher, _ in module.KERNELS.values()}
+    work = [
+        (module.__name__, name, signature)
+        for name, (_, signatures) in module.KERNELS.items()
+        for signature in ([signatures] if isinstance(signatures, str) else signatures)
+    ]
+    with multiprocessing.get_context("fork").Pool() as processes:  # compiling takes seconds a kernel, and one core
+        records = processes.starmap(kernel_records, work, chunksize=1)
     return {
-        "records": [
-            record
-            for name, (dispatcher, signatures) in module.KERNELS.items()
-            for signature in ([signatures] if isinstance(signatures, str) else signatures)
-            for record in kernel_records(name, dispatcher, signature)
-        ],
+        "records": list(itertools.chain(*records)),
         "unlisted": [kernel.py_func.__name__ for key, kernel in kernels.items() if key not in listed],
     }
 

@@ -1,0 +1,195 @@
+"""What does a pipeline of stages gain on a Vision GNN, and what does it cost?
+
+Real digits, the blocks of Raffi 2024, stages of equally many blocks; every process has one thread. ``speedup`` is against one process without a
+pipeline that does the same chunks one after another, ``speedup_whole_batch`` against one that does the whole batch at once: smaller chunks fit caches
+better, which is no merit of the stages. Both come from rounds in which every way makes a step in turn. Where there are more processes than cores,
+neither they nor the bubble say anything about the method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hoptrain.benchmarks.harness import Record, Result
+from hoptrain.benchmarks.pipeline_ranks import SEED, WHOLE, Setting, Track, Way, study
+
+OURS, ALONE, PAPER = "hoptrain", "no pipeline", "Raffi 2024"
+_CROWDED_ROUNDS = 2
+"""Steps that count where there are more processes than cores: memory, gradients and losses do not need more."""
+STAGES, DATA, CHUNKS = (1, 2, 4), (1, 2), (1, 2, 4, 5, 10)
+PAPER_ROWS = (
+    {"stages": 2, "data": 1, "chunks": 5, "speedup": 1.96},
+    {"stages": 2, "data": 1, "chunks": 10, "speedup": 1.45},
+    {"stages": 4, "data": 1, "chunks": None, "speedup": 1.33},
+    {"stages": 2, "data": 2, "chunks": None, "speedup": 3.8},
+)
+"""The paper's best for each number of stages and copies, there machines with many cores. More than the bound comes from memory, not from stages."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.add_argument("--stages", type=int, nargs="+", default=STAGES, metavar="S", help="stages of a copy (default 1 2 4)")
+    parser.add_argument("--data", type=int, nargs="+", default=DATA, metavar="D", help="copies (default 1 2)")
+    parser.add_argument("--chunks", type=int, nargs="+", default=CHUNKS, metavar="M", help="chunks of a copy's batch (default 1 2 4 5 10)")
+    parser.add_argument("--images", type=int, default=40, help="images of a step, over all copies (default 40)")
+    parser.add_argument("--rounds", type=int, default=5, help="steps that count (default 5)")
+    parser.add_argument("--schedule", choices=["gpipe", "1f1b"], default="1f1b", help="order of a stage's work (default 1f1b)")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Launch every number of stages and copies once; with ``--quick`` 1 and 2 stages, two numbers of chunks, fewer images and steps."""
+    from hoptrain.trainers.pipeline import run_ranks
+
+    stages, data, chunks, images, rounds = args.stages, args.data, args.chunks, args.images, args.rounds
+    if args.quick:
+        stages, data, chunks, images, rounds = (1, 2), (1,), (5, 10), 40, 3
+    ours: list[dict[str, Any]] = []
+    cores = len(os.sched_getaffinity(0))
+    for copies in data:
+        for number in stages:
+            steps = rounds if number * copies <= cores else min(rounds, _CROWDED_ROUNDS)
+            setting = Setting(stages=number, data=copies, chunks=tuple(chunks), images=images, rounds=steps, schedule=args.schedule)
+            ours += records_of(setting, run_ranks(study, number * copies, setting))
+    records = [*ours, *({"system": PAPER, **row} for row in PAPER_ROWS if row["stages"] in stages and row["data"] in data)]
+    draw(records, args.out / "pipeline.png")
+    return Result(records=records, summary=summarize(ours), seeds=[SEED])
+
+
+def bound(stages: float, chunks: float, data: float) -> float:
+    """The largest speedup of even stages and copies, by the bubble alone."""
+    return data * stages * chunks / (chunks + stages - 1)
+
+
+def records_of(setting: Setting, results: Sequence[dict[Way, Track]]) -> list[dict[str, Any]]:
+    """A row for each number of chunks of a launch; before them, in the launch of one process only, one for the whole batch at once."""
+    first = results[0]
+    rows = [_row(setting, 1, [first[WHOLE]], first[WHOLE], first[WHOLE]) | {"system": ALONE}] if len(results) == 1 else []
+    return rows + [
+        _row(setting, chunks, [result["piped", chunks] for result in results], first[setting.alone(chunks)], first[WHOLE])
+        for chunks in setting.chunks
+    ]
+
+
+def _row(setting: Setting, chunks: int, tracks: Sequence[Track], alone: Track, whole: Track) -> dict[str, Any]:
+    # A step ends when its slowest process has ended; ratios are taken within a round.
+    seconds = [max(times) for times in zip(*(track.seconds for track in tracks), strict=True)]
+    losses = [sum(parts) for parts in zip(*(track.losses for track in tracks[:: setting.stages]), strict=True)]
+    peaks = [track.peak_mb for track in tracks if track.peak_mb is not None]
+    row: dict[str, Any] = {
+        "system": OURS,
+        "stages": setting.stages,
+        "data": setting.data,
+        "chunks": chunks,
+        "processes": len(tracks),
+        "more_than_cores": "yes" if len(tracks) > len(os.sched_getaffinity(0)) else "no",
+        "step_ms": 1e3 * statistics.median(seconds),
+        "speedup": _median_ratio(alone.seconds, seconds),
+        "bound": bound(setting.stages, chunks, setting.data),
+        "speedup_whole_batch": _median_ratio(whole.seconds, seconds),
+        "waste": max(track.waste for track in tracks),
+        "gradient_error": max(track.gradient_error for track in tracks),
+    }
+    if tracks[0].busy_s:
+        shares = [1 - busy / spent for track in tracks for busy, spent in zip(track.busy_s, track.pipe_seconds, strict=True)]
+        row |= {"bubble": statistics.median(shares), "bubble_ideal": (setting.stages - 1) / (chunks + setting.stages - 1)}
+    if peaks:
+        row |= {"peak_mb": max(peaks), "peak_mb_by_stage": " ".join(f"{peak:.0f}" for peak in peaks[: setting.stages])}
+    return row | {"loss_first": losses[0], "loss_last": losses[-1], "losses": " ".join(f"{loss:.4f}" for loss in losses)}
+
+
+def _median_ratio(these: Sequence[float], those: Sequence[float]) -> float:
+    return statistics.median(this / that for this, that in zip(these, those, strict=True))
+
+
+def summarize(rows: Sequence[Record]) -> dict[str, float]:
+    """The largest error of a gradient; the best speedup of two stages, with its bound and bubble; the memory of a stage against one process."""
+    ours = [row for row in rows if row["system"] == OURS]
+    summary = {"max_gradient_error": max(row["gradient_error"] for row in ours)}
+    two = [row for row in ours if (row["stages"], row["data"]) == (2, 1)]
+    if two:
+        best = max(two, key=lambda row: row["speedup"])
+        names = {"speedup": "speedup_2_stages", "chunks": "its_chunks", "bound": "its_bound", "bubble": "its_bubble"}
+        names |= {"bubble_ideal": "its_bubble_ideal", "speedup_whole_batch": "speedup_2_stages_whole_batch"}
+        summary |= {name: best[key] for key, name in names.items()}
+    for stages in (2, 4):
+        shares = [share for row in ours if (share := _memory_share(row, ours, stages)) is not None]
+        if shares:
+            summary[f"memory_of_a_stage_of_{stages}"] = statistics.median(shares)
+    return summary
+
+
+def _memory_share(row: Record, rows: Sequence[Record], stages: int) -> float | None:
+    """The peak of a row of so many stages, as a share of that of one stage with the same chunks; None for other rows."""
+    if (row["stages"], row["data"]) != (stages, 1):
+        return None
+    alone = [other["peak_mb"] for other in rows if (other["processes"], other["chunks"]) == (1, row["chunks"]) and "peak_mb" in other]
+    return row["peak_mb"] / alone[0] if alone and "peak_mb" in row else None
+
+
+def draw(records: Sequence[Record], path: Path) -> None:
+    """Write the PNG; where matplotlib is not installed, say so instead."""
+    if find_spec("matplotlib") is None:
+        print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture(records).savefig(path, dpi=110)
+
+
+def picture(records: Sequence[Record]) -> Any:
+    """The matplotlib figure: speedup, bubble and memory by chunks; copies of one model apart from copies of two."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    figure.suptitle("A Vision GNN in a pipeline: stages as processes with one thread each")
+    panels = (
+        ("speedup", "bound", "times as fast as one process with the same chunks"),
+        ("bubble", "bubble_ideal", "share of a stage's time without work"),
+        ("peak_mb", None, "memory of the largest stage, MB"),
+    )
+    for place, (name, ideal, title) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), place)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("chunks")
+        _draw_panel(axes, records, name, ideal)
+        axes.margins(x=0.1, y=0.12)
+        axes.set_ylim(bottom=0)
+        axes.set_xticks(sorted({record["chunks"] for record in records if record["chunks"]}))
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+_COLOURS = {1: "#4a6c8c", 2: "#c4580c", 4: "#4f7a3a"}
+
+
+def _draw_panel(axes: Any, records: Sequence[Record], name: str, ideal: str | None) -> None:
+    ours = [record for record in records if record["system"] == OURS]
+    for stages, data in sorted({(record["stages"], record["data"]) for record in ours}):
+        rows = sorted(
+            (r for r in ours if (r["stages"], r["data"]) == (stages, data) and r.get(name) is not None), key=lambda r: r["chunks"]
+        )
+        if not rows:
+            continue
+        chunks = [row["chunks"] for row in rows]
+        colour, dash = _COLOURS.get(stages, "black"), "-" if data == 1 else "--"
+        crowded = " (more processes than cores)" if rows[0]["more_than_cores"] == "yes" else ""
+        label = f"{stages} stage{'s' * (stages > 1)}{f' x {data} copies' if data > 1 else ''}{crowded}"
+        axes.plot(chunks, [row[name] for row in rows], dash, marker="o", markersize=4, color=colour, label=label)
+        if ideal is not None and stages > 1 and data == 1:
+            axes.plot(chunks, [row[ideal] for row in rows], ":", color=colour, label=f"{stages} stages, bound by the bubble")
+    published = [record for record in records if record["system"] == PAPER and record["chunks"] and record.get(name) is not None]
+    for record in published:
+        axes.plot(record["chunks"], record[name], "x", color=_COLOURS.get(record["stages"], "black"))
+        axes.annotate(
+            f"paper, {record['stages']} x {record['data']}",
+            (record["chunks"], record[name]),
+            fontsize=7,
+            xytext=(4, 4),
+            textcoords="offset points",
+        )

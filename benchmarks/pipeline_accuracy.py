@@ -1,0 +1,116 @@
+"""What does a GAT lose when its batch goes through it in chunks: cut along the seeds, and cut by vertex id as in Dearing & Wang (2020)?
+
+PubMed, the papers' GAT: 2 layers, 8 heads, dropout 0.6, 300 epochs of one batch; accuracies are those of the last epoch. The chunks go one after
+another through the whole model in this process: stages change no number (``tests/trainers/pipeline/test_gradients.py`` compares them, with
+dropout too), only time. Cut by vertex id, edges between chunks are lost; the papers' pipeline lost them in evaluation as well, hence two columns.
+The same is done with a GAT whose vertices do not attend to themselves ("no self loops"): one that has lost all its neighbours then knows nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.harness import Result
+from hoptrain.engine import Dataset, load_dataset
+
+EPOCHS, CHUNKS = 300, (1, 2, 3, 4)
+BARE = "by-index, no self loops"
+PAPER = {1: 0.778, 2: 0.600, 3: 0.492, 4: 0.458}
+"""Validation accuracy by number of chunks, Table 2 of Dearing & Wang."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each configuration, with seeds 1, 2, ... (default 3)")
+    parser.add_argument("--root", help="folder with pubmed.npz (default: $HOPTRAIN_DATA)")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Train everything and print the table; with ``--quick`` 20 epochs of one seed, with 1 and 4 chunks."""
+    data = load_dataset("pubmed", root=args.root)
+    seeds = list(range(1, 2 if args.quick else args.seeds + 1))
+    epochs, counts = (20, (1, 4)) if args.quick else (EPOCHS, CHUNKS)
+    cells = [("seeds", count) for count in counts] + [("by-index", count) for count in counts[1:]] + [(BARE, count) for count in counts]
+    records = [_train(data, cut, count, seed, epochs) for cut, count in cells for seed in seeds]
+    means = {cell: _means(record for record in records if (record["cut"], record["chunks"]) == cell) for cell in cells}
+    for line in _table(means):
+        print(line)
+    whole = means["seeds", 1]
+    gaps = [100 * abs(mean["test_accuracy"] - whole["test_accuracy"]) for (cut, _), mean in means.items() if cut == "seeds"]
+    most = counts[-1]
+    summary = {
+        "test_accuracy_whole": whole["test_accuracy"],
+        "largest_gap_points": max(gaps),
+        "by_index_loss_points": 100 * (whole["val_accuracy"] - means["by-index", most]["val_accuracy_cut"]),
+        "by_index_no_self_loops_loss_points": 100 * (means[BARE, 1]["val_accuracy"] - means[BARE, most]["val_accuracy_cut"]),
+    }
+    return Result(records=records, summary=summary, seeds=seeds)
+
+
+def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dict[str, Any]:
+    """One run: its accuracies after the last epoch, on the whole graph and on the cut one, and the milliseconds of an epoch."""
+    import torch
+    import torch.nn.functional as F
+
+    from hoptrain.samplers import NeighborSampler
+    from hoptrain.trainers.inference import exact_logits
+    from hoptrain.trainers.models import GNN
+    from hoptrain.trainers.pipeline import ChunkLoader, apply_layers, chunk_of, cut_by_index
+    from hoptrain.trainers.pipeline.seeds import Chunking
+
+    torch.manual_seed(seed)
+    model = GNN("gat", data.num_features, 64, data.num_classes, 2, dropout=0.6, input_dropout=0.6, heads=8, out_heads=8)
+    for layer in model.layers:
+        convolution: Any = layer.conv
+        convolution.add_self_loops = kind != BARE
+    chunking: Chunking = "seeds" if kind == "seeds" else "by-index"
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=1e-3)
+    loader = ChunkLoader(data, NeighborSampler([-1, -1]), chunks=chunks, chunking=chunking, batch_size=512, seed=seed)
+    degrees = torch.from_numpy(data.graph.in_degrees()).float()
+    begin = time.perf_counter()
+    for _ in range(epochs):
+        for batch in loader:
+            optimizer.zero_grad()
+            for number, part in enumerate(batch.to("cpu").chunks):  # type: ignore[attr-defined]  # a ChunkLoader's batches
+                chunk = chunk_of(part, number, degrees, normalize=True)
+                output = apply_layers(model, chunk, range(2), chunk.x)  # type: ignore[arg-type]  # features were gathered
+                (F.cross_entropy(output, chunk.target[0], reduction="sum") / part.num_step_seeds).backward()
+            optimizer.step()
+    seconds = time.perf_counter() - begin
+    model.eval()
+    cut = replace(data, graph=cut_by_index(data.graph, chunks), validate=False) if chunking == "by-index" else data
+    record: dict[str, Any] = {"cut": kind, "chunks": chunks, "seed": seed, "epochs": epochs}
+    record["edges_lost"] = 1 - cut.graph.num_edges / data.graph.num_edges
+    record["epoch_ms"] = 1000 * seconds / epochs
+    for split in ("val", "test"):
+        nodes = data.split(split)
+        for name, graph in (("", data), ("_cut", cut)):
+            scores = exact_logits(model, graph, nodes, normalize=True, device=torch.device("cpu"))
+            record[f"{split}_accuracy{name}"] = float(np.mean(scores.argmax(1).numpy() == np.take(data.y, nodes)))  # type: ignore[arg-type]
+    return record
+
+
+def _means(records: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Of the figures of several seeds."""
+    records = list(records)
+    return {name: statistics.mean(record[name] for record in records) for name in records[0] if name not in ("cut", "seed")}
+
+
+def _table(means: dict[tuple[str, int], dict[str, float]]) -> list[str]:
+    """Markdown."""
+    names = ("edges_lost", "test_accuracy", "val_accuracy", "val_accuracy_cut")
+    lines = [
+        "| cut | chunks | edges lost | test | validation | validation, edges lost too | Dearing & Wang, validation |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (kind, chunks), mean in means.items():
+        paper = f"{PAPER[chunks]:.3f}" if kind != "seeds" or chunks == 1 else ""
+        lines.append(f"| {kind} | {chunks} | " + " | ".join(f"{mean[name]:.3f}" for name in names) + f" | {paper} |")
+    return lines

@@ -1,0 +1,303 @@
+"""What did a study find: a page with tables and pictures, in Markdown and in HTML?
+
+``report.md`` with its pictures beside it, and ``report.html``, which holds all in itself, are written into the study's folder. All figures come from
+its ``cells.jsonl``; what was not measured but computed stands under a heading of its own that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hoptrain.benchmarks import scale_plots, what_if
+from hoptrain.benchmarks.grid import COMPLETED, FAILED, HUNG, LEFT_OUT, read_lines
+from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.scale_table import NAMES, Row, rows_of, summarize
+from hoptrain.engine import InputError
+
+_STACK_LINES = 12
+_GPU_STEP_S = 0.005
+_GPU_CORES = 16
+
+
+class Part(NamedTuple):
+    """A piece of the page: a heading, a paragraph, a table (its rows) or a picture (its PNG)."""
+
+    kind: str
+    text: str = ""
+    table: Sequence[Mapping[str, Any]] = ()
+    picture: bytes = b""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this command."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what a study was given as --out; the pages are written there")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Write the pages once more.
+
+    Raises:
+        InputError: the folder holds no study.
+    """
+    write(args.folder)
+    rows = rows_of(read_lines(args.folder))
+    print(f"{args.folder / 'report.html'} and report.md are written")
+    return Result(records=rows, summary=summarize(rows), seeds=sorted({line["cell"]["seed"] for line in read_lines(args.folder)}))
+
+
+def write(folder: Path) -> None:
+    """Write ``report.md`` and ``report.html`` into the folder of a study.
+
+    Raises:
+        InputError: it holds none.
+    """
+    lines = read_lines(folder)
+    if not lines:
+        raise InputError(f"{folder} holds no study: cells.jsonl is missing or empty; run 'hoptrain bench scale --out {folder}' first")
+    parts = list(_parts(folder, lines))
+    (folder / "report.md").write_text(_markdown(parts, folder), encoding="utf-8")
+    (folder / "report.html").write_text(_html(parts), encoding="utf-8")
+
+
+def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    rows = rows_of(lines)
+    is_scale = all(row["algorithm"] == "neighbor" for row in rows)
+    yield Part("title", "The scalability study" if is_scale else "One training script, samplers exchanged")
+    yield Part("text", _about(lines, rows))
+    yield Part("table", table=[{"question": name, "value": _number(value)} for name, value in summarize(rows).items()])
+    pictures = scale_plots.pictures(rows)
+    if not pictures:
+        yield Part("text", "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured.")
+    for title, png in pictures.items():
+        yield Part("heading", title)
+        yield Part("picture", title, picture=png)
+    yield Part("heading", "Measured")
+    yield Part("text", _TABLE_TEXT)
+    yield Part("table", table=[_result(row) for row in rows])
+    yield Part("heading", "What each rank did")
+    yield Part("text", "Seeds and sampled edges of an epoch, rank by rank: a loader that did not share the seeds out would show here.")
+    yield Part("table", table=[_work(row) for row in rows if row["epoch_s"] is not None])
+    yield from _bad_cells(folder, lines)
+    if is_scale:
+        yield from _predictions(rows, lines[0]["machine"]["cores"])
+    yield Part("heading", "How it was measured")
+    yield Part("text", _METHOD)
+
+
+def _about(lines: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
+    last = lines[-1]
+    machine = last["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in last["versions"].items() if version)
+    sets = ", ".join(dict.fromkeys(f"{row['dataset']} at scale {row['scale']:g}" for row in rows))
+    common = ", ".join(f"{name} {_values(lines, name)}" for name in ("hidden", "epochs", "lr", "dropout", "fanouts"))
+    commits = ", ".join(dict.fromkeys(str(line["commit"])[:12] + ("-dirty" if "dirty" in str(line["commit"]) else "") for line in lines))
+    devices = ", ".join(dict.fromkeys(str(row["device"]) for row in rows if row.get("device")))
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory'] / 1e9:.0f} GB; training on {devices or 'nothing'}. {sets}; {common}. "
+        f"Python {machine['python']}, {versions}. Commit {commits}. {last['date'][:10]}."
+    )
+
+
+def _values(lines: Sequence[Mapping[str, Any]], name: str) -> str:
+    """All values that the cells have of an option."""
+    return " or ".join(dict.fromkeys(str(line["cell"][name]) for line in lines))
+
+
+def _result(row: Row) -> dict[str, Any]:
+    place = {"system": NAMES[row["system"]], "cell": scale_plots.place_of(row)}
+    if row["epoch_s"] is None:
+        return place | {"s/epoch": row["outcome"], "note": row["why"]}
+    epoch = row["epoch_s"]
+    return place | {
+        "s/epoch": f"{epoch:.2f}",
+        "spread": f"{row['spread']:.0%}",
+        "best peer": f"{row['speedup']:.2f} x" if row["speedup"] else "",
+        "waiting": f"{row['wait_s'] / epoch:.0%}",
+        "copying": f"{row['copy_s'] / epoch:.0%}",
+        "fwd+bwd": f"{row['train_s'] / epoch:.0%}",
+        "all-reduce": f"{row['all_reduce_s'] / epoch:.0%}",
+        "sampling/epoch": f"{row['sample_s'] / epoch:.0%}" if row["workers"] == 0 else "",
+        "sampling s": f"{row['sample_s']:.2f}",
+        "gathering s": f"{row['gather_s']:.2f}",
+        "first epoch s": f"{row['first_epoch_s']:.1f}",
+        "GB": f"{row['pss'] / 1e9:.2f}",
+        "shared GB": f"{row['shared'] / 1e9:.2f}",
+        "sum of peak RSS GB": f"{row['peak_rss'] / 1e9:.2f}",
+        **({"GPU GB": f"{row['gpu_bytes'] / 1e9:.2f}"} if row["gpu_bytes"] else {}),
+        "accuracy": "" if row["accuracy"] is None else f"{row['accuracy']:.4f}",
+        "rounds": str(row["rounds"]),
+    }
+
+
+def _work(row: Row) -> dict[str, Any]:
+    return {
+        "system": NAMES[row["system"]],
+        "cell": scale_plots.place_of(row),
+        "steps": str(row["steps"]),
+        "seeds by rank": row["seeds_by_rank"],
+        "edges by rank": row["edges_by_rank"],
+        "feature rows": str(row["rows_loaded"]),
+        "parameters": str(row["parameters"]),
+        "threads": str(row["threads"]),
+        "pinned": "yes" if row["pinned"] else "no",
+    }
+
+
+def _bad_cells(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    bad = [line for line in lines if line["outcome"] in (HUNG, FAILED, LEFT_OUT)]
+    yield Part("heading", "What hung, failed or was skipped")
+    if not bad:
+        yield Part("text", f"Nothing: all {sum(line['outcome'] == COMPLETED for line in lines)} runs were completed.")
+        return
+    yield Part("table", table=[_bad(line) for line in bad])
+    for line in bad:
+        stacks = (folder / line["log"]).with_suffix(".stacks")
+        if stacks.exists():
+            yield Part("code", "\n".join([str(line["cell"]), *stacks.read_text(errors="replace").splitlines()[:_STACK_LINES]]))
+
+
+def _bad(line: Mapping[str, Any]) -> dict[str, Any]:
+    cell = " ".join(str(line["cell"][name]) for name in ("system", "arch", "ranks", "workers", "batch_size"))
+    return {"cell": cell, "round": str(line["round"]), "outcome": line["outcome"], "why": line["why"], "log": line["log"]}
+
+
+def _predictions(rows: Sequence[Row], cores: int) -> Iterator[Part]:
+    checked = what_if.check(rows, cores)
+    error = what_if.typical_error(checked)
+    yield Part("heading", "Predicted, not measured")
+    stated = "It could not be checked: no cell was left that it was not calibrated from."
+    if error is not None:
+        stated = (
+            f"On the cells that were measured it errs by {error[0]:.0%} (median) and {error[1]:.0%} (at most), as the first table shows."
+        )
+    yield Part("text", f"{_MODEL} {stated} Beyond the measured cells nothing here is known by experiment.")
+    if error is None:
+        return
+    yield Part(
+        "table",
+        table=[
+            {
+                "system": NAMES[row["system"]],
+                "cell": scale_plots.place_of(row),
+                "measured s": f"{row['measured_s']:.2f}",
+                "predicted s": f"{row['predicted_s']:.2f}",
+                "error": f"{row['error']:+.0%}",
+            }
+            for row in checked
+        ],
+    )
+    yield Part("text", f"Prediction: seconds of an epoch on {_GPU_CORES} such cores, training on them.")
+    yield Part("table", table=list(_predicted(what_if.table(rows, cores=_GPU_CORES))))
+    yield Part("text", f"Prediction: likewise with a GPU for each rank, on which a step is assumed to take {1e3 * _GPU_STEP_S:g} ms.")
+    links = (what_if.NVLINK, what_if.ETHERNET)
+    on_gpus = [row for link in links for row in what_if.table(rows, cores=_GPU_CORES, link=link, device_step_s=_GPU_STEP_S)]
+    yield Part("table", table=list(_predicted(on_gpus)))
+
+
+def _predicted(found: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each system, architecture, batch size, number of workers and link; a column for each number of ranks."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in found:
+        place = (one["system"], one["arch"], one["batch_size"], one["workers"], one["link"])
+        cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
+        facts = {"system": NAMES[one["system"]], "cell": cell, "link": one["link"]}
+        rows.setdefault(place, facts)[f"{one['ranks']} rank{'s' if one['ranks'] > 1 else ''}"] = f"{one['epoch_s']:.2f}"
+    return iter(rows.values())
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _markdown(parts: Sequence[Part], folder: Path) -> str:
+    pieces = []
+    for part in parts:
+        if part.kind == "picture":
+            name = re.sub("[^a-z]+", "_", part.text.lower()).strip("_") + ".png"
+            (folder / name).write_bytes(part.picture)
+            pieces.append(f"![{part.text}]({name})")
+        elif part.kind == "table":
+            pieces.append(_markdown_table(part.table))
+        elif part.kind == "code":
+            pieces.append(f"```\n{part.text}\n```")
+        else:
+            pieces.append({"title": "# ", "heading": "## "}.get(part.kind, "") + part.text)
+    return "\n\n".join(pieces) + "\n"
+
+
+def _columns(table: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in table for name in row))
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return "" if value is None else str(value)
+
+
+def _markdown_table(table: Sequence[Mapping[str, Any]]) -> str:
+    columns = _columns(table)
+    lines = [columns, ["---"] * len(columns), *([_cell(row, name).replace("|", "/") for name in columns] for row in table)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _html(parts: Sequence[Part]) -> str:
+    body = "\n".join(map(_html_part, parts))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(parts[0].text)}</title>\n'
+        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _html_part(part: Part) -> str:
+    if part.kind == "picture":
+        return f'<img alt="{html.escape(part.text)}" src="data:image/png;base64,{base64.b64encode(part.picture).decode()}">'
+    if part.kind == "table":
+        columns = _columns(part.table)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+        rows = "\n".join("<tr>" + "".join(f"<td>{html.escape(_cell(row, name))}</td>" for name in columns) + "</tr>" for row in part.table)
+        return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table>"
+    tag = {"title": "h1", "heading": "h2", "code": "pre"}.get(part.kind, "p")
+    return f"<{tag}>{html.escape(part.text)}</{tag}>"
+
+
+_STYLE = (
+    "body{font:15px/1.5 sans-serif;max-width:72em;margin:2em auto;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse;font-size:13px;margin:1em 0}td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:left}"
+    "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}img{max-width:100%}pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
+)
+
+_TABLE_TEXT = (
+    "Medians over the rounds; spread is the range of the rounds over the median. 'best peer' is the fastest peer's epoch over "
+    "hoptrain's under the same conditions, formed within a round. Waiting, copying, forward and backward (with the optimiser) and "
+    "all-reduce are shares of the slowest rank's epoch. Sampling and gathering are seconds of work of a rank's loader in an epoch, "
+    "all of its processes together: with workers they run beside the training, without workers they are part of the waiting. GB is "
+    "what all processes hold together after training, shared pages counted once."
+)
+
+_METHOD = (
+    "Every run is made in fresh processes, one for each rank, which train the same model from the same initial weights by the same "
+    "hand-written loop: hoptrain's GNN on PyG's convolutions, Adam, torch's DistributedDataParallel over gloo (NCCL on GPUs). All "
+    "loaders' batches become the same blocks. The first epoch starts the workers and is not counted. An epoch lasts from a barrier to"
+    " the end of the slowest rank's last step. Cells take turns, and their order rotates from round to round. Torch's threads are the"
+    " rank's share of the cores less one for each worker, at least one, for all systems alike. Accuracy is that of the test split by "
+    "exact inference over full neighbourhoods, by the same code for all. PyG: NeighborLoader with persistent workers over the rank's "
+    "share of the seeds, cut as in PyG's multi-GPU examples; features are fetched in the trainer's process, its default for data in "
+    "memory; it samples by pyg-lib where that is installed, else by torch-sparse, and expands on each hop the vertices that the hop "
+    "before found. DGL: DataLoader with use_ddp=True where there are several ranks, features and labels named for prefetching, "
+    "persistent workers, a graph in compressed columns; every hop expands all vertices found so far, as hoptrain's does by default. "
+    "Workers are pinned apart from the trainer by PyG's and DGL's enable_cpu_affinity where a rank has more cores than workers; it "
+    "cannot be done otherwise. On a GPU phases are separated by synchronising, so none overlaps the next there, for any system."
+)
+
+_MODEL = (
+    "The model takes from the cell with one rank and the fewest workers what a step costs the trainer, what it costs the loader, and "
+    "the core-seconds of both. A step with more ranks lasts as long as the slowest of: the trainer, its workers sharing the loader's "
+    "work, and the machine's cores sharing all work; the all-reduce comes on top. It knows nothing of memory bandwidth that ranks "
+    "share."
+)

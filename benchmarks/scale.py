@@ -1,0 +1,77 @@
+"""How does training scale with ranks, workers and batch sizes, fed by hoptrain's, PyG's and DGL's loaders?
+
+Every cell of the grid runs in processes of its own, with a time limit, in turns with all others, round after round; ``hoptrain.benchmarks.scale_cell``
+says what a cell does, ``hoptrain.benchmarks.scale_loaders`` how each loader is set up. Systems differ in their loader alone: model, optimiser, loop and
+evaluation are the same code. Stopped and started again with the same --out, the study goes on where it was. The report lies beside the results, as
+Markdown and as one HTML page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hoptrain.benchmarks import report
+from hoptrain.benchmarks.grid import Grid, parse_grid, read_grid, run_grid
+from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.peer_loaders import tcmalloc
+from hoptrain.benchmarks.sampler import warn_if_busy
+from hoptrain.benchmarks.scale_cell import SYSTEMS, Cell, command_of
+from hoptrain.benchmarks.scale_table import rows_of, summarize
+from hoptrain.engine import InputError, load_dataset
+
+GLANCE: dict[str, Any] = {
+    "rounds": 1,
+    "limit": 60,
+    "all": {"dataset": "synthetic:reddit", "scale": 0.02, "hidden": 16, "batch_size": 512, "epochs": 1},
+    "grids": [{"system": ["hoptrain", "pyg", "dgl"], "workers": [2]}],
+}
+"""What ``--quick`` runs where no grid is named."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="the grid, see configs/bench; with --quick one round of it, or a small one of its own")
+    add("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="only the cells of these (default: all)")
+    add("--again", action="store_true", help="run once more what hung, failed or was skipped before")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run what is left of the grid, and write the report; see the module's docstring."""
+    return run_study(args, GLANCE)
+
+
+def run_study(args: argparse.Namespace, glance: dict[str, Any], root: Path | None = None) -> Result:
+    """Run the grid that the options name, or with ``--quick`` alone the ``glance``; data sets are looked for in ``root``.
+
+    Raises:
+        InputError: no grid, or one that cannot be run.
+    """
+    grid = _grid(args, glance)
+    warn_if_busy()
+    places = dict.fromkeys((cell.dataset, cell.scale) for cell in grid.cells)
+    folders = {(name, scale): load_dataset(name, root=root, scale=scale).path for name, scale in places}
+
+    def command(cell: Cell) -> Sequence[str]:
+        folder = folders[cell.dataset, cell.scale]
+        if folder is None:
+            raise InputError(f"{cell.dataset} has not been saved: ranks and workers share its files; convert it ('hoptrain data convert')")
+        preload = ["env", f"LD_PRELOAD={tcmalloc()}"] if cell.allocator == "tcmalloc" and tcmalloc() else []
+        return [*preload, *command_of(cell, folder)]
+
+    lines = run_grid(grid, command, args.out, again=args.again)
+    report.write(args.out)
+    rows = rows_of(lines)
+    return Result(records=rows, summary=summarize(rows), seeds=sorted({cell.seed for cell in grid.cells}))
+
+
+def _grid(args: argparse.Namespace, glance: dict[str, Any]) -> Grid[Cell]:
+    if args.config is None and not args.quick:
+        raise InputError("no grid is named: give --config FILE, one of configs/bench for instance, or --quick")
+    grid = parse_grid(glance, Cell, "--quick") if args.config is None else read_grid(args.config, Cell)
+    return Grid(
+        cells=[cell for cell in grid.cells if cell.system in args.systems], rounds=1 if args.quick else grid.rounds, limit=grid.limit
+    )

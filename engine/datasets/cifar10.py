@@ -1,0 +1,125 @@
+"""The CIFAR-10 archive as its authors publish it (Krizhevsky 2009): the python version or the binary version, unpacked or as ``.tar.gz``.
+
+The python version consists of pickles. They are read by an unpickler that knows three names, each of which gives an inert record of its
+arguments: nothing that a file says is executed, NumPy's own unpickling included.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError
+
+_SHAPE = (3, 32, 32)  # channels first, as in the archive
+_PIXELS = 3 * 32 * 32
+_NAMES = {
+    "cifar-10-batches-py": [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"],
+    "cifar-10-batches-bin": [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"],
+}
+_ARCHIVES = {"cifar-10-python.tar.gz": "cifar-10-batches-py", "cifar-10-binary.tar.gz": "cifar-10-batches-bin"}
+
+
+def find_cifar10(folders: Sequence[Path]) -> list[Path]:
+    """The six files of an unpacked archive, or the archive alone; empty where none of the folders has it whole."""
+    for folder in folders:
+        for name, members in _NAMES.items():
+            files = [folder / name / member for member in members]
+            if all(file.is_file() for file in files):
+                return files
+        for name in _ARCHIVES:
+            if (folder / name).is_file():
+                return [folder / name]
+    return []
+
+
+def read_cifar10(files: Sequence[Path]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Training and test images of what ``find_cifar10`` found, each (x, y): (N, 32, 32, 3) uint8 and (N,) int64.
+
+    Raises:
+        InputError: a file that cannot be read or holds something else.
+    """
+    train: list[tuple[Array, Array]] = []
+    test: list[tuple[Array, Array]] = []
+    for name, content in _contents(files):
+        try:
+            part = _from_binary(content) if name.endswith(".bin") else _from_pickle(content)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, pickle.UnpicklingError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{name} in {files[0].parent} is no batch of CIFAR-10 ({reason}): fetch the archive again") from None
+        (test if name.startswith("test") else train).append(part)
+    return _join(train), _join(test)
+
+
+def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    if files[0].name not in _ARCHIVES:
+        for file in files:
+            yield file.name, file.read_bytes()
+        return
+    folder = _ARCHIVES[files[0].name]
+    try:
+        with tarfile.open(files[0]) as archive:  # members are read, never unpacked to the disk
+            for name in _NAMES[folder]:
+                member = archive.extractfile(f"{folder}/{name}")
+                if member is None:
+                    raise KeyError(f"{name} is no file")
+                yield name, member.read()
+    except (OSError, EOFError, KeyError, tarfile.TarError) as error:
+        raise InputError(f"{files[0]} cannot be read ({' '.join(str(error).split())}): fetch the archive again") from None
+
+
+def _from_binary(content: bytes) -> tuple[Array, Array]:
+    """Rows of one byte for the class and the pixels after it."""
+    rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
+    return _checked(rows[:, 1:], rows[:, 0])
+
+
+def _from_pickle(content: bytes) -> tuple[Array, Array]:
+    batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    return _checked(batch[b"data"].array(), np.array(batch[b"labels"]))
+
+
+def _checked(pixels: Array, y: Array) -> tuple[Array, Array]:
+    if pixels.shape != (len(y), _PIXELS) or y.ndim != 1 or not 0 <= int(y.min()) <= int(y.max()) <= 9:
+        raise ValueError(f"pixels of shape {pixels.shape} with labels of shape {y.shape}")
+    return pixels.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1), y.astype(np.int64)
+
+
+def _join(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+
+
+class _Unpickler(pickle.Unpickler):
+    """Gives records for the three names with which NumPy's arrays are pickled, and refuses every other."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What stands for a name in the file."""
+        known = {"_reconstruct": _Record, "ndarray": _Record, "dtype": _Record}
+        if module.partition(".")[0] != "numpy" or name not in known:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no batch needs")
+        return known[name]
+
+
+class _Record:
+    """The arguments and the state of a pickled array or dtype."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+        self.state: Any = ()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def array(self) -> Array:
+        """The array (N, 3072) uint8 that the record describes."""
+        _, shape, dtype, is_fortran, content = self.state
+        if dtype.arguments[0] not in (b"u1", "u1") or is_fortran or not isinstance(content, bytes):
+            raise ValueError("its data are no bytes in rows")
+        return np.frombuffer(content, np.uint8).reshape(shape)

@@ -1,0 +1,100 @@
+"""Features of 0, 1, ..., K hops, computed once and kept memory-mapped (SIGN, Frasca et al. 2020): S**k X with GCN's normalised adjacency S.
+
+A row of hop k + 1 is read from the files of hop k in blocks of rows, so memory holds a block at a time, not the features.
+"""
+
+from __future__ import annotations
+
+import zlib
+from itertools import pairwise
+
+import numpy as np
+
+from hoptrain.engine.arrays import BFLOAT16, Array
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets.cache import check_room, converted, is_folder
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.store import HEADER, FolderWriter, create_folder, open_folder
+
+KIND = "hop features"
+BLOCK_EDGES = 1 << 20
+"""Edges of a block of rows, about."""
+_VERSION = 1
+
+
+def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) -> list[Array]:
+    """Features of each hop, computed into the cache the first time.
+
+    Args:
+        data: a data set that was opened from a folder, with features.
+        num_hops: K.
+        normalize: divide each vertex's features by their sum first.
+
+    Returns:
+        K + 1 arrays (V, F) float32, memory-mapped; the first are the features themselves.
+
+    Raises:
+        InputError: no features, no folder, a negative K, or a cache that cannot be written.
+    """
+    if data.x is None or data.path is None:
+        lacks = "features" if data.x is None else "folder"
+        raise InputError(
+            f"{data.name} has no {lacks}: features of hops are made from the files of a data set; save one with an x and open it"
+        )
+    if num_hops < 0:
+        raise InputError(f"num_hops is {num_hops}: features reach from 0 hops on; give 0 or more")
+    identity = zlib.crc32((data.path / HEADER).read_bytes())
+    path = converted(f"{data.name.replace(':', '-')}-hops{num_hops}{'-normalized' if normalize else ''}-{_VERSION}-{identity:08x}")
+    if not is_folder(path):
+        try:
+            with create_folder(path, KIND) as writer:
+                _write(writer, data, data.x, num_hops, normalize)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
+    arrays, _ = open_folder(path, KIND)
+    return [arrays[f"hop{hop}"] for hop in range(num_hops + 1)]
+
+
+def _write(writer: FolderWriter, data: Dataset, x: Array, num_hops: int, normalize: bool) -> None:
+    check_room(writer.folder, 4 * (num_hops + 1) * x.size)
+    bounds = row_blocks(data.graph.indptr, x.shape[1])
+    current = writer.create("hop0", np.float32, x.shape)
+    for begin, end in bounds:
+        current[begin:end] = _as_float(x[begin:end], normalize)
+    scale = 1 / np.sqrt(data.graph.in_degrees().astype(np.float32) + 1)
+    for hop in range(1, num_hops + 1):
+        following = writer.create(f"hop{hop}", np.float32, x.shape)
+        for begin, end in bounds:
+            following[begin:end] = propagate(data.graph.indptr, data.graph.indices, scale, current, begin, end)
+        current = following
+
+
+def _as_float(x: Array, normalize: bool) -> Array:
+    if x.dtype == BFLOAT16:
+        x = (np.ascontiguousarray(x).view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    rows: Array = x.astype(np.float32)
+    if normalize:
+        rows = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-12)
+    return rows
+
+
+def propagate(indptr: Array, indices: Array, scale: Array, x: Array, begin: int, end: int) -> Array:
+    """Rows ``begin`` to ``end`` of S x: s_v (s_v x_v + sum over the in-neighbours u of s_u x_u), with s = ``scale`` = 1 / sqrt(degree + 1)."""
+    from scipy.sparse import csr_array
+
+    offsets = indptr[begin : end + 1]
+    sources = indices[offsets[0] : offsets[-1]]
+    block = csr_array((scale[sources], sources, offsets - offsets[0]), shape=(end - begin, len(x)))
+    own = scale[begin:end, None]
+    rows: Array = own * (own * x[begin:end] + block @ x)
+    return rows
+
+
+def row_blocks(indptr: Array, num_features: int) -> list[tuple[int, int]]:
+    """Bounds of blocks of rows with about ``BLOCK_EDGES`` edges and values; a row alone may have more."""
+    load = indptr[1:].astype(np.int64) + num_features * np.arange(1, len(indptr), dtype=np.int64)
+    bounds = [0]
+    while bounds[-1] < len(load):
+        done = load[bounds[-1] - 1] if bounds[-1] else 0
+        bounds.append(max(bounds[-1] + 1, int(np.searchsorted(load, done + BLOCK_EDGES, side="right"))))
+    return list(pairwise(bounds))

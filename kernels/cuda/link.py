@@ -1,0 +1,85 @@
+"""Edges that pass no message, taken out of sampled blocks: what is left is counted, and then moved together.
+
+Shapes: K batches, a row of every matrix for each. An edge is ``source * num_seeds + destination``, local ids of seeds, which are the first
+nodes; a batch's ``dropped`` edges ascend.
+"""
+
+import numpy as np
+from numba import cuda
+
+from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+
+
+@device_function
+def is_dropped(dropped, num_dropped, b, source, destination, num_seeds):
+    """Whether an edge is among the ``num_dropped`` first ones of row ``b``."""
+    if source >= num_seeds or destination >= num_seeds:
+        return False
+    value = source * num_seeds + destination
+    first, last = np.int64(0), np.int64(num_dropped)
+    while first < last:
+        middle = (first + last) >> 1
+        if dropped[b, middle] < value:
+            first = middle + 1
+        else:
+            last = middle
+    return first < num_dropped and dropped[b, first] == value
+
+
+@cuda_kernel(
+    "void(int32[:, ::1], int32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1])",
+)
+def count_left(indptr, indices, num_dst, num_seeds, dropped, num_dropped, counts):
+    """How many edges each of ``num_dst[b]`` destinations is left with, at its place in ``counts``."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(thread, num_dst[b], cuda.gridDim.x * cuda.blockDim.x):
+        left = np.int64(0)
+        for e in range(indptr[b, i], indptr[b, i + 1]):
+            if not is_dropped(dropped, num_dropped[b], b, np.int64(indices[b, e]), np.int64(i), num_seeds[b]):
+                left += 1
+        counts[b, i] = left
+
+
+@cuda_kernel(
+    "void(int32[:, ::1], int32[:, ::1], int32[:, ::1], uint32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], "
+    "int64, int32[:, ::1], int32[:, ::1], int32[:, ::1], uint32[:, ::1])",
+    "void(int64[:, ::1], int64[:, ::1], int64[:, ::1], uint32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], "
+    "int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], uint32[:, ::1])",
+)
+def move_left(
+    indptr,
+    edge_ids,
+    indices,
+    weights,
+    num_dst,
+    num_seeds,
+    dropped,
+    num_dropped,
+    has_weights,
+    out_indptr,
+    out_edges,
+    out_indices,
+    out_weights,
+):
+    """Move the edges that are left, and their weights if there are any."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(thread, num_dst[b], cuda.gridDim.x * cuda.blockDim.x):
+        place = np.int64(out_indptr[b, i])
+        for e in range(indptr[b, i], indptr[b, i + 1]):
+            if not is_dropped(dropped, num_dropped[b], b, np.int64(indices[b, e]), np.int64(i), num_seeds[b]):
+                out_edges[b, place] = edge_ids[b, e]
+                out_indices[b, place] = indices[b, e]
+                if has_weights:
+                    out_weights[b, place] = weights[b, e]
+                place += 1
+
+
+@cuda_kernel("void(int32[:, ::1], int64[::1], int64[::1])", "void(int64[:, ::1], int64[::1], int64[::1])")
+def read_ends(indptr, num_dst, num_edges):
+    """How many edges the first ``num_dst[b]`` destinations have; a block for each batch."""
+    b = cuda.blockIdx.y
+    if cuda.threadIdx.x == 0:
+        num_edges[b] = indptr[b, num_dst[b]]

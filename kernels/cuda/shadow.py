@@ -1,0 +1,126 @@
+"""ShaDow: a set of vertices for each seed, all sets of a batch in one table of pairs (``hoptrain.kernels.cuda.induce``).
+
+Shapes: K batches, a row of every matrix for each; B seeds; S nodes, a vertex of several sets each time. In the end the seeds stand first, then
+the other vertices of each set in turn. A search by hops finds them in another order, hop by hop; those of a set stand together within a hop.
+"""
+
+import numpy as np
+from numba import cuda
+
+from hoptrain.kernels.cuda.compile import cuda_kernel
+from hoptrain.kernels.cuda.induce import PAIR_BITS, row_at, vertex_of, with_vertex
+from hoptrain.kernels.cuda.relabel import find_slot
+from hoptrain.kernels.shared import shared
+
+
+@shared
+def set_of(pair):
+    """The number of a pair's set."""
+    return np.int64(pair) >> PAIR_BITS
+
+
+@shared
+def pair_of(number, vertex):
+    """A vertex of a set."""
+    return (np.int64(number) << PAIR_BITS) | np.int64(vertex)
+
+
+@cuda_kernel(
+    "void(int32[:, ::1], int64[::1], int64[:, ::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1])",
+)
+def begin_sets(seeds, num_seeds, pairs, found):
+    """Each seed as a pair; ``found`` (K, B) counts the others of its set."""
+    b = cuda.blockIdx.y
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_seeds[b], cuda.gridDim.x * cuda.blockDim.x):
+        pairs[b, i] = pair_of(i, seeds[b, i])
+        found[b, i] = 0
+
+
+@cuda_kernel(
+    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1])",
+)
+def list_vertices_of(pairs, low, high, vertices):
+    """The vertices of the pairs from ``low`` to ``high``, at their places."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        vertices[b, i] = vertex_of(pairs[b, i])
+
+
+@cuda_kernel(
+    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1])",
+)
+def pair_neighbors(pairs, low, high, offsets, num_edges, neighbors, out):
+    """The neighbours that the pairs from ``low`` to ``high`` drew, as pairs of the same sets."""
+    b = cuda.blockIdx.y
+    for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
+        out[b, e] = with_vertex(pairs[b, row_at(offsets, b, low[b], high[b], e)], neighbors[b, e])
+
+
+@cuda_kernel(
+    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1])",
+)
+def begin_runs(pairs, low, high, found, shift):
+    """Where a set's new pairs begin: what to take off their places to get their numbers among the set's others."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        own = set_of(pairs[b, i])
+        if i == low[b] or set_of(pairs[b, i - 1]) != own:
+            shift[b, own] = i - found[b, own]
+
+
+@cuda_kernel(
+    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def number_runs(pairs, low, high, shift, found, numbers):
+    """The new pairs' numbers among the others of their set, and how many these are now."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        own = set_of(pairs[b, i])
+        number = i - np.int64(shift[b, own])
+        numbers[b, i] = number
+        if i == high[b] - 1 or set_of(pairs[b, i + 1]) != own:
+            found[b, own] = number + 1
+
+
+@cuda_kernel(
+    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1], int64[:, ::1], int32[:, ::1], int64[:, ::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def place_pairs(pairs, num_pairs, num_seeds, begins, numbers, keys, values, placed, nodes):
+    """Move every pair to its place, also in the table; ``begins`` (K, B) is where each set's others stand."""
+    b = cuda.blockIdx.y
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_pairs[b], cuda.gridDim.x * cuda.blockDim.x):
+        pair = pairs[b, i]
+        place = np.int64(i)
+        if i >= num_seeds[b]:
+            place = np.int64(begins[b, set_of(pair)]) + np.int64(numbers[b, i])
+        placed[b, place] = pair
+        nodes[b, place] = vertex_of(pair)
+        values[b, find_slot(keys, b, pair)] = place
+
+
+@cuda_kernel(
+    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int64, int64[:, ::1], int32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64, int64[:, ::1], int64[:, ::1])",
+)
+def place_chosen(seeds, num_seeds, begins, chosen, top, placed, nodes):
+    """The seeds, then the chosen vertices of each set, ``chosen[b, i * top:]``; the next set's ``begins`` say how many."""
+    b = cuda.blockIdx.y
+    for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_seeds[b] * (top + 1), cuda.gridDim.x * cuda.blockDim.x):
+        i, k = j // (top + 1), j % (top + 1)
+        begin, end = np.int64(begins[b, i]), np.int64(begins[b, i + 1])
+        if k == top:
+            placed[b, i] = pair_of(i, seeds[b, i])
+            nodes[b, i] = seeds[b, i]
+        elif begin + k < end:
+            vertex = chosen[b, i * top + k]
+            placed[b, begin + k] = pair_of(i, vertex)
+            nodes[b, begin + k] = vertex

@@ -1,0 +1,116 @@
+"""LABOR's importances in integers: the doubles of ``hoptrain.kernels.cpu.labor``, to the bit, as the ``uint64`` of their bits; 0 is 0.0.
+
+Positive doubles are ordered as their bits are, so a maximum is one of integers.
+"""
+
+import numpy as np
+
+from hoptrain.kernels.shared import shared
+from hoptrain.kernels.shared.double import double_of, over, plus, rounded, times
+from hoptrain.kernels.shared.labor import CERTAIN
+
+_U0 = np.uint64(0)
+_U1 = np.uint64(1)
+_FRACTION = np.uint64((1 << 52) - 1)
+_HIDDEN = np.uint64(1 << 52)
+_B10 = np.uint64(10)
+_B52 = np.uint64(52)
+_ONE = np.uint64(1023 << 52)
+_UNIT_BITS = 32
+
+
+@shared
+def pair_of(bits):
+    """A positive, normal double as ``hoptrain.kernels.shared.double`` has it."""
+    return (np.uint64(bits) & _FRACTION) | _HIDDEN, np.int64(np.uint64(bits) >> _B52) - 1075
+
+
+@shared
+def bits_of(mantissa, exponent):
+    """Back to the bits."""
+    return (np.uint64(exponent + 1075) << _B52) | (np.uint64(mantissa) & _FRACTION)
+
+
+@shared
+def inverse(x):
+    """``1 / x``."""
+    mantissa_1, exponent_1 = pair_of(_ONE)
+    mantissa_x, exponent_x = pair_of(x)
+    mantissa, exponent = over(mantissa_1, exponent_1, mantissa_x, exponent_x)
+    return bits_of(mantissa, exponent)
+
+
+@shared
+def product(x, y):
+    """The product."""
+    if np.uint64(x) == _U0 or np.uint64(y) == _U0:
+        return _U0
+    mantissa_x, exponent_x = pair_of(x)
+    mantissa_y, exponent_y = pair_of(y)
+    mantissa, exponent = times(mantissa_x, exponent_x, mantissa_y, exponent_y)
+    return bits_of(mantissa, exponent)
+
+
+@shared
+def total(x, y):
+    """The sum; ``y`` is not 0."""
+    if np.uint64(x) == _U0:
+        return np.uint64(y)
+    mantissa_x, exponent_x = pair_of(x)
+    mantissa_y, exponent_y = pair_of(y)
+    mantissa, exponent = plus(mantissa_x, exponent_x, mantissa_y, exponent_y)
+    return bits_of(mantissa, exponent)
+
+
+@shared
+def reaches_one(c, importance):
+    """Whether c * importance >= 1."""
+    return np.uint64(product(c, importance)) >= _ONE
+
+
+@shared
+def goal_of(degree, fanout):
+    """``degree * degree / fanout``, of integers."""
+    mantissa, exponent = double_of(degree)
+    mantissa, exponent = times(mantissa, exponent, mantissa, exponent)
+    mantissa_f, exponent_f = double_of(fanout)
+    mantissa, exponent = over(mantissa, exponent, mantissa_f, exponent_f)
+    return bits_of(mantissa, exponent)
+
+
+@shared
+def next_scale(rest, goal, count):
+    """``rest / (goal - count)``, of which ``count`` is an integer below the goal."""
+    if np.uint64(rest) == _U0:
+        return _U0
+    mantissa_g, exponent_g = pair_of(goal)
+    if count > 0:
+        mantissa_c, exponent_c = double_of(count)
+        mantissa_g, exponent_g = _minus(mantissa_g, exponent_g, mantissa_c, exponent_c)
+    mantissa, exponent = pair_of(rest)
+    mantissa, exponent = over(mantissa, exponent, mantissa_g, exponent_g)
+    return bits_of(mantissa, exponent)
+
+
+@shared
+def _minus(mantissa_a, exponent_a, mantissa_b, exponent_b):
+    """``a - b`` for a > b."""
+    large, small = np.uint64(mantissa_a) << _B10, np.uint64(mantissa_b) << _B10
+    shift = np.uint64(min(exponent_a - exponent_b, 63))
+    difference, is_more = large - (small >> shift), (small >> shift) << shift != small
+    if is_more:
+        difference -= _U1
+    return rounded(difference, exponent_a - 10, is_more, 53)
+
+
+@shared
+def threshold_of(c, importance):
+    """The probability min(1, c * importance) as a threshold, at least 1 / 2**32; ``uint64``."""
+    probability = np.uint64(product(c, importance))
+    if probability >= _ONE:
+        return CERTAIN
+    if probability == _U0:
+        return _U1
+    mantissa, exponent = pair_of(probability)
+    shift = -(exponent + _UNIT_BITS)
+    return max(_U1, np.uint64(mantissa) >> np.uint64(shift)) if shift < 64 else _U1

@@ -1,0 +1,96 @@
+"""Draws from one graph on a CUDA device: the schedule that was chosen, or that costs less; and the grouping by transit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.device import Buffers
+from hoptrain.engine.device_store import DeviceGraph
+from hoptrain.kernels.cuda.draw import count_draws
+from hoptrain.kernels.cuda.group import NUM_CLASSES, NUM_COUNTERS, Groups, clear
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.sample_parallel import draw_by_sample
+from hoptrain.kernels.cuda.transit_parallel import draw_by_transit
+from hoptrain.samplers.cost_model import choose_schedule
+
+
+class GraphDraws:
+    """Draws for the requests of one bulk, K batches. A request is a node of a batch; ``draw`` is always fanout, mode, and the hop's address."""
+
+    def __init__(self, graph: DeviceGraph, launch: Launch, buffers: Buffers, kernel: str, name: str = "") -> None:
+        """Take a graph.
+
+        Args:
+            graph: whose columns are drawn from.
+            launch: of the bulk.
+            buffers: for scratch.
+            kernel: the schedule, "sample" or "transit", or "auto".
+            name: tells graphs of different numbers of vertices apart.
+        """
+        self.graph, self.launch, self._buffers, self._kernel, self._name = graph, launch, buffers, kernel, name
+        self.num_vertices, self.num_edges = len(graph.indptr) - 1, len(graph.indices)
+
+    def count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
+        """Write how many edges each request gives, at its place in ``counts`` (K, N + 1).
+
+        Args:
+            requests: the nodes (K, N), and from where to where (K,) each.
+            capacity: the most requests of a batch.
+            draw: fanout, mode, address.
+            counts: receives them.
+        """
+        self.launch.rows(count_draws, capacity, self.graph.indptr, self.graph.alias, *requests, *draw[:2], counts)
+
+    def draw(
+        self, requests: tuple[Any, Any, Any], capacity: int, known: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]
+    ) -> str:
+        """Write the edges of each request to ``output``: indptr, edge ids and sources (K, ...). Returns the schedule.
+
+        Args:
+            requests: as of ``count``.
+            capacity: likewise.
+            known: the most nodes of a batch, requests or not.
+            draw: as of ``count``.
+            output: as the CPU has it, with global sources.
+        """
+        schedule = self.schedule_for(capacity, draw[0])
+        if schedule == "sample":
+            draw_by_sample(self.launch, self.graph.arrays(), requests, capacity, draw, output)
+        else:
+            groups = self.groups_for(capacity, known, requests[0].dtype)
+            draw_by_transit(self.launch, self.graph.arrays(), requests, capacity, draw, output, groups)
+        return schedule
+
+    def schedule_for(self, capacity: int, fanout: int) -> str:
+        """The schedule of a hop with up to ``capacity`` requests a batch."""
+        if self._kernel != "auto":
+            return self._kernel
+        table, number = self.launch.thresholds, capacity * self.launch.num_batches
+        cost = table.pinned_cost if self.graph.placement["indices"] == "pinned" else 1
+        return choose_schedule(number, fanout, self.num_vertices, self.num_edges, self.graph.indices.dtype.itemsize, cost, table)
+
+    def groups_for(self, capacity: int, known: int, id_dtype: Any) -> Groups:
+        """Memory for the grouping of up to ``capacity`` requests of each batch, which has up to ``known`` nodes."""
+        vertices, num_requests = self.num_vertices, capacity * self.launch.num_batches
+        transits = min(vertices, num_requests)
+
+        def array(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+            return self._buffers.array(f"{name}{self._name}", shape, dtype)
+
+        is_new = f"group_size{self._name}" not in self._buffers
+        group_size = array("group_size", (vertices,), np.int32)
+        if is_new:
+            self.launch.flat(clear, vertices, group_size)
+        return Groups(
+            counters=array("counters", (NUM_COUNTERS,), np.int64),
+            group_size=group_size,
+            transit_of=array("transit_of", (vertices,), np.int32),
+            transits=array("transits", (transits,), id_dtype),
+            sizes=array("sizes_of_groups", (transits,), np.int32),
+            starts=array("starts", (transits,), np.int64),
+            classes=array("classes", (NUM_CLASSES, transits), np.int32),
+            ranks=array("ranks_in_groups", (self.launch.num_batches, known), np.int32),
+            members=array("members", (num_requests,), np.int64),
+        )

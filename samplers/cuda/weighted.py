@@ -1,0 +1,57 @@
+"""Neighbour sampling by weight without replacement on a CUDA device, to the bit that of ``NeighborSampler``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine import Graph
+from hoptrain.engine.device_store import choose_placement, place
+from hoptrain.kernels.cpu.weighted import WeightedColumns
+from hoptrain.kernels.cuda import weighted as kernels
+from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
+
+
+class CudaWeightedSampling(CudaNeighborSampling):
+    """Draws distinct edges by weight from one graph."""
+
+    def __init__(self, graph: Graph, fanouts: Sequence[int], expand: str, columns: WeightedColumns, placement: str, **options: Any) -> None:
+        """Copy the graph and its weights, 8 bytes an edge, to where the device reads them.
+
+        Args:
+            graph: the graph.
+            fanouts: as of ``NeighborSampler``.
+            expand: likewise.
+            columns: the graph's columns with their alias tables and weights.
+            placement: as of ``CudaNeighborSampling``, as are the other options.
+            options: the others.
+        """
+        super().__init__(
+            graph, fanouts, expand=expand, alias=(columns.threshold, columns.alias), placement=placement, bulk_type=WeightedBulk, **options
+        )
+        bits = np.add(columns.weights, 0.0, dtype=np.float64).view(np.uint64)  # -0.0 becomes 0.0
+        self.positive, self.weights = (
+            place(array, choose_placement(placement, array.nbytes, "the graph"), self.stream) for array in (columns.positive, bits)
+        )
+
+
+class WeightedBulk(Bulk):
+    """Draws with replacement of which repeats are left out; what is missing after many of them is drawn from the rest of the column."""
+
+    sampling: CudaWeightedSampling
+
+    def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
+        self.launch.rows(kernels.count_weighted, capacity, self.sampling.positive, *requests, draw[0], counts)
+
+    def _draw(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]) -> Any:
+        sampling, (fanout, _, address) = self.sampling, draw
+        indptr, indices, threshold, alias = sampling.graph.arrays()
+        order = self._order(requests, capacity, draw)
+        found = self.matrix("found", self.known, np.int32)
+        columns = sampling.weights, sampling.positive
+        rest = *requests, *order, fanout, address, *output, found
+        self._launch_ordered(order, kernels.draw_weighted, capacity, indptr, indices, threshold, alias, *columns, *rest)
+        self._launch_ordered(order, kernels.draw_rest, capacity, indptr, indices, *columns, *rest)

@@ -1,0 +1,158 @@
+import json
+
+import numpy as np
+import pytest
+
+from hoptrain.benchmarks import algorithm_report, algorithms
+from hoptrain.benchmarks.algorithm_cases import ALGORITHMS, Contender, Task, num_steps, open_hoptrain
+from hoptrain.benchmarks.algorithm_peers import PEERS
+from hoptrain.benchmarks.algorithms import Paced
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import NeighborSampler
+from hoptrain.trainers.cli import main
+
+
+@pytest.fixture
+def folder(dataset, tmp_path):
+    path = tmp_path / "data"
+    dataset.save(path)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr(algorithms, "_SECONDS", {False: 0.001, True: 0.001})
+
+
+def slow_peer(graph):
+    """hoptrain's own sampler, twice."""
+
+    def contenders(name, task, threads):
+        if name == "walk":
+            return
+        for own in open_hoptrain(task, threads):
+
+            def sample(seeds, first, own=own):
+                return (own.sample(seeds, first) + own.sample(seeds, first)) // 2
+
+            yield Contender(family="DGL", name="fake", threads=own.threads, sample=sample, note="twice")
+
+    return contenders
+
+
+def partial_peer(graph):
+    """A peer whose results lack edges."""
+
+    def contenders(name, task, threads):
+        for own in open_hoptrain(task, threads):
+            yield Contender(family="PyG", name="lacking", threads=own.threads, sample=lambda *seeds, own=own: own.sample(*seeds) // 2)
+
+    return contenders
+
+
+def absent(graph):
+    raise InputError("not installed")
+
+
+def run(folder, out, *options):
+    assert main(["bench", "algorithms", "--quick", "--graphs", folder, "--rounds", "2", "--out", str(out), *options]) == 0
+    return json.loads((out / "results.json").read_text())
+
+
+def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": absent, "papers": absent})
+    monkeypatch.setattr(algorithm_report, "find_spec", lambda name: None)
+    monkeypatch.setattr(algorithm_report, "WHY", {"labor0": "the reason"})
+    monkeypatch.setattr(algorithms, "GOAL", 1e9)
+    monkeypatch.setattr(algorithms, "WHY", {"labor0": "the reason"})
+    names = ["neighbor", "labor0", "walk", "ladies", "saint_node"]
+    content = run(folder, tmp_path / "out", "--threads", "1", "--peers", "dgl", "pyg", "--algorithms", *names)
+    rows = {(row["algorithm"], row["system"]): row for row in content["records"]}
+    assert rows.keys() == {(name, "hoptrain") for name in names} | {(name, "fake") for name in names if name != "walk"}
+    for (name, system), row in rows.items():
+        assert (row["graph"], row["threads"], row["unit"]) == ("random", 1, ALGORITHMS[name].unit)
+        assert (row["ratio"] is None, row["note"]) == ((True, None) if system == "hoptrain" else (False, "twice"))
+        assert row["why"] == ("the reason" if (name, system) == ("labor0", "fake") else None)
+        assert row["ms_batch"] > 0
+    assert rows["walk", "hoptrain"]["edges_batch"] > 40
+    assert rows["neighbor", "hoptrain"]["edges_batch"] == rows["neighbor", "fake"]["edges_batch"]
+    summary = content["summary"]
+    assert summary.keys() == {f"min_ratio_{name}" for name in names if name != "walk"} | {"min_ratio", "min_ratio_dgl"}
+    assert summary["min_ratio"] == summary["min_ratio_dgl"] == min(row["ratio"] for row in rows.values() if row["ratio"] is not None)
+    table = (tmp_path / "out" / "algorithms.md").read_text().splitlines()
+    assert len(table) == 2 + len(rows)
+    assert sum("twice; the reason" in line for line in table) == 1
+    assert "skipped pyg: not installed" in capsys.readouterr().out
+
+
+def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": partial_peer})
+    monkeypatch.setattr(algorithms, "cores", lambda: 2)
+    monkeypatch.setattr(algorithm_report, "find_spec", lambda name: None)
+    content = run(folder, tmp_path / "out", "--threads", "2", "1", "--peers", "dgl", "pyg", "--algorithms", "shadow")
+    assert [(row["system"], row["threads"]) for row in content["records"]] == [("hoptrain", 1), ("hoptrain", 2), ("fake", 1), ("fake", 2)]
+    assert "left out lacking, 2: " in capsys.readouterr().out
+    assert content["summary"]["min_ratio_shadow"] <= min(row["ratio"] for row in content["records"] if row["ratio"] is not None)
+
+
+def test_threads_beyond_the_cores(folder, tmp_path, capsys):
+    assert main(["bench", "algorithms", "--graphs", folder, "--out", str(tmp_path), "--threads", "1000"]) == 2
+    assert "threads are [1000]: this process may use" in capsys.readouterr().err
+
+
+def test_a_fast_system_makes_more_batches(graph):
+    now = iter([0.0, 0.0, 0.01, 0.0, 0.0])  # only the second call is timed
+    asked = []
+    contender = Contender(family="x", name="x", threads=2, sample=lambda seeds, first: asked.append((len(seeds), first)) or 10 * len(seeds))
+    task = Task(graph=graph, options={}, batch_size=4, sampler=NeighborSampler([2]), units=np.arange(20))
+    paced = Paced(contender, task, ALGORITHMS["neighbor"], 0.1, clock=lambda: next(now))
+    assert [paced(call) for call in range(4)] == [20, 20, 200, 200]
+    assert asked == [(2, 0), (2, 2), (20, 4), (20, 24)]
+    assert paced.edges_batch == 10
+
+
+def test_seeds_of_a_task_are_those_of_the_schedule(graph):
+    task = ALGORITHMS["neighbor"].task(graph, np.arange(30), quick=True)
+    batches = task.batches(0, 2)
+    assert sorted(np.concatenate(batches)[:30]) == list(range(30))
+    subgraphs = ALGORITHMS["saint_walk"].task(graph, np.arange(30), quick=True)
+    assert [len(batch) for batch in subgraphs.batches(0, 3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("peer", list(PEERS))
+def test_peers_do_the_same_work(peer):
+    """Each algorithm that is installed here, once; the numbers of edges are those of hoptrain."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 3000, (2, 40000))
+    graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 3000, weights=rng.random(80000, np.float32) + np.float32(0.1))
+    try:
+        contenders = PEERS[peer](graph)
+    except InputError as error:
+        pytest.skip(str(error))
+    for name in ("fastgcn", "ladies") if peer == "papers" else ALGORITHMS:
+        algorithm = ALGORITHMS[name]
+        try:
+            task = algorithm.task(graph, np.arange(3000), quick=True)
+        except InputError:
+            continue  # pymetis is not installed
+        seeds = task.batches(0, 2)
+        (own,) = open_hoptrain(task, [1])
+        expected = own.sample(seeds, 0)
+        for contender in contenders(name, task, [1]):
+            found = contender.sample(seeds, 0)
+            if algorithm.unit != "batch" and not contender.note:
+                assert found == pytest.approx(expected, rel=0.1), name
+            assert found > 0
+
+
+def test_steps_of_walks():
+    assert num_steps(type("Walks", (), {"numel": lambda self: 12, "__len__": lambda self: 3})()) == 9
+
+
+def test_picture():
+    pytest.importorskip("matplotlib")
+    own = {"graph": "g", "algorithm": "walk", "system": "hoptrain", "threads": 1, "ratio": None}
+    figure = algorithm_report.picture([own, own | {"system": "DGL", "ratio": 3.0}, own | {"system": "PyG", "threads": 2, "ratio": 1.5}])
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["walk"]
+    assert [float(line.get_xdata()[0]) for line in axes.lines[:2]] == [3.0, 1.5]

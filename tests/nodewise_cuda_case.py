@@ -1,0 +1,28 @@
+"""What the tests of node-wise samplers on CUDA share: a mini-batch from the device is the CPU's, to the bit."""
+
+from cuda_case import SMALL, to_host
+
+from hoptrain.samplers import Workspace
+
+ADDRESS = {"seed": 2**63 + 7, "epoch": 3, "first_batch": 2**32 - 100}
+
+
+def on_cuda(kernel="auto"):
+    workspace = Workspace(device="cuda", kernel=kernel)
+    workspace.thresholds = SMALL
+    return workspace
+
+
+def contents(batch):
+    """Everything that a mini-batch holds, dtypes included, but for its times."""
+    facts = batch.num_seeds, batch.seed, batch.epoch, batch.batch, batch.num_step_seeds, batch.nested, [b.num_src for b in batch.blocks]
+    arrays = batch.arrays() | {f"indptr of block {i}": block.indptr for i, block in enumerate(batch.blocks)}
+    return facts, {name: (to_host(array).dtype, to_host(array).tolist()) for name, array in arrays.items()}
+
+
+def check_equal(sampler, graph, bulk, workspace):
+    """A bulk on the device gives the batches that the CPU gives; returns these."""
+    found = [contents(batch) for batch in sampler.sample_bulk(graph, bulk, workspace=workspace, **ADDRESS)]
+    expected = sampler.sample_bulk(graph, bulk, **ADDRESS)
+    assert found == [contents(batch) for batch in expected]
+    return expected

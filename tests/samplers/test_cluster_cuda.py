@@ -1,0 +1,35 @@
+"""Cluster-GCN's sampler on CUDA gives what it gives on the CPU."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from work_cuda_case import check_bulks, workspace
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import ClusterSampler
+
+pytestmark = needs_cuda
+SPLIT = np.array([1, 2, 30])
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    pytest.importorskip("pymetis")
+    graph = make_graph(40, 200)
+    return graph, ClusterSampler(6, num_layers=2).prepare(graph, SPLIT)
+
+
+def test_equal_to_the_cpu(prepared):
+    graph, sampler = prepared
+    units = sampler.units(graph, SPLIT)
+    check_bulks(sampler, graph, [[units[:2], np.arange(6)], [units[:1]] * 3])
+
+
+def test_clusters_without_a_seed(prepared):
+    graph, sampler = prepared
+    without = np.setdiff1d(np.arange(6), sampler.units(graph, SPLIT))[:1]
+    with pytest.raises(InputError, match=rf"clusters \[{without[0]}\] hold none of the vertices"):
+        sampler.sample_bulk(graph, [np.arange(3), without], workspace=workspace())
+    with pytest.raises(InputError, match="cluster 6 does not exist"):
+        sampler.sample(graph, np.array([6]), workspace=workspace())

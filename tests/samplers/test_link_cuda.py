@@ -1,0 +1,50 @@
+"""Edges as seeds with the neighbourhoods on CUDA, mini-batch for mini-batch and bit for bit those of the CPU."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from nodewise_cuda_case import check_equal, on_cuda
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import LaborSampler, LinkSampler, NeighborSampler, ShadowSampler, TemporalSampler
+
+pytestmark = needs_cuda
+
+
+@pytest.fixture(scope="module")
+def both_ways():
+    """Every edge has its reverse, so that much is excluded."""
+    plain = make_graph(30, 90)
+    src, dst = plain.indices, np.repeat(np.arange(30), plain.in_degrees())
+    return Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 30, times=np.random.default_rng(1).integers(0, 50, 180))
+
+
+@pytest.mark.parametrize(
+    ("inner", "options"),
+    [
+        (NeighborSampler([3, 2]), {}),
+        (NeighborSampler([-1, 3], expand="new"), {"negatives": "degree", "num_negatives": 2}),
+        (NeighborSampler([4]), {"negatives": "in_batch", "exclude": "none"}),
+        (LaborSampler([3]), {"exclude": "self", "num_negatives": 0}),
+        (TemporalSampler([3]), {}),
+    ],
+)
+def test_equal_to_the_cpu(both_ways, inner, options):
+    """The second bulk finds buffers larger than it needs."""
+    sampler, workspace = LinkSampler(inner, **options), on_cuda()
+    for bulk in ([[3, 70, 11], [100, 4]], [[8]]):
+        check_equal(sampler, both_ways, [np.array(edges) for edges in bulk], workspace)
+
+
+def test_edges_are_dropped_on_the_device(both_ways):
+    """A test of the tests: what they compare has lost edges."""
+    bulk = [np.arange(0, 90, 9)]
+    dropped, whole = (LinkSampler(NeighborSampler([-1]), exclude=how) for how in ("reverse", "none"))
+    (batch,) = check_equal(dropped, both_ways, bulk, on_cuda())
+    assert batch.num_edges <= whole.sample_bulk(both_ways, bulk)[0].num_edges - 10
+
+
+def test_subgraphs_keep_their_edges(both_ways):
+    with pytest.raises(InputError, match="exclude='reverse' over ShadowSampler with device="):
+        LinkSampler(ShadowSampler(1, 2)).sample(both_ways, np.array([0]), workspace=on_cuda())

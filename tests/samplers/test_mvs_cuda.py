@@ -1,0 +1,17 @@
+"""Minimal variance sampling with the neighbourhoods on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
+
+import numpy as np
+from conftest import make_graph
+from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from nodewise_cuda_case import check_equal, on_cuda
+
+from hoptrain.samplers import MVSSampler, NeighborSampler
+
+pytestmark = needs_cuda
+
+
+def test_equal_to_the_cpu():
+    graph, rng = make_graph(40, 240), np.random.default_rng(0)
+    sampler = MVSSampler(NeighborSampler([2, 2]), 3).prepare(graph, np.arange(40))
+    sampler.update(np.arange(40), rng.random(40))
+    check_equal(sampler, graph, [rng.permutation(40)[:n] for n in (9, 5, 1)], on_cuda())

@@ -1,0 +1,28 @@
+"""Ripple walks on CUDA give what they give on the CPU."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from work_cuda_case import check_bulk_of_16, check_bulks
+
+from hoptrain.samplers import RippleWalkSampler
+
+pytestmark = needs_cuda
+ONE = np.array([0])
+
+
+@pytest.fixture(scope="module")
+def small():
+    return make_graph(40, 120)
+
+
+@pytest.mark.parametrize(("size", "ratio", "split"), [(9, 0.4, [1, 2, 30]), (40, 1, [0, 39]), (5, 0.01, range(40))])
+def test_equal_to_the_cpu(small, size, ratio, split):
+    """Also where all that can be reached is in the subgraph, and roots are drawn in vain."""
+    sampler = RippleWalkSampler(size, ratio).prepare(small, np.array(split))
+    check_bulks(sampler, small, [[ONE], [ONE] * 2])
+
+
+def test_a_bulk_of_16(small):
+    check_bulk_of_16(RippleWalkSampler(3).prepare(small, np.arange(9)), small, [ONE])

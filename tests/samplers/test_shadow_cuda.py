@@ -1,0 +1,38 @@
+"""ShaDow on CUDA gives what it gives on the CPU."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import ShadowPPRSampler, ShadowSampler
+
+pytestmark = needs_cuda
+
+
+@pytest.fixture(scope="module")
+def small():
+    return make_graph(40, 200)
+
+
+@pytest.mark.parametrize("sampler", [ShadowSampler(2, 2, num_layers=1), ShadowPPRSampler(4, alpha=0.4, epsilon=0.02, num_layers=2)])
+def test_equal_to_the_cpu(small, sampler):
+    """Seeds whose sets overlap, and isolated ones."""
+    check_bulks(sampler, small, [[[3, 0, 35]], [[5], [1, 2]]])
+
+
+def test_a_bulk_of_16(small, monkeypatch):
+    start_without_room(monkeypatch)
+    check_bulk_of_16(ShadowSampler(1, 2), small, [[i] for i in range(16)])
+    check_bulk_of_16(ShadowPPRSampler(2, alpha=0.5, epsilon=0.1), small, [[i] for i in range(16)])
+
+
+def test_through_the_loader(small):
+    check_loader(small, ShadowSampler(1, 2), 3)
+
+
+def test_wrong_use(small):
+    with pytest.raises(InputError, match="seed 3 is given twice"):
+        ShadowSampler().sample(small, np.array([3, 5, 3]), workspace=workspace())

@@ -1,0 +1,42 @@
+"""Processes of a study end well, or all of them with the error of the first that failed."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from pipeline_case import Failing, chunk_loss
+
+from hoptrain.engine import InputError
+from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan, RankError, run_ranks
+
+
+def fail(how):
+    """The second stage fails at its third chunk."""
+    pipeline = Pipeline(Failing(how), Plan(stages=2, chunks=4), chunk_loss)
+    x = torch.ones(3, 4)
+    return pipeline.step(
+        [Chunk(rows=(3,) * 3, inputs=((number,),) * 2, x=x, target=torch.zeros(3, dtype=torch.long)) for number in range(4)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("raise", r"rank 1 ended with code 1:(.|\n)*StageError: rank 1, stage 1 \(layer 1\), chunk 2: RuntimeError: this layer fails"),
+        ("kill", f"rank 1 ended with code -{signal.SIGKILL.value}"),
+    ],
+)
+def test_a_stage_that_fails_ends_all(how, words):
+    begin = time.monotonic()
+    with pytest.raises(RankError, match=words):
+        run_ranks(fail, 2, how, deadline_s=100)
+    assert time.monotonic() - begin < 100
+
+
+def test_ranks_that_are_late():
+    with pytest.raises(RankError, match="rank 0 did not end in time"):
+        run_ranks(time.sleep, 1, 100, deadline_s=0.5)
+    with pytest.raises(InputError, match=r"0 processes for posix\.getpid"):
+        run_ranks(os.getpid, 0)

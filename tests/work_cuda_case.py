@@ -1,0 +1,62 @@
+"""What the tests of the samplers of layers and of subgraphs on CUDA share."""
+
+from dataclasses import replace
+
+import numpy as np
+from cuda_case import SMALL, to_host
+
+from hoptrain.engine import Dataset
+from hoptrain.samplers import SampleLoader, Workspace
+from hoptrain.samplers.cuda.work import DeviceWork
+
+ADDRESS = {"seed": 2**64 - 3, "epoch": 2}
+
+
+def workspace(thresholds=SMALL):
+    made = Workspace(device="cuda")
+    made.thresholds = thresholds
+    return made
+
+
+def contents(batch):
+    """Everything that a mini-batch holds, dtypes included."""
+    facts = batch.num_seeds, batch.num_step_seeds, batch.seed, batch.epoch, batch.batch, batch.nested
+    blocks = [(block.num_src, block.num_dst, block.num_edges) for block in batch.blocks]
+    return facts, blocks, {name: (array.dtype, array.tolist()) for name, array in ((n, to_host(a)) for n, a in batch.arrays().items())}
+
+
+def check_bulks(sampler, graph, bulks, space=None):
+    """Bulks one after the other in one workspace, so that later ones find buffers larger than they need. Returns the batches of the last."""
+    space = space or workspace()
+    for first, units in enumerate(bulks):
+        units = [np.asarray(some) for some in units]
+        address = ADDRESS | {"first_batch": 7 + first}
+        expected = [contents(batch) for batch in sampler.sample_bulk(graph, units, **address)]
+        assert [contents(batch) for batch in sampler.sample_bulk(graph, units, workspace=space, **address)] == expected
+    return expected
+
+
+def check_bulk_of_16(sampler, graph, units):
+    """With few threads: sixteen blocks take their time."""
+    check_bulks(sampler, graph, [units * 16 if len(units) == 1 else units], workspace(replace(SMALL, block=2)))
+
+
+def start_without_room(monkeypatch):
+    """Wherever the room is guessed there is none at first, so that work has to be queued again."""
+    monkeypatch.setattr(DeviceWork, "room", lambda self, name, guess: max(1, self._rooms.get(name, 0)))
+
+
+def check_loader(graph, sampler, batch_size):
+    """An epoch, whose batches are held to its end and have their rows: as on the CPU."""
+    rng = np.random.default_rng(1)
+    x, y = rng.random((graph.num_nodes, 3), dtype=np.float32), rng.integers(0, 3, graph.num_nodes)
+    data = Dataset(name="small", graph=graph, x=x, y=y, splits={"train": np.arange(9)}, num_classes=3)
+    expected = [contents(batch) for batch in SampleLoader(data, sampler, batch_size=batch_size, seed=5)]
+    loader = SampleLoader(data, sampler, batch_size=batch_size, seed=5, device="cuda", bulk=2)
+    loader._task.workspace.thresholds = SMALL
+    batches = list(loader)
+    assert len(batches) > 2
+    assert [contents(batch) for batch in batches] == expected
+    for batch in batches:
+        np.testing.assert_array_equal(to_host(batch.x), x[to_host(batch.node_ids)])
+        np.testing.assert_array_equal(to_host(batch.y), y[to_host(batch.seeds)])

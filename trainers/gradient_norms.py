@@ -1,0 +1,44 @@
+"""Gradient norms for ``MVSSampler`` (Cong et al. 2020): the trainer sees them at each step, the sampler draws by them in the next epoch."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pytorch_lightning import Trainer
+from torch import Tensor
+
+from hoptrain.samplers import MiniBatch, MVSSampler
+
+UNSEEN = -1.0
+
+
+class GradientNorms:
+    """The norm of each seed's gradient when it was last trained on.
+
+    It is that of the loss by the scores of the vertex: known at no cost, and up to a factor that all vertices share a bound of the norm by the
+    weights (Katharopoulos & Fleuret 2018, "Not all samples are created equal"). A vertex that was never a seed keeps the norm 1 of a sampler
+    that knows nothing; the norm of an error in probabilities is at most 2**0.5.
+    """
+
+    def __init__(self, sampler: MVSSampler, num_vertices: int) -> None:
+        """Know of no vertex."""
+        self._sampler = sampler
+        self._norms = torch.full((num_vertices,), UNSEEN)
+
+    @torch.no_grad()
+    def see(self, batch: MiniBatch, logits: Tensor) -> None:
+        """Note the norms of a batch's seeds by their scores (B, num_classes)."""
+        errors = torch.sigmoid(logits) - batch.y if batch.y.ndim == 2 else _errors(logits, batch.y)
+        scale = logits.shape[1] if batch.y.ndim == 2 else 1
+        self._norms[batch.seeds.long().cpu()] = (errors.norm(dim=1) / scale).float().cpu()
+
+    def hand_over(self, trainer: Trainer) -> None:
+        """Give the sampler what all ranks have seen; every rank calls it, between two epochs."""
+        norms = trainer.strategy.reduce(self._norms.to(trainer.strategy.root_device), reduce_op="max").cpu()
+        seen = torch.nonzero(norms > UNSEEN)[:, 0]
+        self._sampler.update(seen.numpy(), norms[seen].numpy())
+        self._norms.fill_(UNSEEN)
+
+
+def _errors(logits: Tensor, y: Tensor) -> Tensor:
+    return torch.softmax(logits, 1) - F.one_hot(y, logits.shape[1])

@@ -1,0 +1,217 @@
+"""Link prediction: training on sampled batches of links, exact evaluation on links that were held out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pytorch_lightning import LightningModule
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torchmetrics import MeanMetric, Metric
+from torchmetrics.classification import BinaryAUROC
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.link_split import hold_out_links
+from hoptrain.samplers import LinkSampler, MiniBatch
+from hoptrain.trainers.datamodule import GraphDataModule
+from hoptrain.trainers.features import to_input
+from hoptrain.trainers.inference import exact_logits
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.gnn import Arch, Norm
+from hoptrain.trainers.node_classifier import dropout_seed
+
+_EVERYWHERE = ("fit", "val", "test")
+
+
+class LinkBatch(NamedTuple):
+    """This rank's share of the pairs to evaluate.
+
+    Attributes:
+        pairs: (2, N) int64 global ids.
+        labels: (N,) float32, 1 for links.
+    """
+
+    pairs: Tensor
+    labels: Tensor
+
+
+class LinkDataModule(GraphDataModule):
+    """Holds links out of a data set's graph, and feeds training with the others through a ``LinkSampler``.
+
+    Messages pass along the links that are left, in validation and test too. Labels are not needed.
+    """
+
+    needs_labels = False
+
+    def __init__(self, val_share: float = 0.05, test_share: float = 0.1, split_seed: int = 0, **options: Any) -> None:
+        """Open the data set and hold out links.
+
+        Args:
+            val_share: part of the links for validation.
+            test_share: part of the links for the test.
+            split_seed: of the choice of these links: another seed of the training has the same.
+            options: as ``GraphDataModule``; ``batch_size`` counts edges.
+
+        Raises:
+            InputError: a sampler that is no ``LinkSampler``, or names its edges; as ``hold_out_links``.
+        """
+        super().__init__(**options)
+        if not isinstance(self.sampler, LinkSampler) or self.sampler.edges is not None:
+            raise InputError(
+                f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
+            )
+        graph, self.held_out = hold_out_links(self.data.graph, {"val": val_share, "test": test_share}, split_seed)
+        ends = {name: np.unique(held.pairs) for name, held in self.held_out.items() if len(held.labels)}
+        splits = {"train": np.arange(graph.num_nodes)} | ends
+        self.data = Dataset(name=self.data.name, graph=graph, x=self.data.x, splits=splits, meta=self.data.meta)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the validation pairs."""
+        return self._link_batches("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the test pairs."""
+        return self._link_batches("test")
+
+    def _link_batches(self, name: str) -> DataLoader[Any]:
+        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
+        held = self.held_out[name]
+        mine = np.array_split(np.arange(len(held.labels)), world_size)[rank]
+        batches = [LinkBatch(torch.from_numpy(held.pairs[:, mine]), torch.from_numpy(held.labels[mine]))] if len(held.labels) else []
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+class LinkPredictor(LightningModule):
+    """A GNN whose vertices' vectors have a large inner product where a link is.
+
+    Logs ``train_loss``, and for validation and test the loss and ``auc``: the probability that a link scores above a pair that is none. For the
+    command line ``val_acc`` and ``test_acc`` are the same number.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_layers: int,
+        arch: Arch = "sage",
+        hidden_channels: int = 128,
+        out_channels: int = 64,
+        dropout: float = 0.0,
+        norm: Norm = "none",
+        normalize_features: bool = False,
+        lr: float = 0.003,
+        weight_decay: float = 0.0,
+    ) -> None:
+        """Build the model. The first two arguments come from the data when the command line is used.
+
+        Args:
+            in_channels: features of a vertex.
+            num_layers: hops of the sampler.
+            arch: sage, gat, gcn or gin.
+            hidden_channels: width between layers.
+            out_channels: width of the vertices' vectors.
+            dropout: share of hidden inputs dropped.
+            norm: normalisation between layers.
+            normalize_features: divide each vertex's features by their sum.
+            lr: Adam's learning rate.
+            weight_decay: Adam's L2 penalty.
+        """
+        super().__init__()
+        self.save_hyperparameters()
+        self.model = GNN(arch, in_channels, hidden_channels, out_channels, num_layers, dropout=dropout, norm=norm)
+        self.normalize_features = normalize_features
+        self.losses = nn.ModuleDict({stage: MeanMetric() for stage in _EVERYWHERE})
+        self.areas = nn.ModuleDict({stage: BinaryAUROC() for stage in _EVERYWHERE[1:]})
+        self.register_buffer("degrees", torch.empty(0), persistent=False)
+        self.degrees: Tensor
+
+    def setup(self, stage: str) -> None:
+        """Take the degrees of the graph that is left."""
+        self.degrees = torch.from_numpy(self._datamodule.data.graph.in_degrees()).float().to(self.device)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam."""
+        return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        """Mean loss over the pairs of a mini-batch, links and others."""
+        torch.manual_seed(dropout_seed(batch))
+        x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
+        vectors = self.model(x, batch.blocks, degrees)
+        loss = F.binary_cross_entropy_with_logits(scores_of(vectors, batch.extra["pairs"]), batch.extra["labels"])
+        _metric(self.losses, "fit").update(loss.detach(), weight=len(batch.extra["labels"]))
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        """Log the epoch's loss over all ranks."""
+        self._log("fit", "train")
+
+    def validation_step(self, batch: LinkBatch, batch_idx: int) -> None:
+        """Evaluate this rank's share of the validation pairs exactly."""
+        self._evaluate("val", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log loss and area over all ranks."""
+        self._log("val", "val")
+
+    def test_step(self, batch: LinkBatch, batch_idx: int) -> None:
+        """Evaluate this rank's share of the test pairs exactly."""
+        self._evaluate("test", batch)
+
+    def on_test_epoch_end(self) -> None:
+        """Log loss and area over all ranks."""
+        self._log("test", "test")
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Vectors of this rank's share of the vertices, (N, out_channels) float32 on the CPU."""
+        return self._exact(batch.node_ids.cpu().numpy()).cpu()
+
+    def _exact(self, nodes: Any) -> Tensor:
+        return exact_logits(
+            self.model,
+            self._datamodule.data,
+            nodes,
+            normalize=self.normalize_features,
+            device=self.device,
+            rank=self.trainer.global_rank,
+            world_size=self.trainer.world_size,
+        )
+
+    def _evaluate(self, stage: str, batch: LinkBatch) -> None:
+        nodes, places = np.unique(batch.pairs.cpu().numpy(), return_inverse=True)
+        vectors = self._exact(nodes)
+        if len(batch.labels):
+            scores = scores_of(vectors, torch.from_numpy(places.reshape(2, -1)).to(self.device))
+            labels = batch.labels.to(self.device)
+            _metric(self.losses, stage).update(F.binary_cross_entropy_with_logits(scores, labels), weight=len(labels))
+            _metric(self.areas, stage).update(scores, labels.long())
+
+    def _log(self, stage: str, name: str) -> None:
+        self.log(f"{name}_loss", _metric(self.losses, stage).compute(), prog_bar=True)
+        _metric(self.losses, stage).reset()
+        if stage in self.areas:
+            area = _metric(self.areas, stage).compute()
+            self.log_dict({f"{name}_auc": area, f"{name}_acc": area})
+            _metric(self.areas, stage).reset()
+
+    @property
+    def _datamodule(self) -> LinkDataModule:
+        datamodule: Any = getattr(self.trainer, "datamodule", None)
+        if not isinstance(datamodule, LinkDataModule):
+            raise InputError("LinkPredictor learns from links: run it with trainer.fit(model, datamodule=LinkDataModule(...))")
+        return datamodule
+
+
+def _metric(metrics: nn.ModuleDict, stage: str) -> Metric:
+    metric = metrics[stage]
+    if not isinstance(metric, Metric):
+        raise TypeError(f"{stage} holds a {type(metric).__name__}, not a metric")
+    return metric
+
+
+def scores_of(vectors: Tensor, pairs: Tensor) -> Tensor:
+    """(N,) inner products of ``vectors`` (V, C) at ``pairs`` (2, N)."""
+    sources, destinations = pairs.long()
+    return (vectors[sources] * vectors[destinations]).sum(1)

@@ -1,0 +1,136 @@
+"""The parts of a Vision GNN that look at a graph, and its normalisations. Shapes as in ``vig.py``: B images, N vertices each, D features."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ImageNorm = Literal["group", "layer", "batch"]
+
+
+class Neighbors(NamedTuple):
+    """The neighbours of all vertices of a batch; a vertex is its row in (B * N, D).
+
+    Attributes:
+        indices: (B * N, k), or (E,) one vertex's after another's.
+        offsets: (B * N,) where each vertex's begin in the latter case, else None.
+    """
+
+    indices: Tensor
+    offsets: Tensor | None = None
+
+    def reduce(self, x: Tensor, mode: Literal["sum", "max"]) -> Tensor:
+        """Sum or maximum of each vertex's neighbours: (B, N, D) to the same. No (B, N, k, D) is made."""
+        return F.embedding_bag(self.indices, x.flatten(0, 1), self.offsets, mode=mode).view_as(x)
+
+
+class Nearest(nn.Module):
+    """Joins a vertex to every ``step``-th of the ``k * step`` most similar of its image, by the angle between their features."""
+
+    def __init__(self, k: int, step: int) -> None:
+        super().__init__()
+        self.k, self.step = k, step
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Neighbors:
+        """The graph of features (B, N, D)."""
+        batch, num_vertices, _ = x.shape
+        directions = F.normalize(x, dim=2)
+        nearest = (directions @ directions.transpose(1, 2)).topk(self.k * self.step).indices[:, :, :: self.step]
+        begins = torch.arange(0, batch * num_vertices, num_vertices, device=x.device)
+        return Neighbors((nearest + begins[:, None, None]).flatten(0, 1))
+
+    def extra_repr(self) -> str:
+        """For print."""
+        return f"k={self.k}, step={self.step}"
+
+
+class Grid(nn.Module):
+    """Joins a vertex to those around it, eight but for the border."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        around = [_around(row, column, rows, columns) for row, column in product(range(rows), range(columns))]
+        self.indices: Tensor
+        self.offsets: Tensor
+        self.register_buffer("indices", torch.tensor([vertex for bag in around for vertex in bag], dtype=torch.int64), persistent=False)
+        self.register_buffer("offsets", torch.tensor([0, *map(len, around[:-1])]).cumsum(0), persistent=False)
+
+    def forward(self, x: Tensor) -> Neighbors:
+        """The same graph for each image of (B, N, D)."""
+        images = torch.arange(len(x), device=x.device)[:, None]
+        indices, offsets = self.indices + images * x.shape[1], self.offsets + images * len(self.indices)
+        return Neighbors(indices.flatten(), offsets.flatten())
+
+
+def _around(row: int, column: int, rows: int, columns: int) -> list[int]:
+    """The vertices beside one, in rows and columns of its own and next to it."""
+    near = product(range(max(0, row - 1), min(rows, row + 2)), range(max(0, column - 1), min(columns, column + 2)))
+    return [r * columns + c for r, c in near if (r, c) != (row, column)]
+
+
+class MaxRelativeConv(nn.Module):
+    """(B, N, D) to (B, N, 2 D): a vertex beside the largest difference of its neighbours from it, mixed in ``heads`` groups of channels."""
+
+    def __init__(self, width: int, heads: int, norm: ImageNorm) -> None:
+        super().__init__()
+        self.out_width = 2 * width
+        self.heads = nn.ModuleList(nn.Linear(2 * width // heads, 2 * width // heads) for _ in range(heads))
+        self.norm = make_norm(norm, 2 * width)
+
+    def forward(self, x: Tensor, neighbors: Neighbors) -> Tensor:
+        """Apply."""
+        relative = neighbors.reduce(x, "max") - x
+        both = torch.stack([x, relative], dim=-1).flatten(2)  # each channel beside its difference, so that every head has both
+        parts = [head(part) for head, part in zip(self.heads, both.chunk(len(self.heads), dim=2), strict=True)]
+        return F.gelu(self.norm(torch.cat(parts, dim=2)))
+
+
+class SumConv(nn.Module):
+    """(B, N, D) to (B, N, D): the sum of the neighbours by one matrix, the vertex itself by another (PyG's ``GraphConv``)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out_width = width
+        self.of_neighbors = nn.Linear(width, width)
+        self.of_itself = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, neighbors: Neighbors) -> Tensor:
+        """Apply."""
+        return F.gelu(self.of_neighbors(neighbors.reduce(x, "sum")) + self.of_itself(x))
+
+
+class ImageWise(nn.Module):
+    """Normalises (B, N, D) by the mean and the variance of each image, then scales and shifts each of the D channels."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply."""
+        return torch.addcmul(self.bias, F.layer_norm(x, x.shape[1:]), self.weight)
+
+
+class BatchWise(nn.BatchNorm1d):
+    """BatchNorm over all vertices of all images, (B, N, D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply."""
+        return super().forward(x.flatten(0, 1)).view_as(x)
+
+
+def make_norm(norm: ImageNorm, width: int) -> nn.Module:
+    """The normalisation of that name; each has 2 * ``width`` parameters."""
+    kinds: dict[ImageNorm, type[nn.Module]] = {"group": ImageWise, "layer": nn.LayerNorm, "batch": BatchWise}
+    return kinds[norm](width)
+
+
+def linear(in_width: int, out_width: int, norm: ImageNorm) -> nn.Sequential:
+    """A linear map with its normalisation."""
+    return nn.Sequential(nn.Linear(in_width, out_width), make_norm(norm, out_width))

@@ -1,0 +1,60 @@
+"""How long the layers of a model take, for cuts that make stages even."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hoptrain.trainers.pipeline.chunk import Chunk, Layered
+
+
+def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor], rounds: int = 5) -> list[float]:
+    """Seconds of each layer's forward and backward step with ``chunk``: medians of ``rounds``, after one that does not count.
+
+    The last layer's include the loss. The gradients and the state of torch's generator stay as they were.
+
+    Args:
+        model: the whole model, a ``Layered``.
+        chunk: with the inputs of all layers.
+        loss: of (output, target).
+        rounds: measurements.
+    """
+    assert isinstance(model, Layered)
+    grads = [parameter.grad for parameter in model.parameters()]
+    with torch.random.fork_rng(devices=[]):
+        times = [_round(model, chunk, loss) for _ in range(rounds + 1)][1:]
+    for parameter, grad in zip(model.parameters(), grads, strict=True):
+        parameter.grad = grad
+    return [statistics.median(each) for each in zip(*times, strict=True)]
+
+
+def _round(model: Layered, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor]) -> list[float]:
+    x, tapes, seconds = chunk.x, [], []
+    assert x is not None
+    for i in range(model.num_layers):
+        entering = x.detach().requires_grad_(i > 0)
+        begin = _now(entering)
+        x = model.layer(i, entering, *chunk.inputs[i])
+        out = loss(x, chunk.target) if i == model.num_layers - 1 else x
+        seconds.append(_now(out) - begin)
+        tapes.append((entering, out))
+    grad = torch.ones_like(tapes[-1][1])
+    for i in reversed(range(model.num_layers)):
+        entering, out = tapes[i]
+        begin = _now(out)
+        torch.autograd.backward(out, grad)
+        seconds[i] += _now(out) - begin
+        if i:
+            grad = entering.grad if entering.grad is not None else torch.zeros_like(entering)
+    return seconds
+
+
+def _now(tensor: Tensor) -> float:
+    if tensor.device.type == "cuda":
+        torch.cuda.synchronize(tensor.device)
+    return time.perf_counter()

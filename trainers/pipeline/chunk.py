@@ -1,0 +1,73 @@
+"""What goes through a pipeline, and what a model must offer to be divided."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A module whose layers can stand in different processes. Layer i is applied to what layer i - 1 returned."""
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+
+    def layer(self, i: int, x: Tensor, *inputs: Any) -> Tensor:
+        """Apply layer ``i`` with its own side inputs: (R, ...) in, (R', ...) out, rows first."""
+
+    def shape(self, i: int) -> tuple[int, ...]:
+        """The shape of one row of what enters layer ``i``, i in 1 to L - 1."""
+
+    def modules_of(self, i: int) -> tuple[str, ...]:
+        """Names of the submodules that layer ``i`` alone uses, for instance ("layers.0", "norms.0"). All others are kept by every stage."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Chunk:
+    """A part of a batch. Every stage of a copy gets the same chunks; a stage needs only its own layers' ``inputs``.
+
+    Attributes:
+        rows: L + 1 numbers, the rows that enter each layer and those that leave the last: every stage needs all of them.
+        inputs: L tuples, what each layer takes beside the activation (may be empty for the layers of other stages).
+        x: (rows[0], ...) input of layer 0; needed by the first stage.
+        target: what the loss compares the output with; needed by the last stage.
+        seed: in training torch's generator is set from it and the layer's number before each layer, so that dropout depends neither on
+            the cuts nor on the schedule. None leaves the generator alone.
+    """
+
+    rows: Sequence[int]
+    inputs: Sequence[tuple[Any, ...]]
+    x: Tensor | None = None
+    target: Any = None
+    seed: int | None = None
+
+    def layer_seed(self, layer: int) -> int:
+        """Torch's seed for a layer of this chunk."""
+        return address_seed(self.seed or 0, layer)
+
+
+def apply_layers(model: Any, chunk: Chunk, layers: Iterable[int], x: Tensor) -> Tensor:
+    """Apply some of a ``Layered`` model's layers, one after another, to what enters the first; in training with the chunk's seeds."""
+    for i in layers:
+        if model.training and chunk.seed is not None:
+            torch.manual_seed(chunk.layer_seed(i))
+        x = model.layer(i, x, *chunk.inputs[i])
+    return x
+
+
+def empty_chunk(num_layers: int) -> Chunk:
+    """A chunk without rows: it has no gradient and no loss."""
+    return Chunk(rows=(0,) * (num_layers + 1), inputs=((),) * num_layers)
+
+
+def address_seed(*address: int) -> int:
+    """A 63-bit seed from the numbers of an address."""
+    text = "/".join(map(str, address)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1

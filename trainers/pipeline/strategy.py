@@ -1,0 +1,262 @@
+"""Lightning's strategy for a pipeline: ``trainer.strategy`` of any configuration whose model can be cut into stages."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.trainer.states import TrainerFn
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import Sampler
+from hoptrain.trainers.pipeline.balance import layer_seconds
+from hoptrain.trainers.pipeline.chunk import Chunk
+from hoptrain.trainers.pipeline.optimizers import named_state, own_state, whole_state
+from hoptrain.trainers.pipeline.pipeline import Pipeline, check_model
+from hoptrain.trainers.pipeline.plan import Order, Plan
+from hoptrain.trainers.pipeline.seeds import ChunkedBatch, Chunking, ChunkLoader, cut_by_index
+from hoptrain.trainers.pipeline.stage import LostStageError
+from hoptrain.trainers.rank_watch import PATIENCE_S
+
+_EXAMPLE_SEEDS = 256
+"""Seeds of the chunk that layers are timed with, at most."""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What a LightningModule offers to be trained in a pipeline, beside its ``training_step`` for a whole batch."""
+
+    model: nn.Module
+
+    def make_chunks(self, batch: Any) -> list[Chunk]:
+        """The chunks of a batch as its loader gives it."""
+
+    def example_chunk(self, num_seeds: int) -> Chunk:
+        """A chunk with all its inputs, of about ``num_seeds`` examples."""
+
+    def chunk_loss(self, output: Tensor, target: Any) -> Tensor:
+        """A chunk's share of the loss; called by the last stage alone, whose metrics may take the output."""
+
+
+class PipelineStrategy(DDPStrategy):
+    """``data`` copies of the model, each divided into ``stages`` processes; set ``trainer.devices`` to their product.
+
+    Training moves chunks through the stages; the optimiser of each process has its own layers' weights. Validation, test and prediction have
+    the whole model in every process. Checkpoints hold the whole model's weights and the whole optimiser's state, so that they also serve runs
+    without a pipeline, and the other way round. Losses and scores are those of all copies, on every rank.
+
+    Every stage samples the chunks of its copy by itself (batches are pure functions), so that nothing but activations travels; this costs
+    the sampling once for each stage. Features are gathered by the first stage only, labels by the last.
+
+    With ``chunking: by-index`` the vertices are cut by id, and all edges between chunks are lost: the papers' own cut, for comparison.
+    """
+
+    def __init__(
+        self,
+        stages: int = 2,
+        data: int = 1,
+        chunks: int = 4,
+        schedule: Order = "1f1b",
+        balance: list[int] | None = None,
+        chunking: Chunking = "seeds",
+    ) -> None:
+        """State the plan.
+
+        Args:
+            stages: stages of a copy, one process each.
+            data: copies of the model.
+            chunks: chunks of a batch.
+            schedule: gpipe, 1f1b or interleaved-1f1b.
+            balance: layers of each stage (of each run of layers, if interleaved); by default chosen from measured times of the layers.
+            chunking: "seeds" is exact; "by-index" loses the edges between chunks.
+        """
+        super().__init__()
+        # Only the last stages have scores to take; the others' metrics learn of them when they are computed.
+        warnings.filterwarnings("ignore", message="The ``compute`` method of metric .* was called before the ``update``")
+        self._options: dict[str, Any] = {"stages": stages, "data": data, "chunks": chunks, "schedule": schedule}
+        self._options["balance"] = None if balance is None else tuple(balance)
+        self.chunking: Chunking = chunking
+        self.pipeline: Pipeline | None = None
+        self._names: list[str] = []  # of all parameters of the module, while it is divided
+        self._gradients: list[tuple[nn.Parameter, Tensor | None]] = []
+        self._epoch = -1
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan; made when it is first asked for, since the command line's parser would wrap an error in the constructor."""
+        return Plan(**self._options)
+
+    def check(self, module: LightningModule, trainer: Trainer) -> None:
+        """See before any process is started whether the plan can be carried out.
+
+        Raises:
+            InputError: it cannot.
+        """
+        self.plan.check_world(trainer.world_size)
+        task = _task(module)
+        if trainer.accumulate_grad_batches != 1:
+            raise InputError("accumulate_grad_batches with a pipeline: its chunks do the same; raise batch_size and chunks instead")
+        if trainer.gradient_clip_val is not None and trainer.gradient_clip_algorithm != "value":
+            raise InputError("gradient_clip_val by norm with a pipeline: no stage has all gradients; use gradient_clip_algorithm value")
+        if trainer.precision != "32-true":
+            raise InputError(f"precision {trainer.precision} with a pipeline: activations travel as they are; use 32-true")
+        check_model(task.model, self.plan)
+
+    def make_loader(self, data: Dataset, sampler: Sampler, **options: Any) -> ChunkLoader:
+        """The loader of this process: the chunks of its copy, with features for the first stage and labels for the last.
+
+        Args:
+            data: the data set.
+            sampler: the algorithm.
+            options: as ``SampleLoader``; ``rank`` is the copy and ``world_size`` the number of copies.
+        """
+        stage = self.global_rank % self.plan.stages
+        x, y = data.x if stage == 0 else None, data.y if stage == self.plan.stages - 1 else None
+        return ChunkLoader(replace(data, x=x, y=y, validate=False), sampler, chunks=self.plan.chunks, chunking=self.chunking, **options)
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Which share of the data this process has: that of its copy."""
+        return {"num_replicas": self.plan.data, "rank": self.global_rank // self.plan.stages}
+
+    @property
+    def place(self) -> str:
+        """The stage and the chunk of the last work, for messages."""
+        return f"stage {self.global_rank % self.plan.stages}" if self.pipeline is None else self.pipeline.place
+
+    def configure_ddp(self) -> None:
+        """Divide the model, where DDP would wrap it; the optimisers are made afterwards."""
+        module = self._module
+        task, trainer = _task(module), module.trainer
+        data = getattr(getattr(trainer, "datamodule", None), "data", None)
+        if self.chunking == "by-index":
+            self._warn_of_loss(module, data)
+        plan = self.plan
+        if plan.balance is None and plan.num_runs > 1:
+            plan = plan.balanced(self.broadcast(self._layer_seconds(task)))
+        self._names = [name for name, _ in module.named_parameters()]
+        bound = data.graph.num_nodes if isinstance(data, Dataset) else None
+        self.pipeline = Pipeline(task.model, plan, task.chunk_loss, mesh=plan.mesh(self.root_device.type), bound=bound)
+
+    def _layer_seconds(self, task: Task) -> list[float]:
+        """The layers' times, measured by rank 0."""
+        if not self.is_global_zero:
+            return []
+        return layer_seconds(task.model, task.example_chunk(_EXAMPLE_SEEDS), lambda output, _: output.sum())
+
+    def _warn_of_loss(self, module: LightningModule, data: Any) -> None:
+        cut = cut_by_index(data.graph, self.plan.chunks)
+        lost = 1 - cut.num_edges / max(1, data.graph.num_edges)
+        if self.is_global_zero:
+            warnings.warn(
+                f"chunking by-index is lossy: {lost:.0%} of the edges lie between {self.plan.chunks} chunks and are not trained on; "
+                "chunking seeds loses none",
+                stacklevel=1,
+            )
+        if isinstance(getattr(module, "degrees", None), Tensor):
+            module.degrees = torch.from_numpy(cut.in_degrees()).float().to(self.root_device)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Forward and backward of all chunks. The gradients are kept aside: Lightning clears those of the step before in between."""
+        module, pipeline = self._module, self._pipeline
+        if module.current_epoch != self._epoch:
+            self._epoch = module.current_epoch
+            pipeline.tighten()
+        for parameter in module.parameters():
+            parameter.grad = None
+        try:
+            step = pipeline.step(_task(module).make_chunks(batch))
+        except LostStageError as error:
+            print(f"hoptrain: {error}", file=sys.stderr, flush=True)
+            time.sleep(PATIENCE_S)  # the other ranks' watch knows the cause by then, and ends this process with it
+            raise
+        self._gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
+        for parameter, _ in self._gradients:
+            parameter.grad = None
+        if isinstance(batch, ChunkedBatch):
+            module.log("train_loss_step", step.loss * batch.num_step_seeds / batch.num_seeds, batch_size=batch.num_seeds)
+        module.log("padding_%", 100 * pipeline.capacities.waste, on_step=False, on_epoch=True, batch_size=1)
+        return torch.tensor(step.loss, device=self.root_device)
+
+    def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
+        """Give the parameters the gradients of the step."""
+        closure_loss = self.precision_plugin.pre_backward(closure_loss, self._module)
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        self._gradients = []
+        return self.precision_plugin.post_backward(closure_loss, self._module)
+
+    def on_validation_start(self) -> None:
+        """Bring the weights together, once for all of the validation."""
+        if self.pipeline is not None:
+            self.pipeline.whole.unite()
+
+    def on_validation_end(self) -> None:
+        """Go on with the own layers, if this is a validation between two epochs."""
+        if self.pipeline is not None and self._module.trainer.state.fn == TrainerFn.FITTING:
+            self.pipeline.whole.divide()
+
+    def on_train_end(self) -> None:
+        """Leave a whole model behind."""
+        if self.pipeline is not None:
+            self.pipeline.whole.unite()
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """The whole model's weights, on every rank."""
+        own: dict[str, Any] = self._module.state_dict()
+        return own if self.pipeline is None or self.pipeline.whole.is_whole else self.pipeline.whole.gather(own)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """The state that an optimiser of the whole model would have, on every rank."""
+        if self.pipeline is None:
+            return super().optimizer_state(optimizer)
+        return whole_state(optimizer, self.pipeline.whole.gather(named_state(optimizer, self._module)), self._names)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take the own layers' part of the whole optimiser's state."""
+        if self.pipeline is None:
+            super().load_optimizer_state_dict(checkpoint)
+            return
+        states = [own_state(state, self._names, self._module) for state in checkpoint["optimizer_states"]]
+        super().load_optimizer_state_dict({"optimizer_states": states})
+
+    @property
+    def _module(self) -> LightningModule:
+        module = self.lightning_module
+        assert module is not None
+        return module
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        assert self.pipeline is not None
+        return self.pipeline
+
+
+def share_of(trainer: Trainer) -> tuple[int, int]:
+    """Which share of the training data this process has, and of how many: in a pipeline that of its copy of the model, else that of its rank."""
+    strategy = trainer.strategy
+    if isinstance(strategy, PipelineStrategy):
+        return strategy.global_rank // strategy.plan.stages, strategy.plan.data
+    return trainer.global_rank, trainer.world_size
+
+
+def _task(module: LightningModule) -> Task:
+    """The module as a task, if its way of training is the one that it offers to a pipeline."""
+    kind = type(module)
+    if not isinstance(module, Task) or _defined_by(kind, "training_step") is not _defined_by(kind, "make_chunks"):
+        raise InputError(f"{kind.__name__} cannot be trained in a pipeline: use NodeClassifier or another model that makes chunks")
+    return module
+
+
+def _defined_by(kind: type, method: str) -> type | None:
+    return next((base for base in kind.__mro__ if method in vars(base)), None)

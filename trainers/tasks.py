@@ -1,0 +1,75 @@
+"""What a run can be about: for each task the model's class, the data's class, and the sizes that the model takes from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import yaml
+
+from hoptrain.engine import InputError
+
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "hops", "links"]
+
+
+class Task(NamedTuple):
+    """Names in ``hoptrain.trainers``, and the model's arguments by the property of the data that gives them."""
+
+    module: str
+    model: str
+    data: str
+    from_data: Mapping[str, str]
+
+    def classes(self) -> tuple[Any, Any]:
+        """The model's class and the data module's."""
+        module = import_module(f"hoptrain.trainers.{self.module}")
+        return getattr(module, self.model), getattr(module, self.data)
+
+
+_SIZES = {"num_features": "in_channels", "num_classes": "num_classes"}
+TASKS: dict[TaskName, Task] = {
+    "nodes": Task(
+        "node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"}
+    ),
+    "images": Task("image_classifier", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
+    "graphs": Task("graph_classifier", "GraphClassifier", "SmallGraphsDataModule", _SIZES),
+    "links": Task("link_predictor", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels", "num_hops": "num_layers"}),
+    "hops": Task("sign", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
+}
+
+
+def task_of(arguments: Sequence[str]) -> Task:
+    """The task that the command line, or a configuration it names, asks for: it decides which options there are. The last one counts.
+
+    Raises:
+        InputError: an unknown task.
+    """
+    name = "nodes"
+    for option, value in _options(arguments):
+        if option == "--task":
+            name = value
+        elif option in ("--config", "-c"):
+            name = _task_in(Path(value), name)
+    if name not in TASKS:
+        raise InputError(f"task {name!r} is unknown: choose one of {', '.join(get_args(TaskName))}")
+    return TASKS[name]
+
+
+def _options(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """``--name=value`` and ``--name value`` alike."""
+    found = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        option, is_joined, value = argument.partition("=")
+        found.append((option, value if is_joined else following))
+    return found
+
+
+def _task_in(path: Path, otherwise: str) -> str:
+    """The ``task`` of a configuration; the parser reports one that cannot be read."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return otherwise
+    return str(content.get("task", otherwise)) if isinstance(content, dict) else otherwise
