@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pytorch_lightning import LightningModule
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from hoptrain.engine import InputError
 from hoptrain.trainers.items import ItemBatch, ItemDataModule
 from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.scored import ScoredModule
 
-_STAGES = ("fit", "val", "test")
 _FREE = {"lr", "weight_decay", "dropout"}
 """Arguments that a checkpoint may have otherwise: they change no weight's shape and no score."""
 
 
-class ItemClassifier(LightningModule):
+class ItemClassifier(ScoredModule):
     """Trains ``model``, which maps a batch's ``x`` to (B, num_classes) logits.
 
     Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every item counted once.
     """
 
     def __init__(self, model: nn.Module, num_classes: int) -> None:
-        super().__init__()
+        super().__init__(partial(MulticlassAccuracy, num_classes=num_classes, average="micro"))
         self.model = model
-        self.losses = nn.ModuleDict({stage: MeanMetric() for stage in _STAGES})
-        self.scores = nn.ModuleDict({stage: MulticlassAccuracy(num_classes=num_classes, average="micro") for stage in _STAGES})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit."""
@@ -59,7 +56,7 @@ class ItemClassifier(LightningModule):
             torch.manual_seed(address_seed(*batch.address))  # for dropout
         logits = self(batch)
         total = F.cross_entropy(logits, batch.y, reduction="sum")
-        self._update("fit", logits, batch.y, total)
+        self.count("fit", logits, batch.y, total)
         self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
         return total * (self.trainer.world_size / batch.num_step_items)
 
@@ -92,52 +89,16 @@ class ItemClassifier(LightningModule):
         """A chunk's share of the mean loss over all items of the step; the last stage's metrics take its scores."""
         y, num_step_items = target
         total = F.cross_entropy(logits, y, reduction="sum")
-        self._update("fit", logits, y, total)
+        self.count("fit", logits, y, total)
         return total / num_step_items
-
-    def on_train_epoch_end(self) -> None:
-        """Log the epoch's loss and score over all ranks."""
-        self._log("fit", "train")
-
-    def validation_step(self, batch: ItemBatch, batch_idx: int) -> None:
-        """Evaluate a batch of this rank's share."""
-        self._evaluate("val", batch)
-
-    def on_validation_epoch_end(self) -> None:
-        """Log loss and score over all ranks."""
-        self._log("val", "val")
-
-    def test_step(self, batch: ItemBatch, batch_idx: int) -> None:
-        """Evaluate a batch of this rank's share."""
-        self._evaluate("test", batch)
-
-    def on_test_epoch_end(self) -> None:
-        """Log loss and score over all ranks."""
-        self._log("test", "test")
 
     def predict_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
         """Scores of a batch of this rank's share, (B, num_classes) float32 on the CPU."""
         logits: Tensor = self(batch)
         return logits.float().cpu()
 
-    def _evaluate(self, stage: str, batch: ItemBatch) -> None:
+    def evaluate(self, stage: str, batch: ItemBatch) -> None:
+        """A batch of this rank's share."""
         if len(batch.y):
             logits = self(batch)
-            self._update(stage, logits, batch.y, F.cross_entropy(logits, batch.y, reduction="sum"))
-
-    def _update(self, stage: str, logits: Tensor, y: Tensor, total: Tensor) -> None:
-        self._metric(self.losses, stage).update(total.detach() / len(y), weight=len(y))
-        self._metric(self.scores, stage).update(logits.detach(), y)
-
-    def _log(self, stage: str, name: str) -> None:
-        for metrics, kind in ((self.losses, "loss"), (self.scores, "acc")):
-            metric = self._metric(metrics, stage)
-            self.log(f"{name}_{kind}", metric.compute(), prog_bar=True)
-            metric.reset()
-
-    @staticmethod
-    def _metric(metrics: nn.ModuleDict, stage: str) -> Metric:
-        metric = metrics[stage]
-        if not isinstance(metric, Metric):
-            raise TypeError(f"{stage} holds a {type(metric).__name__}, not a metric")
-        return metric
+            self.count(stage, logits, batch.y, F.cross_entropy(logits, batch.y, reduction="sum"))

@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pytorch_lightning import LightningModule
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
-from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import BinaryAUROC
 
 from hoptrain.engine import Dataset, InputError
@@ -22,8 +20,7 @@ from hoptrain.trainers.inference import exact_logits
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Arch, Norm
 from hoptrain.trainers.node_classifier import dropout_seed
-
-_EVERYWHERE = ("fit", "val", "test")
+from hoptrain.trainers.scored import STAGES, ScoredModule
 
 
 class LinkBatch(NamedTuple):
@@ -84,12 +81,14 @@ class LinkDataModule(GraphDataModule):
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-class LinkPredictor(LightningModule):
+class LinkPredictor(ScoredModule):
     """A GNN whose vertices' vectors have a large inner product where a link is.
 
     Logs ``train_loss``, and for validation and test the loss and ``auc``: the probability that a link scores above a pair that is none. For the
     command line ``val_acc`` and ``test_acc`` are the same number.
     """
+
+    score_names = ("auc", "acc")
 
     def __init__(
         self,
@@ -118,12 +117,10 @@ class LinkPredictor(LightningModule):
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
         """
-        super().__init__()
+        super().__init__(BinaryAUROC, scored=STAGES[1:])
         self.save_hyperparameters()
         self.model = GNN(arch, in_channels, hidden_channels, out_channels, num_layers, dropout=dropout, norm=norm)
         self.normalize_features = normalize_features
-        self.losses = nn.ModuleDict({stage: MeanMetric() for stage in _EVERYWHERE})
-        self.areas = nn.ModuleDict({stage: BinaryAUROC() for stage in _EVERYWHERE[1:]})
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor
 
@@ -131,38 +128,15 @@ class LinkPredictor(LightningModule):
         """Take the degrees of the graph that is left."""
         self.degrees = torch.from_numpy(self._datamodule.data.graph.in_degrees()).float().to(self.device)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
-
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the pairs of a mini-batch, links and others."""
         torch.manual_seed(dropout_seed(batch))
         x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
         vectors = self.model(x, batch.blocks, degrees)
-        loss = F.binary_cross_entropy_with_logits(scores_of(vectors, batch.extra["pairs"]), batch.extra["labels"])
-        _metric(self.losses, "fit").update(loss.detach(), weight=len(batch.extra["labels"]))
-        return loss
-
-    def on_train_epoch_end(self) -> None:
-        """Log the epoch's loss over all ranks."""
-        self._log("fit", "train")
-
-    def validation_step(self, batch: LinkBatch, batch_idx: int) -> None:
-        """Evaluate this rank's share of the validation pairs exactly."""
-        self._evaluate("val", batch)
-
-    def on_validation_epoch_end(self) -> None:
-        """Log loss and area over all ranks."""
-        self._log("val", "val")
-
-    def test_step(self, batch: LinkBatch, batch_idx: int) -> None:
-        """Evaluate this rank's share of the test pairs exactly."""
-        self._evaluate("test", batch)
-
-    def on_test_epoch_end(self) -> None:
-        """Log loss and area over all ranks."""
-        self._log("test", "test")
+        scores, labels = scores_of(vectors, batch.extra["pairs"]), batch.extra["labels"]
+        total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
+        self.count("fit", scores, labels, total)
+        return total / len(labels)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Vectors of this rank's share of the vertices, (N, out_channels) float32 on the CPU."""
@@ -179,22 +153,14 @@ class LinkPredictor(LightningModule):
             world_size=self.trainer.world_size,
         )
 
-    def _evaluate(self, stage: str, batch: LinkBatch) -> None:
+    def evaluate(self, stage: str, batch: LinkBatch) -> None:
+        """This rank's share of a split's pairs, exactly."""
         nodes, places = np.unique(batch.pairs.cpu().numpy(), return_inverse=True)
         vectors = self._exact(nodes)
         if len(batch.labels):
             scores = scores_of(vectors, torch.from_numpy(places.reshape(2, -1)).to(self.device))
             labels = batch.labels.to(self.device)
-            _metric(self.losses, stage).update(F.binary_cross_entropy_with_logits(scores, labels), weight=len(labels))
-            _metric(self.areas, stage).update(scores, labels.long())
-
-    def _log(self, stage: str, name: str) -> None:
-        self.log(f"{name}_loss", _metric(self.losses, stage).compute(), prog_bar=True)
-        _metric(self.losses, stage).reset()
-        if stage in self.areas:
-            area = _metric(self.areas, stage).compute()
-            self.log_dict({f"{name}_auc": area, f"{name}_acc": area})
-            _metric(self.areas, stage).reset()
+            self.count(stage, scores, labels.long(), F.binary_cross_entropy_with_logits(scores, labels, reduction="sum"))
 
     @property
     def _datamodule(self) -> LinkDataModule:
@@ -202,13 +168,6 @@ class LinkPredictor(LightningModule):
         if not isinstance(datamodule, LinkDataModule):
             raise InputError("LinkPredictor learns from links: run it with trainer.fit(model, datamodule=LinkDataModule(...))")
         return datamodule
-
-
-def _metric(metrics: nn.ModuleDict, stage: str) -> Metric:
-    metric = metrics[stage]
-    if not isinstance(metric, Metric):
-        raise TypeError(f"{stage} holds a {type(metric).__name__}, not a metric")
-    return metric
 
 
 def scores_of(vectors: Tensor, pairs: Tensor) -> Tensor:

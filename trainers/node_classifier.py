@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pytorch_lightning import LightningModule
-from torch import Tensor, nn
-from torchmetrics import MeanMetric, Metric
+from torch import Tensor
+from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy, MultilabelF1Score
 
 from hoptrain.engine import InputError
@@ -23,6 +23,7 @@ from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Arch, Conv, Norm
 from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
 from hoptrain.trainers.pipeline.seeds import ChunkedBatch, chunk_of
+from hoptrain.trainers.scored import ScoredModule
 
 if TYPE_CHECKING:
     from hoptrain.trainers.variance_reduction import VarianceReduction
@@ -31,7 +32,7 @@ _SHAPE = ("arch", "conv", "in_channels", "num_classes", "num_layers", "hidden_ch
 """The arguments that fix the shapes of the weights."""
 
 
-class NodeClassifier(LightningModule):
+class NodeClassifier(ScoredModule):
     """A GNN that classifies vertices.
 
     Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every vertex
@@ -75,7 +76,7 @@ class NodeClassifier(LightningModule):
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
         """
-        super().__init__()
+        super().__init__(partial(_score, multilabel, num_classes))
         self.save_hyperparameters()
         self.model = GNN(
             arch,
@@ -92,8 +93,6 @@ class NodeClassifier(LightningModule):
         )
         self.normalize_features = normalize_features
         self.multilabel = multilabel
-        self.losses = nn.ModuleDict({stage: MeanMetric() for stage in ("fit", "val", "test")})
-        self.scores = nn.ModuleDict({stage: _score(multilabel, num_classes) for stage in ("fit", "val", "test")})
         # (V,) in-degrees of the graph, on the model's device; not part of a checkpoint, since it belongs to the data.
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor
@@ -134,10 +133,6 @@ class NodeClassifier(LightningModule):
                     "use the data set and the configuration that it was trained with"
                 )
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
-
     def forward(self, batch: MiniBatch) -> Tensor:
         """Scores of the batch's seeds, (B, num_classes)."""
         x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
@@ -150,7 +145,7 @@ class NodeClassifier(LightningModule):
         torch.manual_seed(dropout_seed(batch))
         logits = self(batch)
         total = self._loss(logits, batch.y, batch.seed_weights)
-        self._update("fit", logits, batch.y, total)
+        self.count("fit", logits, batch.y, total)
         if self.norms is not None:
             self.norms.see(batch, logits)
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
@@ -181,30 +176,14 @@ class NodeClassifier(LightningModule):
         """A chunk's share of the mean loss over all seeds of the step; the last stage's metrics take its scores."""
         y, weights, num_step_seeds = target
         total = self._loss(logits, y, weights)
-        self._update("fit", logits, y, total)
+        self.count("fit", logits, y, total)
         return total / num_step_seeds
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's loss and score over all ranks, and tell the sampler what it draws by."""
-        self._log("fit", "train")
+        super().on_train_epoch_end()
         if self.norms is not None:
             self.norms.hand_over(self.trainer)
-
-    def validation_step(self, batch: NodeBatch, batch_idx: int) -> None:
-        """Evaluate this rank's share of the validation split exactly."""
-        self._evaluate("val", batch)
-
-    def on_validation_epoch_end(self) -> None:
-        """Log loss and score over all ranks."""
-        self._log("val", "val")
-
-    def test_step(self, batch: NodeBatch, batch_idx: int) -> None:
-        """Evaluate this rank's share of the test split exactly."""
-        self._evaluate("test", batch)
-
-    def on_test_epoch_end(self) -> None:
-        """Log loss and score over all ranks."""
-        self._log("test", "test")
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Scores of this rank's share of the vertices, (N, num_classes) float32 on the CPU."""
@@ -221,11 +200,12 @@ class NodeClassifier(LightningModule):
             world_size=self.trainer.world_size,
         )
 
-    def _evaluate(self, stage: str, batch: NodeBatch) -> None:
+    def evaluate(self, stage: str, batch: NodeBatch) -> None:
+        """This rank's share of a split, exactly."""
         logits = self._exact(batch)
         if batch.y is not None and len(batch.y):
             y = batch.y.to(self.device)
-            self._update(stage, logits, y, self._loss(logits, y))
+            self.count(stage, logits, y, self._loss(logits, y))
 
     def _loss(self, logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum over the vertices (with several labels, of their labels' mean), each with its weight."""
@@ -234,23 +214,6 @@ class NodeClassifier(LightningModule):
         else:
             losses = F.cross_entropy(logits, y, reduction="none")
         return losses.sum() if weights is None else losses @ weights
-
-    def _update(self, stage: str, logits: Tensor, y: Tensor, total: Tensor) -> None:
-        self._metric(self.losses, stage).update(total.detach() / len(y), weight=len(y))
-        self._metric(self.scores, stage).update(logits.detach(), y)
-
-    def _log(self, stage: str, name: str) -> None:
-        for metrics, kind in ((self.losses, "loss"), (self.scores, "acc")):
-            metric = self._metric(metrics, stage)
-            self.log(f"{name}_{kind}", metric.compute(), prog_bar=True)
-            metric.reset()
-
-    @staticmethod
-    def _metric(metrics: nn.ModuleDict, stage: str) -> Metric:
-        metric = metrics[stage]
-        if not isinstance(metric, Metric):
-            raise TypeError(f"{stage} holds a {type(metric).__name__}, not a metric")
-        return metric
 
     @property
     def _datamodule(self) -> GraphDataModule:

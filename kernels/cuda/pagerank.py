@@ -95,7 +95,8 @@ def push_edges(indptr, indices, begin, end, share, threshold, keys, values, memb
             cuda.atomic.add(residue, (w, place), share)
         rank = block_scan(buffer, crossed)
         if crossed:
-            queue[w, (head + waiting + rank - 1) % room] = place
+            slot = head + waiting + rank - 1
+            queue[w, slot - room if slot >= room else slot] = place
         waiting += buffer[cuda.blockDim.x - 1]
         cuda.syncthreads()
     return size, waiting
@@ -109,7 +110,7 @@ def push_all(indptr, indices, seed, alpha, threshold, keys, values, members, res
     waiting = np.int64(1) if least_for_push(indptr, seed, threshold) <= MASS else np.int64(0)
     while waiting > 0:
         place = queue[w, head]
-        head = (head + 1) % room
+        head = head + 1 if head + 1 < room else 0
         waiting -= 1
         vertex = members[w, place]
         begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
@@ -187,7 +188,8 @@ def pagerank_sets(
     buffer = cuda.shared.array(0, int64)
     w = cuda.blockIdx.x
     for task in range(w, len(num_seeds) * capacity, cuda.gridDim.x):
-        b, i = task // capacity, task % capacity
+        b = np.int32(task // capacity)  # int32: a thread has few registers
+        i = np.int32(task - b * capacity)
         if i < num_seeds[b]:
             size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)
             number = keep_first(score, w, size, top, kept, buffer)
