@@ -23,7 +23,7 @@ PACKAGE = "hoptrain.benchmarks"
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Add the subcommand ``bench``. The options behind NAME belong to the benchmark and are parsed once it is known."""
-    lines = [f"  {name:<16}{question}" for name, question in questions().items()]
+    lines = [f"  {name:<18}{question}" for name, question in questions().items()]
     parser = subparsers.add_parser(
         "bench",
         help="measure something and write down the numbers",
