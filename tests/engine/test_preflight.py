@@ -13,13 +13,13 @@ from hoptrain.engine.preflight import available_memory, check_files, check_memor
 @pytest.fixture
 def few_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_too_few_files_are_an_error_before_any_worker(few_files):
-    with pytest.raises(InputError, match=r"64 workers need 704 open files and \d+ of 150 are in use: raise the limit with 'ulimit -n \d+'"):
+    with pytest.raises(InputError, match=r"64 workers need 704 open files and \d+ of 400 are in use: raise the limit with 'ulimit -n \d+'"):
         WorkerPool(Numbers(), 64)
 
 

@@ -6,7 +6,9 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -81,6 +83,12 @@ def start(tmp_path):
         rank.join()
 
 
+def _kill(pid):
+    """As ``Popen.kill`` does it."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def _rank(rank, port, action, started, errors):
     from torch.distributed import TCPStore
 
@@ -89,7 +97,7 @@ def _rank(rank, port, action, started, errors):
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
     rank_watch.SILENCE_S = 5.0
     store = TCPStore("127.0.0.1", port, None, rank == 0, timedelta(seconds=30), wait_for_workers=False)
-    processes = [SimpleNamespace(kill=lambda pid=pid: os.kill(pid, signal.SIGKILL), poll=lambda: None) for pid in started]
+    processes = [SimpleNamespace(kill=partial(_kill, pid), poll=lambda: None) for pid in started]
     watch = rank_watch._Watch(store, rank, 3, processes)
     time.sleep(2)
     if action == "raise":
