@@ -1,5 +1,6 @@
 import argparse
 import json
+import re
 import subprocess
 import sys
 
@@ -62,7 +63,7 @@ def test_help_lists_the_questions(benchmarks, capsys):
     with pytest.raises(SystemExit, match="0"):
         bench_command("--help")
     text = capsys.readouterr().out
-    assert "  toy-speed       How fast is a toy?\n" in text
+    assert re.search(r"^  toy-speed +How fast is a toy\?$", text, re.MULTILINE)
     assert "heavy" in text
     assert "helpers" not in text
 
