@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from ctypes.util import find_library
+from typing import Any
 
 import numpy as np
 
@@ -65,8 +66,8 @@ def open_dgl(data: Dataset) -> Callable[[Case, int], Epoch]:
     return make
 
 
-def open_pyg(data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Take the data set over into PyG.
+def pyg_data(data: Dataset) -> Any:
+    """The data set as PyG's ``Data``, for its ``NeighborLoader``.
 
     Raises:
         InputError: PyG is not installed, or neither of the libraries that sample for it.
@@ -76,14 +77,20 @@ def open_pyg(data: Dataset) -> Callable[[Case, int], Epoch]:
     import torch
     from torch_geometric import typing as installed
     from torch_geometric.data import Data
-    from torch_geometric.loader import NeighborLoader
 
     if not (installed.WITH_PYG_LIB or installed.WITH_TORCH_SPARSE):
         raise InputError("neither pyg-lib nor torch-sparse is installed")
     graph = data.graph
     destinations = torch.from_numpy(np.repeat(np.arange(graph.num_nodes), graph.in_degrees()))
     edge_index = torch.stack([torch.from_numpy(graph.indices.astype(np.int64)), destinations])
-    owned = Data(edge_index=edge_index, x=torch.tensor(data.x), y=torch.tensor(data.y), num_nodes=graph.num_nodes)
+    return Data(edge_index=edge_index, x=torch.tensor(data.x), y=torch.tensor(data.y), num_nodes=graph.num_nodes)
+
+
+def open_pyg(data: Dataset) -> Callable[[Case, int], Epoch]:
+    """Take the data set over into PyG; see ``pyg_data``."""
+    owned = pyg_data(data)
+    import torch
+    from torch_geometric.loader import NeighborLoader
 
     def make(case: Case, workers: int) -> Epoch:
         loader = NeighborLoader(

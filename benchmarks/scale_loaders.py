@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hoptrain.benchmarks.peer_loaders import pyg_data
 from hoptrain.benchmarks.peers import require
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.samplers import Block, NeighborSampler, SampleLoader, Sampler
 from hoptrain.samplers.dgl_compat import import_dgl
 
@@ -154,24 +155,11 @@ class Clock:
 
 
 def open_pyg(data: Dataset, cell: Cell, place: Place) -> Feed:
-    """Open the loader of PyG.
-
-    Raises:
-        InputError: PyG is not installed, or neither of the libraries that sample for it.
-    """
-    require("torch_geometric")
-    warnings.simplefilter("ignore")  # that torch-sparse will not be used any more one day
+    """Open the loader of PyG; see ``pyg_data``."""
+    owned = pyg_data(data)
     import torch
-    from torch_geometric import typing as installed
-    from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
 
-    if not (installed.WITH_PYG_LIB or installed.WITH_TORCH_SPARSE):
-        raise InputError("neither pyg-lib nor torch-sparse is installed")
-    graph = data.graph
-    destinations = torch.from_numpy(np.repeat(np.arange(graph.num_nodes), graph.in_degrees()))
-    edge_index = torch.stack([torch.from_numpy(graph.indices.astype(np.int64)), destinations])
-    owned = Data(edge_index=edge_index, x=torch.tensor(data.x), y=torch.tensor(data.y), num_nodes=graph.num_nodes)
     seeds = torch.from_numpy(place.seeds.astype(np.int64))
     loader = NeighborLoader(
         owned,

@@ -153,18 +153,6 @@ def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
     return workspace
 
 
-def cpu_workspace(sampler: Sampler, device: str | None, workspace: Workspace | None) -> Workspace:
-    """The same for a sampler that has no kernels for CUDA.
-
-    Raises:
-        InputError: the device is another than the CPU.
-    """
-    workspace = workspace_for(device, workspace)
-    if workspace.device != "cpu":
-        raise no_cuda_kernels(sampler)
-    return workspace
-
-
 def no_cuda_kernels(sampler: Sampler) -> InputError:
     """The error for a sampler without a CUDA path."""
     return InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')

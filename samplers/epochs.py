@@ -16,7 +16,8 @@ from hoptrain.samplers.transfer import release_copied
 
 class _Sampled(Protocol):
     @property
-    def num_edges(self) -> int: ...
+    def num_edges(self) -> int:
+        """Sampled edges."""
 
 
 SomeBatch = TypeVar("SomeBatch", bound=_Sampled)
@@ -34,6 +35,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         num_sampled_edges: edges of all batches delivered so far.
         last_wait: begin and end of the wait for the last batch, by ``time.perf_counter``.
         on_batch: called just before each batch is delivered.
+        schedule: what is in which batch.
     """
 
     def __init__(self, schedule: Schedule, num_workers: int) -> None:
@@ -43,7 +45,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         self.num_sampled_edges = 0
         self.last_wait = (0.0, 0.0)
         self.on_batch: Callable[[], None] | None = None
-        self._schedule = schedule
+        self.schedule = schedule
         self._pool: WorkerPool | None = None
         self._start = (0, 0)  # epoch and step at which the next iteration begins
         self._position = (0, 0)  # epoch and step of the next batch: what state_dict() tells
@@ -55,7 +57,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
 
     def __len__(self) -> int:
         """Steps of an epoch, the same on every rank."""
-        return self._schedule.num_steps
+        return self.schedule.num_steps
 
     def __iter__(self) -> Iterator[SomeBatch]:
         """The rest of the current epoch, if it was loaded by ``load_state_dict`` in its middle; else the next epoch.

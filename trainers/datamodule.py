@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import SampleLoader, Sampler
-from hoptrain.trainers.pipeline.strategy import PipelineStrategy, share_of
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.shared_data import SharedDataModule
 
 
 class NodeBatch(NamedTuple):
@@ -29,7 +28,7 @@ class NodeBatch(NamedTuple):
     y: Tensor | None
 
 
-class GraphDataModule(LightningDataModule):
+class GraphDataModule(SharedDataModule):
     """Loads a data set and feeds training from sampler processes.
 
     Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
@@ -73,7 +72,7 @@ class GraphDataModule(LightningDataModule):
             bulk: batches sampled at once on cuda with num_workers=0; by default 8.
             slots_dir: folder for the workers' queue where memory is short; by default it lies in memory.
         """
-        super().__init__()
+        super().__init__(batch_size, seed)
         self.data: Dataset = load_dataset(dataset, root=root, scale=scale)
         if self.needs_labels and self.data.y is None:
             raise InputError(
@@ -82,7 +81,6 @@ class GraphDataModule(LightningDataModule):
         if self.data.x is None:
             raise InputError(f"{dataset} has no features: a model needs some; choose another data set ('hoptrain data list')")
         self.sampler = sampler
-        self.batch_size = batch_size
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         if in_memory and self.num_workers:
             raise InputError(
@@ -90,11 +88,8 @@ class GraphDataModule(LightningDataModule):
             )
         if in_memory:
             self.data = self.data.in_memory()
-        self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
         self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
         self._feed_options |= {"device": sampler_device, "bulk": bulk, "slots_dir": slots_dir}
-        self.loader: SampleLoader | None = None
-        self._resume_at: dict[str, int] | None = None
 
     @property
     def num_features(self) -> int:
@@ -116,37 +111,15 @@ class GraphDataModule(LightningDataModule):
         """Blocks of a mini-batch."""
         return self.sampler.num_hops
 
-    def make_loader(self, rank: int, world_size: int, seed: int, page_lock: bool = False) -> SampleLoader:
-        """The training loader of a rank; in a pipeline of a copy of the model, for this process's stage.
-
-        Nothing is started by it, so it also serves to check the sizes before a run.
-        """
+    def make_loader(self, rank: int, world_size: int, seed: int) -> SampleLoader:
+        """See ``SharedDataModule``. Where batches are copied to a GPU, the workers' memory is locked."""
+        strategy = None if self.trainer is None else self.trainer.strategy
+        page_lock = strategy is not None and strategy.root_device.type == "cuda" and self.num_workers > 0
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
-        strategy = None if self.trainer is None else self.trainer.strategy
         if isinstance(strategy, PipelineStrategy):
             return strategy.make_loader(self.data, self.sampler, **options)
         return SampleLoader(self.data, self.sampler, **options)
-
-    def train_dataloader(self) -> SampleLoader:
-        """This rank's share of the training split, sampled."""
-        if self.trainer is None:
-            return self.make_loader(0, 1, self.seed)
-        # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
-        seed = self.trainer.strategy.broadcast(self.seed)
-        copies_to_gpu = self.trainer.strategy.root_device.type == "cuda" and self.num_workers > 0
-        self.loader = self.make_loader(*share_of(self.trainer), seed, page_lock=copies_to_gpu)
-        if self._resume_at is not None:
-            self.loader.load_state_dict(self._resume_at)
-        return self.loader
-
-    def state_dict(self) -> dict[str, int]:
-        """Where the training loader is, for the checkpoint. Lightning restores a loader's own state in mid-epoch only."""
-        return {} if self.loader is None else self.loader.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Let the training loader continue from a checkpoint."""
-        self._resume_at = state_dict or None
 
     def val_dataloader(self) -> DataLoader[NodeBatch]:
         """This rank's share of the validation split; nothing if there is none."""
@@ -160,15 +133,9 @@ class GraphDataModule(LightningDataModule):
         """This rank's share of all vertices."""
         return self._node_batches(np.arange(self.data.graph.num_nodes))
 
-    def teardown(self, stage: str) -> None:
-        """End the sampler processes."""
-        if self.loader is not None:
-            self.loader.close()
-
     def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch]:
         """One batch for each rank, so that all make the same number of steps; contiguous shares, in order."""
-        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
-        mine = np.array_split(nodes, world_size)[rank]
+        mine = self.share(nodes)
         y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
         batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]

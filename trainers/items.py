@@ -6,19 +6,19 @@ item of an epoch in one batch of one rank, the same batches after a run is resum
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.schedule import Schedule
-from hoptrain.trainers.pipeline.strategy import PipelineStrategy, share_of
+from hoptrain.samplers.epochs import EpochLoader
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.shared_data import SharedDataModule
 
 
 class Address(NamedTuple):
@@ -44,43 +44,28 @@ class ItemBatch(NamedTuple):
     num_step_items: int
     address: Address | None = None
 
+    @property
+    def num_edges(self) -> int:
+        """None is sampled."""
+        return 0
+
 
 Collate = Callable[[Array, Address | None], tuple[Any, Tensor]]
 """(item numbers (B,), address) to what the model takes and the classes."""
 
 
-class ItemLoader:
-    """This rank's batches of one epoch after the other. Its state is where the next batch is, as that of ``SampleLoader``."""
+class ItemLoader(EpochLoader[ItemBatch]):
+    """This rank's batches, made in this process; see ``EpochLoader``."""
 
     def __init__(self, schedule: Schedule, collate: Collate) -> None:
-        self.schedule = schedule
+        super().__init__(schedule, num_workers=0)
         self._collate = collate
-        self._start = self._position = (0, 0)  # epoch and step
 
-    def __len__(self) -> int:
-        """Steps of an epoch."""
-        return self.schedule.num_steps
-
-    def __iter__(self) -> Iterator[ItemBatch]:
-        """The rest of the epoch that was loaded, else the next."""
-        epoch, first = self._start
-        self._start = (epoch + 1, 0)
-        return self._run(epoch, first)
-
-    def _run(self, epoch: int, first: int) -> Iterator[ItemBatch]:
-        for step in range(first, len(self)):
+    def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
+        for step in steps:
             address = Address(self.schedule.seed, epoch, self.schedule.batch_number(step))
             x, y = self._collate(self.schedule.batch_seeds(epoch, step), address)
-            self._position = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
             yield ItemBatch(x, y, self.schedule.num_step_seeds(step), address)
-
-    def state_dict(self) -> dict[str, int]:
-        """Epoch and step of the next batch."""
-        return {"epoch": self._position[0], "step": self._position[1]}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from ``state_dict``."""
-        self._start = self._position = (state["epoch"], state["step"])
 
 
 class Items(Protocol):
@@ -95,7 +80,7 @@ class Items(Protocol):
         """Item numbers by split."""
 
 
-class ItemDataModule(LightningDataModule):
+class ItemDataModule(SharedDataModule):
     """Feeds a task on items; a subclass opens the data and defines ``collate``.
 
     Evaluation runs over batches of each rank's contiguous share; every rank makes the same number of steps, the last may be empty.
@@ -104,12 +89,8 @@ class ItemDataModule(LightningDataModule):
     is_multilabel = False
 
     def __init__(self, data: Items, batch_size: int, seed: int | None) -> None:
-        super().__init__()
+        super().__init__(batch_size, seed)
         self.data = data
-        self.batch_size = batch_size
-        self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
-        self.loader: ItemLoader | None = None
-        self._resume_at: dict[str, int] | None = None
 
     def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:
         """What the model takes of ``items`` (B,), and their classes (B,) int64; ``address`` is None outside training."""
@@ -121,23 +102,6 @@ class ItemDataModule(LightningDataModule):
         if self.trainer is not None and isinstance(self.trainer.strategy, PipelineStrategy):
             _check_chunks(schedule, self.trainer.strategy)
         return ItemLoader(schedule, self.collate)
-
-    def train_dataloader(self) -> ItemLoader:
-        """This rank's share of the training split."""
-        if self.trainer is None:
-            return self.make_loader(0, 1, self.seed)
-        self.loader = self.make_loader(*share_of(self.trainer), self.trainer.strategy.broadcast(self.seed))
-        if self._resume_at is not None:
-            self.loader.load_state_dict(self._resume_at)
-        return self.loader
-
-    def state_dict(self) -> dict[str, int]:
-        """Where the training loader is, for the checkpoint."""
-        return {} if self.loader is None else self.loader.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Let the training loader continue from a checkpoint."""
-        self._resume_at = state_dict or None
 
     def val_dataloader(self) -> DataLoader[ItemBatch]:
         """This rank's share of the validation split; nothing if there is none."""
@@ -160,13 +124,9 @@ class ItemDataModule(LightningDataModule):
             raise InputError(f"{self.data.name} has no {name} items: its splits are {', '.join(self.data.splits)}; choose another data set")
         return self.data.splits[name]
 
-    def _rank_and_world_size(self) -> tuple[int, int]:
-        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-
     def _in_order(self, items: Array) -> DataLoader[ItemBatch]:
-        rank, world_size = self._rank_and_world_size()
-        mine = np.array_split(items, world_size)[rank]
-        steps = -(-len(items) // (world_size * self.batch_size))
+        mine = self.share(items)
+        steps = -(-len(items) // (self.world_size * self.batch_size))
         batches = _Batches(np.array_split(mine, steps) if steps else [], self.collate)
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 

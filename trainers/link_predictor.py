@@ -74,9 +74,8 @@ class LinkDataModule(GraphDataModule):
         return self._link_batches("test")
 
     def _link_batches(self, name: str) -> DataLoader[Any]:
-        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
         held = self.held_out[name]
-        mine = np.array_split(np.arange(len(held.labels)), world_size)[rank]
+        mine = self.share(np.arange(len(held.labels)))
         batches = [LinkBatch(torch.from_numpy(held.pairs[:, mine]), torch.from_numpy(held.labels[mine]))] if len(held.labels) else []
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 

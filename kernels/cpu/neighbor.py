@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.offsets import distinct_offsets, independent_offsets, random_words, weighted_offsets
+from hoptrain.kernels.cpu.offsets import draw_distinct, draw_independent, random_words, weighted_offsets
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
@@ -70,7 +70,7 @@ class Scratch(NamedTuple):
     offsets: Any
     """(k, chunk) int32."""
     lanes: Any
-    """(5, chunk) int64."""
+    """(5, chunk) int64, of which four rows are used here."""
     found: Any
     """(chunk,) int32."""
 
@@ -116,48 +116,61 @@ def sample_hop(columns, nodes, num_nodes, first, last, rule, address, table, scr
     ``nodes`` (global ids) holds ``num_nodes`` nodes; new ones are appended; ``edges`` holds ``num_edges`` already. Returns both numbers
     after the hop.
     """
-    indices, positions, out_indices = columns.indices, edges.positions, edges.indices
-    entries, slot_bits = table.entries, table.slot_bits
-    chunk = scratch.offsets.shape[1]
+    before, chunk = num_edges, scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         after = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
-        for j in range(num_edges, after):
-            vertex = indices[positions[j]]
-            out_indices[j] = vertex
-            prefetch(entries, home(vertex, slot_bits))
-        num_nodes = relabel(out_indices, num_edges, after, table, nodes, num_nodes)
-        num_edges = after
-    return num_nodes, num_edges
+        num_nodes = _fetch_and_relabel(columns.indices, edges, before, num_edges, table, nodes, num_nodes)
+        before, num_edges = num_edges, after
+    return _fetch_and_relabel(columns.indices, edges, before, num_edges, table, nodes, num_nodes), num_edges
 
 
 @cpu_kernel
 def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
     """The same without relabelling: for threads that each take some of the destinations. Returns the number of edges."""
-    indices, positions, out_indices = columns.indices, edges.positions, edges.indices
-    chunk = scratch.offsets.shape[1]
+    before, chunk = num_edges, scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         after = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
-        for j in range(num_edges, after):
-            out_indices[j] = indices[positions[j]]
-        num_edges = after
+        _fetch(columns.indices, edges, before, num_edges)
+        before, num_edges = num_edges, after
+    _fetch(columns.indices, edges, before, num_edges)
     return num_edges
 
 
 @cpu_kernel
+def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
+    """Turn the positions of edges ``first`` to ``last`` into local ids; returns the new number of nodes."""
+    positions, out_indices, entries, slot_bits = edges.positions, edges.indices, table.entries, table.slot_bits
+    for j in range(first, last):
+        vertex = indices[positions[j]]
+        out_indices[j] = vertex
+        prefetch(entries, home(vertex, slot_bits))
+    return relabel(out_indices, first, last, table, nodes, num_nodes)
+
+
+@cpu_kernel
+def _fetch(indices, edges, first, last):
+    positions, out_indices = edges.positions, edges.indices
+    for j in range(first, last):
+        out_indices[j] = indices[positions[j]]
+
+
+@cpu_kernel
 def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges, num_edges):
-    """Draw the positions of a chunk's edges; the neighbours there, and the columns of the next chunk, are on their way afterwards."""
+    """Draw the positions of a chunk's edges; returns the number of edges.
+
+    The neighbours there, and the columns of the next chunk, are on their way afterwards. The neighbours are fetched a chunk later.
+    """
     indptr = columns.indptr
     for i in range(end, min(2 * end - begin, last)):
         prefetch(indptr, np.int64(nodes[i]))
-    num_lanes = _locate(columns, nodes, begin, end, rule, scratch.lanes)
+    num_lanes, num_edges = _locate(columns, nodes, begin, end, rule, scratch.lanes, edges, num_edges)
     if num_lanes:
-        _draw(columns, num_lanes, rule, address, scratch)
-    return _place(columns.indices, begin, end, rule.fanout, scratch, edges, num_edges)
+        _draw(columns, num_lanes, rule, address, scratch, edges.positions)
+    return num_edges
 
 
-_BEGIN, _LANE, _LANE_BEGIN, _LANE_DEGREE, _LANE_VERTEX = 0, 1, 2, 3, 4
-"""Rows of ``lanes``. Of a destination: where its column begins; its lane, or ``-1 - degree`` if it takes all. Of a lane: its column's
-beginning and degree, its vertex."""
+_FIRST, _BEGIN, _DEGREE, _VERTEX = 0, 1, 2, 3
+"""Rows of ``lanes``: the lane's first edge; its column's beginning and degree; its vertex."""
 
 
 @cpu_kernel
@@ -171,56 +184,53 @@ def _column(indptr, alias, weighted, vertex):
 
 
 @cpu_kernel
-def _locate(columns, nodes, begin, end, rule, lanes):
-    """Find the columns of a chunk's destinations and give a lane to those that draw; returns the number of lanes."""
-    indptr, alias, weighted = columns.indptr, columns.alias, rule.weighted
+def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
+    """Give a lane to each of a chunk's destinations that draw; the others take all their edges at once. Returns the numbers of both."""
+    indptr, alias, weighted, indices = columns.indptr, columns.alias, rule.weighted, columns.indices
+    positions, out_indptr = edges.positions, edges.indptr
     num_lanes = 0
     for i in range(begin, end):
         vertex = np.int64(nodes[i])
         column, degree = _column(indptr, alias, weighted, vertex)
-        draws = not takes_all(degree, rule.fanout, rule.replace)
-        lanes[_BEGIN, i - begin] = column
-        lanes[_LANE, i - begin] = num_lanes if draws else -1 - degree
-        lanes[_LANE_BEGIN, num_lanes] = column
-        lanes[_LANE_DEGREE, num_lanes] = degree
-        lanes[_LANE_VERTEX, num_lanes] = vertex
-        num_lanes += 1 if draws else 0
-    return num_lanes
-
-
-@cpu_kernel
-def _draw(columns, num_lanes, rule, address, scratch):
-    words, offsets = scratch.words, scratch.offsets
-    begins, degrees, vertices = scratch.lanes[_LANE_BEGIN], scratch.lanes[_LANE_DEGREE], scratch.lanes[_LANE_VERTEX]
-    groups = num_groups(rule.fanout, rule.weighted)
-    random_words(vertices, num_lanes, groups, address.seed, address.epoch, address.batch, address.hop, words)
-    if rule.weighted:
-        weighted_offsets(words, begins, degrees, num_lanes, rule.fanout, columns.threshold, columns.alias, offsets)
-    elif rule.replace:
-        independent_offsets(words, degrees, num_lanes, rule.fanout, 1, offsets)
-    else:
-        distinct_offsets(words, degrees, num_lanes, rule.fanout, scratch.found, offsets)
-
-
-@cpu_kernel
-def _place(indices, begin, end, fanout, scratch, edges, num_edges):
-    """Write the positions of a chunk's edges and ask for the neighbours there; returns the number of edges."""
-    lanes, offsets, positions, out_indptr = scratch.lanes, scratch.offsets, edges.positions, edges.indptr
-    for i in range(begin, end):
-        column = lanes[_BEGIN, i - begin]
-        lane = lanes[_LANE, i - begin]
-        if lane >= 0:
-            for j in range(fanout):
-                position = column + offsets[j, lane]
-                positions[num_edges + j] = position
-                prefetch(indices, position)
-            num_edges += fanout
-        else:
-            degree = -1 - lane
+        if takes_all(degree, rule.fanout, rule.replace):
             for j in range(degree):
                 positions[num_edges + j] = column + j
             for position in range(column, column + degree, _LINE):
                 prefetch(indices, position)
             num_edges += degree
+        else:
+            lanes[_FIRST, num_lanes] = num_edges
+            lanes[_BEGIN, num_lanes] = column
+            lanes[_DEGREE, num_lanes] = degree
+            lanes[_VERTEX, num_lanes] = vertex
+            num_lanes += 1
+            num_edges += rule.fanout
         out_indptr[i + 1] = num_edges
-    return num_edges
+    return num_lanes, num_edges
+
+
+@cpu_kernel
+def _draw(columns, num_lanes, rule, address, scratch, positions):
+    """Draw the lanes' edges, one of each lane at a time: while the next ones are computed, the neighbours of these are on their way."""
+    words, offsets, fanout = scratch.words, scratch.offsets, rule.fanout
+    begins, degrees, vertices = scratch.lanes[_BEGIN], scratch.lanes[_DEGREE], scratch.lanes[_VERTEX]
+    groups = num_groups(fanout, rule.weighted)
+    random_words(vertices, num_lanes, groups, address.seed, address.epoch, address.batch, address.hop, words)
+    if rule.weighted:
+        weighted_offsets(words, begins, degrees, num_lanes, fanout, columns.threshold, columns.alias, offsets)
+    for j in range(fanout):
+        if rule.replace and not rule.weighted:
+            draw_independent(words, degrees, num_lanes, j, offsets[j])
+        elif not rule.replace:
+            draw_distinct(words, degrees, num_lanes, fanout, j, scratch.found, offsets)
+        _place(columns.indices, scratch.lanes, num_lanes, j, offsets[j], positions)
+
+
+@cpu_kernel
+def _place(indices, lanes, num_lanes, j, offsets, positions):
+    """Write the positions of draw ``j`` in every lane and ask for the neighbours there."""
+    firsts, begins = lanes[_FIRST], lanes[_BEGIN]
+    for lane in range(num_lanes):
+        position = begins[lane] + offsets[lane]
+        positions[firsts[lane] + j] = position
+        prefetch(indices, position)

@@ -9,52 +9,57 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.draws import alias_offset, bounded
-from hoptrain.kernels.shared.philox import NUM_ROUNDS, counter_of, key_of, next_key, philox_round
+from hoptrain.kernels.shared.philox import four_words
 
 
 @cpu_kernel
 def random_words(vertices, num_lanes, num_groups, seed, epoch, batch, hop, words):
-    """Fill ``words`` with the first ``num_groups`` groups of the streams of ``vertices[:L]``: Philox, all counters a round at a time."""
+    """Fill ``words`` with the first ``num_groups`` groups of the streams of ``vertices[:L]``."""
     w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
     for group in range(num_groups):
         for lane in range(num_lanes):
             i = group * num_lanes + lane
-            w0[i], w1[i], w2[i], w3[i] = counter_of(epoch, batch, hop, np.uint64(vertices[lane]), np.uint64(group))
-    k0, k1 = key_of(seed)
-    for _ in range(NUM_ROUNDS):
-        for i in range(num_groups * num_lanes):
-            w0[i], w1[i], w2[i], w3[i] = philox_round(np.uint64(w0[i]), np.uint64(w1[i]), np.uint64(w2[i]), np.uint64(w3[i]), k0, k1)
-        k0, k1 = next_key(k0, k1)
+            w0[i], w1[i], w2[i], w3[i] = four_words(seed, epoch, batch, hop, np.uint64(vertices[lane]), np.uint64(group))
 
 
 @cpu_kernel
 def distinct_offsets(words, degrees, num_lanes, count, found, offsets):
-    """Floyd's method in every lane: ``count`` distinct offsets of [0, degree), degree > count; ``found`` (L,) int32 is scratch.
+    """``count`` distinct offsets of [0, degree) in every lane, degree > count; ``found`` (L,) int32 is scratch."""
+    for j in range(count):
+        draw_distinct(words, degrees, num_lanes, count, j, found, offsets)
 
-    Every draw is compared with all before it. That is count / 2 comparisons a draw, but without a branch, and a vector instruction makes 16
+
+@cpu_kernel
+def draw_distinct(words, degrees, num_lanes, count, j, found, offsets):
+    """Draw ``j`` of ``count`` in every lane, by Floyd's method.
+
+    It is compared with all draws before. That is count / 2 comparisons a draw, but without a branch, and a vector instruction makes 16
     of them: for the fanouts in use it costs less than one wrongly guessed branch of a cleverer test. From some thousands on it is slow.
     """
-    for j in range(count):
-        plane, start = j & 3, (j >> 2) * num_lanes
+    plane, start = j & 3, (j >> 2) * num_lanes
+    for lane in range(num_lanes):
+        offsets[j, lane] = bounded(words[plane, start + lane], degrees[lane] - count + j + 1)
+        found[lane] = 0
+    for i in range(j):
         for lane in range(num_lanes):
-            offsets[j, lane] = bounded(words[plane, start + lane], degrees[lane] - count + j + 1)
-            found[lane] = 0
-        for i in range(j):
-            for lane in range(num_lanes):
-                found[lane] |= np.int32(offsets[i, lane] == offsets[j, lane])
-        for lane in range(num_lanes):
-            offsets[j, lane] = np.int32(degrees[lane] - count + j) if found[lane] else offsets[j, lane]
+            found[lane] |= np.int32(offsets[i, lane] == offsets[j, lane])
+    for lane in range(num_lanes):
+        offsets[j, lane] = np.int32(degrees[lane] - count + j) if found[lane] else offsets[j, lane]
 
 
 @cpu_kernel
 def independent_offsets(words, degrees, num_lanes, count, stride, offsets):
     """``count`` draws with replacement in every lane, each from the first of ``stride`` words."""
     for j in range(count):
-        word = j * stride
-        row = words[word & 3, (word >> 2) * num_lanes : ((word >> 2) + 1) * num_lanes]
-        drawn = offsets[j]
-        for lane in range(num_lanes):
-            drawn[lane] = bounded(row[lane], degrees[lane])
+        draw_independent(words, degrees, num_lanes, j * stride, offsets[j])
+
+
+@cpu_kernel
+def draw_independent(words, degrees, num_lanes, word, drawn):
+    """One draw in every lane, from its word number ``word``."""
+    row = words[word & 3, (word >> 2) * num_lanes : ((word >> 2) + 1) * num_lanes]
+    for lane in range(num_lanes):
+        drawn[lane] = bounded(row[lane], degrees[lane])
 
 
 @cpu_kernel

@@ -13,7 +13,7 @@ from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.draws import bounded
 from hoptrain.kernels.shared.philox import four_words
-from hoptrain.kernels.shared.program import MAX_STEPS
+from hoptrain.kernels.shared.program import MAX_STEPS, in_column
 
 _CHUNK = 256
 _PIECE = 64
@@ -132,7 +132,7 @@ def _accept(indptr, indices, biases, begin, step, waiting, lanes, positions, cha
             if proposed == before:
                 accepted = chance < back
             elif low <= chance < high:
-                accepted = _has_edge(indptr, indices, proposed, before) == (near > out)
+                accepted = in_column(indptr, indices, proposed, before) == (near > out)
             else:
                 accepted = chance < low
         if accepted:
@@ -142,17 +142,3 @@ def _accept(indptr, indices, biases, begin, step, waiting, lanes, positions, cha
             lanes[left] = lane
             left += 1
     return left
-
-
-@cpu_kernel
-def _has_edge(indptr, indices, source, destination):
-    """Whether there is an edge, by bisection in a sorted column."""
-    low, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
-    high = end
-    while low < high:
-        middle = (low + high) >> 1
-        if indices[middle] < source:
-            low = middle + 1
-        else:
-            high = middle
-    return low < end and indices[low] == source

@@ -9,9 +9,9 @@ from numba import cuda
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import write_edge
 from hoptrain.kernels.cuda.labor import keeps
+from hoptrain.kernels.shared.double import single_quotient
 from hoptrain.kernels.shared.importance import goal_of, inverse, next_scale, product, reaches_one, threshold_of, total
 from hoptrain.kernels.shared.labor import CERTAIN
-from hoptrain.kernels.shared.quotient import single_quotient
 
 _U0 = np.uint64(0)
 

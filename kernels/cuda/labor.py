@@ -10,9 +10,9 @@ from numba import cuda
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import write_edge
 from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.shared.double import single_quotient
 from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
 from hoptrain.kernels.shared.philox import four_words
-from hoptrain.kernels.shared.quotient import single_quotient
 
 _U0 = np.uint64(0)
 

@@ -11,8 +11,8 @@ from numba import cuda
 
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import words_at
+from hoptrain.kernels.shared.double import single_quotient
 from hoptrain.kernels.shared.draws import word_at
-from hoptrain.kernels.shared.quotient import single_quotient
 from hoptrain.kernels.shared.walk import next_step
 
 _NONE = -1

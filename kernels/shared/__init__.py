@@ -11,3 +11,5 @@ Rules, each with a reason that was tested:
 from numba import njit
 
 shared = njit(error_model="numpy")
+inlined = njit(error_model="numpy", forceinline=True)
+"""For what a loop is to run in vectors: a call that is left in its body keeps it scalar."""

@@ -113,3 +113,12 @@ def plus(mantissa_a, exponent_a, mantissa_b, exponent_b):
     shift = np.uint64(min(exponent_a - exponent_b, 63))
     total = large + (small >> shift)
     return rounded(total, exponent_a - _GUARD, (small >> shift) << shift != small, _DOUBLE)
+
+
+@shared
+def single_quotient(a, b):
+    """The bits of ``float32(float64(a) / float64(b))``, ``int64``: what most weights are. ``a`` and ``b`` are integers in [1, 2**64)."""
+    mantissa_a, exponent_a = double_of(a)
+    mantissa_b, exponent_b = double_of(b)
+    mantissa, exponent = over(mantissa_a, exponent_a, mantissa_b, exponent_b)
+    return single_of(mantissa, exponent)

@@ -17,7 +17,7 @@ word   content (bits)
 
 import numpy as np
 
-from hoptrain.kernels.shared import shared
+from hoptrain.kernels.shared import inlined
 
 MAX_EPOCH = 1 << 20
 MAX_BATCH = 1 << 32
@@ -31,8 +31,6 @@ HOP_LARGE_BATCH = np.uint64((1 << 12) - 5)
 HOP_NEGATIVES = np.uint64((1 << 12) - 3)
 HOP_PRESAMPLE = np.uint64((1 << 12) - 8)
 
-NUM_ROUNDS = 10
-
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
 _W0 = np.uint64(0x9E3779B9)
@@ -43,45 +41,50 @@ _B12 = np.uint64(12)
 _B32 = np.uint64(32)
 
 
-@shared
-def philox_round(c0, c1, c2, c3, k0, k1):
-    """One round: the next counter, words of 32 bits held in ``uint64``. A loop may run it over many counters side by side.
+@inlined
+def _round(c0, c1, c2, c3, k0, k1):
+    """One round: the next counter, and the key of the next round; words of 32 bits held in ``uint64``.
 
     The conversions are for callers that Python interprets, as in the CUDA simulator: there a compiled function hands out Python integers.
     """
     p0 = _M0 * np.uint64(c0)
     p1 = _M1 * np.uint64(c2)
-    return (p1 >> _B32) ^ np.uint64(c1) ^ np.uint64(k0), p1 & _LOW, (p0 >> _B32) ^ np.uint64(c3) ^ np.uint64(k1), p0 & _LOW
+    x0 = (p1 >> _B32) ^ np.uint64(c1) ^ np.uint64(k0)
+    x2 = (p0 >> _B32) ^ np.uint64(c3) ^ np.uint64(k1)
+    return x0, p1 & _LOW, x2, p0 & _LOW, (np.uint64(k0) + _W0) & _LOW, (np.uint64(k1) + _W1) & _LOW
 
 
-@shared
-def next_key(k0, k1):
-    """The key of the next round."""
-    return (np.uint64(k0) + _W0) & _LOW, (np.uint64(k1) + _W1) & _LOW
+@inlined
+def _five_rounds(c0, c1, c2, c3, k0, k1):
+    """Written out: a loop over counters runs in vectors only if its body is a straight line."""
+    c0, c1, c2, c3, k0, k1 = _round(c0, c1, c2, c3, k0, k1)
+    c0, c1, c2, c3, k0, k1 = _round(c0, c1, c2, c3, k0, k1)
+    c0, c1, c2, c3, k0, k1 = _round(c0, c1, c2, c3, k0, k1)
+    c0, c1, c2, c3, k0, k1 = _round(c0, c1, c2, c3, k0, k1)
+    return _round(c0, c1, c2, c3, k0, k1)
 
 
-@shared
+@inlined
 def philox4x32(c0, c1, c2, c3, k0, k1):
-    """Ten rounds over a counter of four words with a key of two."""
-    for _ in range(NUM_ROUNDS):
-        c0, c1, c2, c3 = philox_round(c0, c1, c2, c3, k0, k1)
-        k0, k1 = next_key(k0, k1)
+    """Ten rounds over a counter of four words with a key of two; a loop may run it over many counters side by side."""
+    c0, c1, c2, c3, k0, k1 = _five_rounds(c0, c1, c2, c3, k0, k1)
+    c0, c1, c2, c3, k0, k1 = _five_rounds(c0, c1, c2, c3, k0, k1)
     return c0, c1, c2, c3
 
 
-@shared
+@inlined
 def counter_of(epoch, batch, hop, vertex, group):
     """The counter at an address, as four words. All arguments ``uint64``."""
     return vertex & _LOW, (vertex >> _B32) | (group << _B8), batch, hop | (epoch << _B12)
 
 
-@shared
+@inlined
 def key_of(seed):
     """The key of the user's seed (``uint64``), as two words."""
     return seed & _LOW, seed >> _B32
 
 
-@shared
+@inlined
 def four_words(seed, epoch, batch, hop, vertex, group):
     """Words ``4 * group`` to ``4 * group + 3`` of the stream at (seed, epoch, batch, hop, vertex). All arguments ``uint64``."""
     c0, c1, c2, c3 = counter_of(epoch, batch, hop, vertex, group)

@@ -93,7 +93,11 @@ def chance(random, probability, draw=0):
 
 def has_edge(transit, source, destination):
     """Whether the graph has an edge from ``source`` to ``destination``: by bisection, so the graph's columns are sorted."""
-    indptr, indices = transit.indptr, transit.indices
+    return in_column(transit.indptr, transit.indices, source, destination)
+
+
+def in_column(indptr, indices, source, destination):
+    """Whether ``source`` is in the sorted column of ``destination``."""
     low, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
     high = end
     while low < high:
@@ -109,6 +113,12 @@ def has_edge(transit, source, destination):
 def _compile_has_edge(transit, source, destination):
     """Compiled code takes the same source; the simulator interprets it."""
     return has_edge
+
+
+@overload(in_column)
+def _compile_in_column(indptr, indices, source, destination):
+    """As above."""
+    return in_column
 
 
 def make_step(compiled, next_edge, transit_of):

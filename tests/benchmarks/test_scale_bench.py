@@ -11,9 +11,10 @@ import torch
 
 from hoptrain.benchmarks import memory, report, scale_plots, what_if
 from hoptrain.benchmarks.grid import read_grid
-from hoptrain.benchmarks.scale_cell import PHASES, Cell, Place, merge, seeds_of
+from hoptrain.benchmarks.scale_cell import PHASES, Cell, Place, merge
 from hoptrain.benchmarks.scale_loaders import OPEN, nested_blocks
 from hoptrain.benchmarks.scale_table import rows_of, summarize
+from hoptrain.benchmarks.scale_train import seeds_of
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.cli import main

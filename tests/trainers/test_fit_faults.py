@@ -53,6 +53,14 @@ def left_of(run):
     return found
 
 
+def none_left(run, seconds=5):
+    """Whether all of them are gone, or within seconds: a process closes its output, by which its end is seen here, before it ends."""
+    deadline = time.monotonic() + seconds
+    while left_of(run) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not left_of(run)
+
+
 def end_all(run):
     for pid in left_of(run):
         os.kill(int(pid), signal.SIGKILL)
@@ -76,10 +84,7 @@ def test_a_run_that_is_asked_to_end(tmp_path, number, ranks, code, line):
         assert run.returncode == code, errors
         assert errors.splitlines().count(line) == 1
         assert "Traceback" not in errors
-        deadline = time.monotonic() + 5
-        while left_of(run) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not left_of(run)
+        assert none_left(run)
     finally:
         end_all(run)
 
@@ -91,7 +96,7 @@ def test_an_exception_in_one_rank_s_worker_is_told_by_every_rank(tmp_path):
     try:
         _, errors = run.communicate(timeout=START_S)
         assert run.returncode != 0
-        assert not left_of(run)
+        assert none_left(run)
         assert "hoptrain: rank 0 fails, its error follows" in errors
         assert "hoptrain: rank 1 ends, because rank 0 failed: WorkerError: worker 0 failed at batch 3:\nTraceback" in errors
         assert errors.count("RuntimeError: this sampler fails at batch 3") == 2

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hoptrain.engine import InputError
 from hoptrain.trainers.pipeline.chunk import Chunk, Layered
 
 
@@ -23,19 +24,23 @@ def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], 
         chunk: with the inputs of all layers.
         loss: of (output, target).
         rounds: measurements.
+
+    Raises:
+        InputError: a model that is none, or a chunk without the first layer's input.
     """
-    assert isinstance(model, Layered)
+    if not isinstance(model, Layered) or chunk.x is None:
+        lacks = "x, what the first layer takes" if isinstance(model, Layered) else "num_layers, layer, shape and modules_of"
+        raise InputError(f"layers of {type(model).__name__} cannot be timed with this chunk: it lacks {lacks}; give it")
     grads = [parameter.grad for parameter in model.parameters()]
     with torch.random.fork_rng(devices=[]):
-        times = [_round(model, chunk, loss) for _ in range(rounds + 1)][1:]
+        times = [_round(model, chunk.x, chunk, loss) for _ in range(rounds + 1)][1:]
     for parameter, grad in zip(model.parameters(), grads, strict=True):
         parameter.grad = grad
     return [statistics.median(each) for each in zip(*times, strict=True)]
 
 
-def _round(model: Layered, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor]) -> list[float]:
-    x, tapes, seconds = chunk.x, [], []
-    assert x is not None
+def _round(model: Layered, x: Tensor, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor]) -> list[float]:
+    tapes, seconds = [], []
     for i in range(model.num_layers):
         entering = x.detach().requires_grad_(i > 0)
         begin = _now(entering)
