@@ -12,6 +12,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import gcn_weights
+from hoptrain.trainers.models.pyg_layers import SAGELayer, _narrows_first
 
 ARCHS = ("sage", "gat", "gcn", "gin")
 
@@ -64,6 +65,21 @@ def test_full_neighbourhoods_equal_the_whole_graph(simple_graph, arch):
         h = whole_graph_layer(arch, layer)(h, edges)
         h = model.activation(h) if i == 0 else h
     torch.testing.assert_close(on_blocks, h[seeds], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [(40, 2), (2, 40)])
+def test_sage_in_either_order_is_pygs(simple_graph, channels):
+    """It multiplies before it averages where that is less work; result and gradients are those of PyG's convolution."""
+    torch.manual_seed(0)
+    layer = SAGELayer(*channels).double()
+    block = NeighborSampler([3]).sample(simple_graph, np.arange(9)).to("cpu").blocks[0]
+    assert _narrows_first(block, *channels) == (channels[0] > channels[1])
+    x = torch.randn(block.num_src, channels[0], dtype=torch.float64)
+    size = (block.num_src, block.num_dst)
+    outputs = layer(x, block, None), layer.conv((x, x[: block.num_dst]), block.edge_index(), size=size)
+    torch.testing.assert_close(*outputs)
+    gradients = [torch.autograd.grad(output.square().sum(), list(layer.parameters())) for output in outputs]
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -47,12 +47,22 @@ class SAGELayer(nn.Module):
         if block.weights is not None:
             out: Tensor = self.conv.lin_l(adjacency(block, mean_weights(block, degrees)) @ x) + self.conv.lin_r(x[: block.num_dst])
         elif _narrows_first(block, x.shape[1], self.conv.lin_l.out_channels):
-            narrow = F.linear(x, self.conv.lin_l.weight)
+            narrow, own = self._narrow(x, block.num_dst)
             mean: Tensor = spmm(adjacency(block, _ones(block, x)), narrow, reduce="mean")
-            out = mean + self.conv.lin_l.bias + self.conv.lin_r(x[: block.num_dst])
+            out = mean + self.conv.lin_l.bias + own
         else:
             out = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
         return out
+
+    def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
+        """The products for the mean, of all sources, and those of the destinations themselves.
+
+        A destination's vector is read once for both: products with few columns are bound by reading their rows.
+        """
+        to_mean, to_own = self.conv.lin_l.weight, self.conv.lin_r.weight
+        both = F.linear(x[:num_dst], torch.cat([to_mean, to_own]))
+        mine, own = both.tensor_split([len(to_mean)], dim=1)
+        return torch.cat([mine, F.linear(x[num_dst:], to_mean)]), own
 
     def combine(self, mean: Tensor, own: Tensor) -> Tensor:
         """The layer's output from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
