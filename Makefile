@@ -21,7 +21,7 @@ train: $(STAMP)
 	$(BIN)/hoptrain fit --config configs/quickstart.yaml
 
 test: $(STAMP)
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/test_*_cuda.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,10 @@ import numpy as np
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import as_ids, as_offsets, check_ids, check_offsets, narrow_ids, read_only
+from hoptrain.engine.store import complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.csc import coo_to_csc
+
+KIND = "hetero-graph"
 
 Relation: TypeAlias = tuple[str, str, str]
 """(type of the sources, name, type of the destinations)."""
@@ -98,6 +102,27 @@ class HeteroGraph:
         """A ``torch_geometric.data.HeteroData`` whose edge types have ``edge_index`` (2, E)."""
         edges = {tuple(relation): tuple(np.asarray(data[relation].edge_index)) for relation in data.edge_types}
         return cls.from_edges({name: int(data[name].num_nodes) for name in data.node_types}, edges)
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph as a folder; ``path`` must not exist yet. Opened again with ``HeteroGraph.open``."""
+        with create_new_folder(Path(path), KIND) as writer:
+            for i, columns in enumerate(self.relations.values()):
+                writer.add(f"indptr_{i}", columns.indptr)
+                writer.add(f"indices_{i}", columns.indices)
+            writer.meta.update(num_nodes=self.num_nodes, relations=[list(relation) for relation in self.relations])
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool | None = None) -> HeteroGraph:
+        """Open a folder memory-mapped; ``verify`` compares checksums, by default for folders up to 256 MiB.
+
+        Raises:
+            InputError: not such a folder, or one that is truncated or altered.
+        """
+        path = Path(path)
+        arrays, meta = open_folder(path, KIND, verify=verify)
+        with complete_header(path):
+            columns = {tuple(relation): (arrays[f"indptr_{i}"], arrays[f"indices_{i}"]) for i, relation in enumerate(meta["relations"])}
+            return cls(meta["num_nodes"], columns)
 
     @property
     def num_edges(self) -> int:

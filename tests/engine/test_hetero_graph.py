@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from torch_geometric.data import HeteroData
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.hetero_graph import HeteroGraph
 
 SIZES = {"author": 4, "paper": 3}
@@ -36,6 +36,21 @@ def test_from_pyg():
     graph = HeteroGraph.from_pyg(data)
     assert graph.num_nodes == SIZES
     assert graph.relations[WRITES].indices.tolist() == [0, 3]
+
+
+def test_saved_and_opened(tmp_path):
+    graph = HeteroGraph.from_edges(SIZES, {CITES: ([1], [0]), WRITES: ([3, 0, 1], [2, 2, 0])})
+    graph.save(tmp_path / "graph")
+    opened = HeteroGraph.open(tmp_path / "graph")
+    assert (opened.num_nodes, list(opened.relations)) == (SIZES, [CITES, WRITES])
+    for relation, columns in graph.relations.items():
+        assert opened.relations[relation].indptr.tolist() == columns.indptr.tolist()
+        assert opened.relations[relation].indices.tolist() == columns.indices.tolist()
+        assert isinstance(opened.relations[relation].indices.base.base, np.memmap), "not copied"
+    with pytest.raises(InputError, match="hetero-graph folders are not written over"):
+        graph.save(tmp_path / "graph")
+    with pytest.raises(InputError, match="holds 'hetero-graph'"):
+        Dataset.open(tmp_path / "graph")
 
 
 @pytest.mark.parametrize(
