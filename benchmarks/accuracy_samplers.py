@@ -54,7 +54,7 @@ class Choice:
 _SAGE: Options = {"arch": "sage", "hidden_channels": 64, "normalize_features": True, "lr": 0.01, "weight_decay": 5e-4}
 _DENSE: Options = {"arch": "sage", "hidden_channels": 128, "lr": 0.003}
 DATA: Mapping[str, Setting] = {
-    "amazon_computers": Setting(epochs=15, batch_size=512, model=_DENSE, draws=2048, clusters=60),
+    "amazon_computers": Setting(epochs=50, batch_size=512, model=_DENSE, draws=2048, clusters=60),
     "pubmed": Setting(epochs=40, batch_size=60, model=_SAGE, draws=1024, clusters=40),
     "coauthor_physics": Setting(epochs=2, batch_size=1024, model=_DENSE, draws=2048, clusters=120),
 }
