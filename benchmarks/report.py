@@ -285,7 +285,7 @@ _METHOD = (
     "hand-written loop: hoptrain's GNN on PyG's convolutions, Adam, torch's DistributedDataParallel over gloo (NCCL on GPUs). All "
     "loaders' batches become the same blocks. The first epoch starts the workers and is not counted. An epoch lasts from a barrier to"
     " the end of the slowest rank's last step. Cells take turns, and their order rotates from round to round. Torch's threads are the"
-    " rank's share of the cores less one for each worker, at least one, for all systems alike. Accuracy is that of the test split by "
+    " rank's share of the cores, at least one, as Lightning sets them, for all systems alike. Accuracy is that of the test split by "
     "exact inference over full neighbourhoods, by the same code for all. PyG: NeighborLoader with persistent workers over the rank's "
     "share of the seeds, cut as in PyG's multi-GPU examples; features are fetched in the trainer's process, its default for data in "
     "memory; it samples by pyg-lib where that is installed, else by torch-sparse, and expands on each hop the vertices that the hop "

@@ -58,7 +58,7 @@ class Cell:
         weight_decay: Adam's L2 penalty.
         epochs: that count.
         num_seeds: seeds of an epoch over all ranks, taken from the training split at random; None takes all.
-        threads: torch's threads of a rank; None takes the rank's share of the cores less one for each worker, at least 1.
+        threads: torch's threads of a rank; None takes the rank's share of the cores, as Lightning does, at least 1.
         allocator: what the processes' memory comes from, for all systems alike.
         test_nodes: vertices of the test split that are evaluated; None takes all, 0 evaluates nothing.
         seed: of weights and batches.

@@ -32,7 +32,7 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     from hoptrain.trainers.models import GNN
 
     device = _device(rank, cell.ranks)
-    threads = cell.threads or max(1, len(os.sched_getaffinity(0)) // cell.ranks - cell.workers)
+    threads = cell.threads or max(1, len(os.sched_getaffinity(0)) // cell.ranks)
     torch.set_num_threads(threads)
     if cell.ranks > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"

@@ -37,7 +37,7 @@ def data(tmp_path, monkeypatch):
     graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 120)
     Dataset(name="pubmed", graph=graph, x=x, y=group, splits=splits, num_classes=2).save(tmp_path / "pubmed")
     model = {"arch": "sage", "hidden_channels": 8, "lr": 0.05}
-    monkeypatch.setattr(samplers, "DATA", {"pubmed": Setting(epochs=4, batch_size=30, model=model, draws=30, clusters=12)})
+    monkeypatch.setattr(samplers, "DATA", {"pubmed": Setting(epochs=4, batch_size=30, model=model, draws=30, budget=90, clusters=12)})
     return tmp_path
 
 
