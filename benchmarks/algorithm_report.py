@@ -15,7 +15,8 @@ GOAL = 2.0
 WHY: Mapping[str, str] = {}
 """By algorithm, what keeps hoptrain from its goal where a peer comes near."""
 _COLUMNS = ("graph", "algorithm", "threads", "system", "ms a batch", "edges a batch", "ratio", "remarks")
-_COLORS = ("#4a6c8c", "#c4580c", "#7a9a5a", "#263f57")
+_COLORS = {"DGL": "#4a6c8c", "PyG": "#7a9a5a", "scipy": "#8e6bbf"}
+"""By the first word of a system's name."""
 
 
 def markdown(records: Sequence[Record]) -> str:
@@ -47,13 +48,13 @@ def picture(records: Sequence[Record]) -> Any:
     names = list(dict.fromkeys(record["algorithm"] for record in records))
     figure = Figure(figsize=(6.5 * len(graphs), 1.5 + 0.45 * len(names)), layout="constrained")
     figure.suptitle("hoptrain's speed over that of each peer with as many threads; the line is twice as fast")
-    shades = dict(zip(dict.fromkeys(record["system"] for record in peers), _COLORS, strict=False))
     for place, graph in enumerate(graphs, start=1):
         axes = figure.add_subplot(1, len(graphs), place)
         axes.set_title(graph, fontsize=10, fontweight="bold")
         for record in (record for record in peers if record["graph"] == graph):
             y = names.index(record["algorithm"]) + 0.25 * (record["threads"] - 1)
-            axes.plot(record["ratio"], y, "o" if record["threads"] == 1 else "s", color=shades.get(record["system"], "black"), markersize=5)
+            face = {} if record["counts"] else {"markerfacecolor": "none"}
+            axes.plot(record["ratio"], y, "o" if record["threads"] == 1 else "s", color=_color(record["system"]), markersize=5, **face)
         axes.set_xscale("log")
         axes.axvline(GOAL, color="black", linestyle=":")
         axes.axvline(1.0, color="black")
@@ -61,8 +62,11 @@ def picture(records: Sequence[Record]) -> Any:
         axes.set_ylim(len(names) - 0.3, -0.7)  # from the top down
         axes.grid(axis="x", which="both", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    handles = [axes.plot([], [], "o", color=color)[0] for color in shades.values()]
-    figure.legend(
-        handles, list(shades), loc="outside lower center", ncols=max(1, len(shades)), fontsize=8, title="circles: 1 thread; squares: 2"
-    )
+    handles = [axes.plot([], [], "o", color=color)[0] for color in _COLORS.values()]
+    title = "circles: 1 thread; squares: 2; hollow: not the same thing, see the table"
+    figure.legend(handles, list(_COLORS), loc="outside lower center", ncols=len(_COLORS), fontsize=8, title=title)
     return figure
+
+
+def _color(system: str) -> str:
+    return _COLORS.get(system.replace(",", " ").split()[0], "black")

@@ -173,6 +173,7 @@ def _row(key: str, contender: Contender, paced: Paced, costs: Costs) -> dict[str
         "ns_unit": cost.median,
         "spread": cost.spread,
         "ratio": ratio,
+        "counts": contender.counts,
         "note": contender.note or None,
         "why": WHY.get(key) if ratio is not None and ratio < GOAL else None,
     }

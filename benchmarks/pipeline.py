@@ -161,7 +161,7 @@ def picture(records: Sequence[Record]) -> Any:
         axes.set_ylim(bottom=0)
         axes.set_xticks(sorted({record["chunks"] for record in records if record["chunks"]}))
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(fontsize=8, frameon=False)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 
 
