@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def pytest_configure():
     """Without a device its tests are skipped; where a device was asked for that would look like success."""
     if os.environ.get("HOPTRAIN_TEST_GPU") == "1" and (reason := cuda_status()) is not None:
         raise pytest.UsageError(f"HOPTRAIN_TEST_GPU=1, but {reason}")
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell tells this to what it starts in the background, and children inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,6 @@ def start(folder, *arguments, launcher=("-m", "hoptrain.trainers.cli")):
         text=True,
         env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests that run in the background were told to ignore it
     )
 
 

@@ -14,7 +14,7 @@ from cuda_case import needs_cuda
 
 from hoptrain.kernels.cuda import KERNELS
 
-pytestmark = [needs_cuda, pytest.mark.timeout(320)]
+pytestmark = [needs_cuda, pytest.mark.timeout(620)]
 
 SCRIPT = Path(__file__).with_name("resources.py")
 PACKAGE = "hoptrain.kernels.cuda"
@@ -40,7 +40,7 @@ def reports():
     environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
     environment |= {"NUMBA_ENABLE_CUDASIM": "0", "PATH": ""}
     command = [sys.executable, "-W", "error", str(SCRIPT), PACKAGE, CONTROL]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
