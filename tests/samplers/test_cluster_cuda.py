@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
-from work_cuda_case import check_bulks, workspace
+from work_cuda_case import check_bulk_of_16, check_bulks, workspace
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import ClusterSampler
@@ -24,6 +24,11 @@ def test_equal_to_the_cpu(prepared):
     graph, sampler = prepared
     units = sampler.units(graph, SPLIT)
     check_bulks(sampler, graph, [[units[:2], np.arange(6)], [units[:1]] * 3])
+
+
+def test_a_bulk_of_16(prepared):
+    graph, sampler = prepared
+    check_bulk_of_16(sampler, graph, [sampler.units(graph, SPLIT)[:1]])
 
 
 def test_clusters_without_a_seed(prepared):

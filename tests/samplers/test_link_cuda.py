@@ -37,6 +37,10 @@ def test_equal_to_the_cpu(both_ways, inner, options):
         check_equal(sampler, both_ways, [np.array(edges) for edges in bulk], workspace)
 
 
+def test_a_bulk_of_16(both_ways):
+    check_equal(LinkSampler(NeighborSampler([1])), both_ways, [np.array([7 * i]) for i in range(16)], on_cuda())
+
+
 def test_edges_are_dropped_on_the_device(both_ways):
     """A test of the tests: what they compare has lost edges."""
     bulk = [np.arange(0, 90, 9)]

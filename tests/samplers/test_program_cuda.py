@@ -5,7 +5,7 @@ import pytest
 from conftest import make_graph
 from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
 from test_program import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
-from work_cuda_case import check_bulks
+from work_cuda_case import check_bulk_of_16, check_bulks
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, Workspace
@@ -61,6 +61,17 @@ def test_collective(small):
     check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
     with pytest.raises(InputError, match=r"BeyondLayer\.next returned no edge of its transit for draw [01] at step 0"):
         BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
+
+
+def test_a_bulk_of_16(small):
+    check_bulk_of_16(NarrowLayer(), small, [[i] for i in range(16)])
+
+
+class NarrowLayer(Layer):
+    steps = 1
+
+    def sample_size(self, step):
+        return 2
 
 
 class BeyondLayer(Layer):

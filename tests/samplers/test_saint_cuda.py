@@ -32,8 +32,11 @@ def test_equal_to_the_cpu(small, name):
     assert batches[0] != batches[1]
 
 
-def test_a_bulk_of_16(small):
-    check_bulk_of_16(SaintEdgeSampler(1, presample=2).prepare(small, np.arange(40)), small, [ONE])
+@pytest.mark.parametrize(
+    "sampler", [SaintNodeSampler(2, presample=2), SaintEdgeSampler(1, presample=2), SaintWalkSampler(1, 1, presample=2)]
+)
+def test_a_bulk_of_16(small, sampler):
+    check_bulk_of_16(sampler.prepare(small, np.arange(40)), small, [ONE])
 
 
 def test_too_little_room(small, monkeypatch):
