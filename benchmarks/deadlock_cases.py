@@ -204,7 +204,8 @@ def _leave(system: str, data: Path, scratch: Path) -> None:
         for step, _batch in enumerate(loader):
             if step == 1:
                 break
-    assert len(_consume(loader)) == BATCHES
+    if (found := len(_consume(loader))) != BATCHES:
+        raise RuntimeError(f"the epoch after those that were left has {found} batches of {BATCHES}")
 
 
 def _fork(system: str, data: Path, scratch: Path) -> None:

@@ -188,7 +188,8 @@ def _race_rank(rank: int, system: str, data: Path, port: int) -> None:
         for _ in range(_ROUND_COLLECTIVES):
             dist.all_reduce(torch.ones(64))
         dist.barrier()
-        assert sum(1 for _ in loader) == _RACE_BATCHES
+        if (found := sum(1 for _ in loader)) != _RACE_BATCHES:
+            raise RuntimeError(f"the epoch has {found} batches of {_RACE_BATCHES}")
         rounds += 1
         if rank == 0:
             print("rounds", rounds, flush=True)

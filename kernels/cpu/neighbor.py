@@ -4,7 +4,7 @@ Shapes: V vertices and E edges of the graph, M edges of the hop. Global ids name
 mini-batch, positions count the edges of the graph (index into ``indices``).
 
 Nearly all the time goes into waiting for memory: one cache line of ``indices`` for every edge or two, one entry of the relabelling table for
-every edge. So destinations are taken in chunks: each pass over a chunk asks for what the next pass will read. Offsets of the next chunk,
+every edge. So destinations are taken in chunks: each pass over a chunk asks for what a later one will read. Offsets of the next chunk,
 neighbours, table entries are then all under way before they are needed, and one chunk's scratch stays in the first-level cache.
 
 Loops read arrays through local names: a field of a named tuple costs two atomic operations (a reference taken and dropped) each time.
