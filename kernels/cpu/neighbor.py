@@ -18,6 +18,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import draw_distinct, draw_independent, random_words, weighted_offsets
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
@@ -28,6 +29,7 @@ _VECTOR = 16
 """Lanes of a chunk come in whole vectors."""
 _AHEAD = 32
 _LINE = 16
+_ONE = np.uint64(1)
 
 
 class Columns(NamedTuple):
@@ -140,8 +142,8 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
 def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
     """Turn the positions of edges ``first`` to ``last`` into local ids; returns the new number of nodes."""
     positions, out_indices, entries, slot_bits = edges.positions, edges.indices, table.entries, table.slot_bits
-    for j in range(first, last):
-        vertex = indices[positions[j]]
+    for j in places(first, last):
+        vertex = indices[place(positions[j])]
         out_indices[j] = vertex
         prefetch(entries, home(vertex, slot_bits))
     return relabel(out_indices, first, last, table, nodes, num_nodes)
@@ -150,8 +152,8 @@ def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
 @cpu_kernel
 def _fetch(indices, edges, first, last):
     positions, out_indices = edges.positions, edges.indices
-    for j in range(first, last):
-        out_indices[j] = indices[positions[j]]
+    for j in places(first, last):
+        out_indices[j] = indices[place(positions[j])]
 
 
 @cpu_kernel
@@ -161,8 +163,8 @@ def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges,
     The neighbours there, and the columns of the next chunk, are on their way afterwards. The neighbours are fetched a chunk later.
     """
     indptr = columns.indptr
-    for i in range(end, min(2 * end - begin, last)):
-        prefetch(indptr, np.int64(nodes[i]))
+    for i in places(end, min(2 * end - begin, last)):
+        prefetch(indptr, nodes[i])
     num_lanes, num_edges = _locate(columns, nodes, begin, end, rule, scratch.lanes, edges, num_edges)
     if num_lanes:
         _draw(columns, num_lanes, rule, address, scratch, edges.positions)
@@ -176,9 +178,9 @@ _FIRST, _BEGIN, _DEGREE, _VERTEX = 0, 1, 2, 3
 @cpu_kernel
 def _column(indptr, alias, weighted, vertex):
     """Where the vertex's column begins, and its degree: 0 if no edge of it has any weight."""
-    begin = np.int64(indptr[vertex])
-    degree = np.int64(indptr[vertex + 1]) - begin
-    if weighted and degree > 0 and alias[begin] < 0:
+    begin = np.int64(indptr[place(vertex)])
+    degree = np.int64(indptr[place(vertex + 1)]) - begin
+    if weighted and degree > 0 and alias[place(begin)] < 0:
         degree = 0
     return begin, degree
 
@@ -189,23 +191,24 @@ def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
     indptr, alias, weighted, indices = columns.indptr, columns.alias, rule.weighted, columns.indices
     positions, out_indptr = edges.positions, edges.indptr
     num_lanes = 0
-    for i in range(begin, end):
+    for i in places(begin, end):
         vertex = np.int64(nodes[i])
         column, degree = _column(indptr, alias, weighted, vertex)
         if takes_all(degree, rule.fanout, rule.replace):
             for j in range(degree):
-                positions[num_edges + j] = column + j
+                positions[place(num_edges + j)] = column + j
             for position in range(column, column + degree, _LINE):
                 prefetch(indices, position)
             num_edges += degree
         else:
-            lanes[_FIRST, num_lanes] = num_edges
-            lanes[_BEGIN, num_lanes] = column
-            lanes[_DEGREE, num_lanes] = degree
-            lanes[_VERTEX, num_lanes] = vertex
+            lane = place(num_lanes)
+            lanes[_FIRST, lane] = num_edges
+            lanes[_BEGIN, lane] = column
+            lanes[_DEGREE, lane] = degree
+            lanes[_VERTEX, lane] = vertex
             num_lanes += 1
             num_edges += rule.fanout
-        out_indptr[i + 1] = num_edges
+        out_indptr[i + _ONE] = num_edges
     return num_lanes, num_edges
 
 
@@ -232,5 +235,5 @@ def _place(indices, lanes, num_lanes, j, offsets, positions):
     firsts, begins = lanes[_FIRST], lanes[_BEGIN]
     for lane in range(num_lanes):
         position = begins[lane] + offsets[lane]
-        positions[firsts[lane] + j] = position
+        positions[place(firsts[lane] + j)] = position
         prefetch(indices, position)

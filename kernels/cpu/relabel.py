@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_U64 = np.uint64(64)
+_U1, _U64 = np.uint64(1), np.uint64(64)
 _AHEAD = 32
 """How many edges ahead an entry is asked for."""
 
@@ -81,13 +82,13 @@ def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
     """Without a branch, since whether a vertex is new cannot be guessed: an old one is written over by itself."""
     entries, stamp = table.entries, table.stamp
     low = np.uint32((1 << table.id_bits) - 1)
-    for j in range(first, last):
+    for j in places(first, last):
         vertex = neighbors[j]
-        entry = entries[vertex]
+        entry = entries[place(vertex)]
         is_new = (entry & ~low) != stamp
         local = np.uint32(num_nodes) if is_new else entry & low
-        nodes[num_nodes] = vertex
-        entries[vertex] = stamp | local
+        nodes[place(num_nodes)] = vertex
+        entries[place(vertex)] = stamp | local
         neighbors[j] = local
         num_nodes += 1 if is_new else 0
     return num_nodes
@@ -97,14 +98,14 @@ def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
 def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     low = np.uint32((1 << id_bits) - 1)
-    for j in range(first, last):
+    for j in places(first, last):
         vertex = neighbors[j]
         slot = find(vertex, entries, slot_bits, id_bits, stamp, nodes)
         entry = entries[slot]
         local = np.int64(entry & low)
         if (entry & ~low) != stamp:
             local = num_nodes
-            nodes[local] = vertex
+            nodes[place(local)] = vertex
             entries[slot] = stamp | np.uint32(local)
             num_nodes += 1
         neighbors[j] = local
@@ -113,14 +114,14 @@ def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
 
 @cpu_kernel
 def find(vertex, entries, slot_bits, id_bits, stamp, nodes):
-    """The slot of the vertex, or the free one where it belongs."""
+    """The slot of the vertex, or the free one where it belongs: ``uint64``."""
     low = np.uint32((1 << id_bits) - 1)
-    slot = home(vertex, slot_bits)
+    slot, last_slot = place(home(vertex, slot_bits)), place((1 << slot_bits) - 1)
     while True:
         entry = entries[slot]
-        if (entry & ~low) != stamp or nodes[np.int64(entry & low)] == vertex:
+        if (entry & ~low) != stamp or nodes[place(entry & low)] == vertex:
             return slot
-        slot = (slot + 1) & ((1 << slot_bits) - 1)
+        slot = (slot + _U1) & last_slot
 
 
 @cpu_kernel
