@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import check_cuda, to_host
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.ring import Allocate
@@ -17,6 +18,9 @@ from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.hetero import HeteroSampler
 from hoptrain.samplers.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.engine.device_store import DeviceRows
 
 
 class HeteroLoader(EpochLoader[HeteroMiniBatch]):
@@ -33,6 +37,7 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
         batch_size: int = 1024,
         num_workers: int = 0,
         seed: int = 0,
+        device: str = "cpu",
         shuffle: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
@@ -52,6 +57,8 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
             batch_size: seeds per rank and step.
             num_workers: sampler processes of this rank.
             seed: addresses every random number together with epoch and batch.
+            device: where batches are sampled. With "cuda" and no workers that is the training process's GPU, which has a copy of graph, features
+                and labels, and batches stay there; with workers each has a copy of the graph on the GPU and writes its batches into the queue.
             shuffle: a new order of the seeds each epoch.
             rank: this process's rank; by default torch.distributed's, or that of its environment variables.
             world_size: number of ranks; by default likewise.
@@ -62,9 +69,12 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
 
         Raises:
             InputError: a type that the graph has not, features or labels of another number of vertices, a seed outside the graph, sizes that
-                cannot be.
+                cannot be, no CUDA where it is asked for.
         """
         check_workers(num_workers, prefetch)
+        workspace = Workspace(device=device)
+        if device == "cuda":
+            check_cuda()
         stores = {f"x.{name}": rows for name, rows in (x or {}).items()} | ({} if y is None else {"y": y})
         for key, rows in stores.items():
             name = sampler.seed_type if key == "y" else key.removeprefix("x.")
@@ -77,11 +87,14 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
             rank, world_size = rank_and_world_size()
         schedule = Schedule(seeds=seeds, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
         super().__init__(schedule, num_workers)
-        self._task = _HeteroTask(graph=graph, sampler=sampler, schedule=schedule, stores=stores, workspace=Workspace())
+        self._task = _HeteroTask(graph=graph, sampler=sampler, schedule=schedule, stores=stores, workspace=workspace)
+        self._rows: dict[str, DeviceRows] = {}
         self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
         self._pool_options |= {"slots_dir": slots_dir}
 
     def _run(self, epoch: int, steps: range) -> Iterator[HeteroMiniBatch]:
+        if self.num_workers == 0 and self._task.workspace.device == "cuda":
+            return self._run_on_device(epoch, steps)
         if self.num_workers == 0:
             return map(_mini_batch, run_inline(self._task, epoch, steps))
         if self._pool is None:
@@ -89,6 +102,25 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
                 pass
             self._pool = WorkerPool(self._task, self.num_workers, **self._pool_options)
         return map(_mini_batch, self._pool.run(epoch, steps))
+
+    def close(self) -> None:
+        """End the workers and give the device's memory back; the next iteration starts anew."""
+        super().close()
+        self._rows = {}
+
+    def _run_on_device(self, epoch: int, steps: range) -> Iterator[HeteroMiniBatch]:
+        """Batches that own their memory there."""
+        from hoptrain.engine.device_store import DeviceRows
+
+        task = self._task
+        stream = task.workspace.stream
+        if not self._rows:
+            self._rows = {key: DeviceRows(rows, stream) for key, rows in task.stores.items()}
+        for step in steps:
+            batch = task.sample(epoch, step).map(stream.copy)
+            rows = {key: self._rows[key].gather_here(ids) for key, ids in task.rows_of(batch).items()}
+            stream.hand_to_torch(*batch.arrays().values(), *rows.values())
+            yield replace(batch, y=rows.pop("y", None), x={key.removeprefix("x."): own for key, own in rows.items()})
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -103,10 +135,8 @@ class _HeteroTask:
     workspace: Workspace
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
-        seeds, number = self.schedule.batch_seeds(epoch, step), self.schedule.batch_number(step)
-        batch = self.sampler.sample(self.graph, seeds, seed=self.schedule.seed, epoch=epoch, batch=number, workspace=self.workspace)
-        structure = batch.arrays()
-        ids_of = {key: batch.seeds if key == "y" else batch.node_ids[key.removeprefix("x.")] for key in self.stores}
+        batch = self.sample(epoch, step).map(to_host)
+        structure, ids_of = batch.arrays(), self.rows_of(batch)
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
         specs += [(key, rows.dtype, (len(ids_of[key]), *rows.shape[1:])) for key, rows in self.stores.items()]
         out = allocate(specs)
@@ -121,8 +151,17 @@ class _HeteroTask:
             "num_seeds": batch.num_seeds,
             "seed": batch.seed,
             "epoch": epoch,
-            "batch": number,
+            "batch": batch.batch,
         }
+
+    def sample(self, epoch: int, step: int) -> HeteroMiniBatch:
+        """A batch's structure, good until the next one."""
+        seeds, number = self.schedule.batch_seeds(epoch, step), self.schedule.batch_number(step)
+        return self.sampler.sample(self.graph, seeds, seed=self.schedule.seed, epoch=epoch, batch=number, workspace=self.workspace)
+
+    def rows_of(self, batch: HeteroMiniBatch) -> dict[str, Any]:
+        """The vertices whose rows a batch takes, by the store's key."""
+        return {key: batch.seeds if key == "y" else batch.node_ids[key.removeprefix("x.")] for key in self.stores}
 
 
 def _mini_batch(batch: Batch) -> HeteroMiniBatch:

@@ -9,6 +9,7 @@ from numba import cuda
 from hoptrain.engine.device import cuda_status, is_simulated
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import Thresholds
+from hoptrain.samplers.workspace import Workspace
 
 needs_cuda = pytest.mark.skipif(cuda_status() is not None, reason=str(cuda_status()))
 
@@ -27,6 +28,18 @@ def _quick_simulator():
         sys.setswitchinterval(2e-5)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Let every new workspace have small blocks: a loader makes its own."""
+    start = Workspace.__init__
+
+    def init(self, *args, **options):
+        start(self, *args, **options)
+        self.thresholds = SMALL
+
+    monkeypatch.setattr(Workspace, "__init__", init)
 
 
 def launch(num_batches, thresholds=SMALL):

@@ -16,7 +16,7 @@ def made_up(monkeypatch):
     """Accuracies by the sampler's class, and by the seed."""
     asked = []
 
-    def score(name, choice, seed, args):
+    def score(name, choice, seed, root, quick):
         asked.append((name, choice.kind, seed))
         return SCORES.get(choice.kind, 0.79) + 0.01 * seed
 
@@ -37,7 +37,7 @@ def data(tmp_path, monkeypatch):
     graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 120)
     Dataset(name="pubmed", graph=graph, x=x, y=group, splits=splits, num_classes=2).save(tmp_path / "pubmed")
     model = {"arch": "sage", "hidden_channels": 8, "lr": 0.05}
-    monkeypatch.setattr(samplers, "DATA", {"pubmed": Setting(epochs=4, batch_size=30, model=model, draws=30, budget=90, clusters=12)})
+    monkeypatch.setattr(samplers, "DATA", {"pubmed": Setting(steps=8, batch_size=30, model=model, draws=30, budget=90, clusters=12)})
     return tmp_path
 
 
@@ -60,6 +60,15 @@ def test_the_table(data, made_up):
     assert table[0] == "| sampler | pubmed | paper claims as much |"
     assert "| LADIES | 0.795 (-2.0) | yes |" in table
     assert "| PinSAGE | 0.515 (-30.0) | no |" in table
+
+
+def test_all_vertices_that_are_not_held_out_are_for_training():
+    y = np.array([0, 1, -1, 0, 1, 1, 0])
+    splits = {"train": np.array([0]), "val": np.array([3]), "test": np.array([5, 6])}
+    data = Dataset(name="some", graph=Graph.from_edges(np.array([0]), np.array([1]), 7), y=y, splits=splits, num_classes=2)
+    more = samplers.all_for_training(data)
+    assert more.split("train").tolist() == [0, 1, 4]
+    assert (more.split("val").tolist(), more.split("test").tolist()) == ([3], [5, 6])
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on runs this small

@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
 from nodewise_cuda_case import ADDRESS, on_cuda
 
 from hoptrain.engine import HeteroGraph, InputError
-from hoptrain.samplers import HeteroSampler
+from hoptrain.engine.pool import run_inline
+from hoptrain.samplers import HeteroLoader, HeteroSampler
+from hoptrain.samplers.hetero_loader import _mini_batch
 
-pytestmark = needs_cuda
+pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +58,39 @@ def test_a_bulk_of_16_and_mistakes(typed):
         sampler.sample(typed, np.array([15]), workspace=workspace)
     with pytest.raises(InputError, match="kernel is 'warp': the schedules are"):
         sampler.sample(typed, np.array([3]), workspace=on_cuda("warp"))
+
+
+def rows_for(graph):
+    rng = np.random.default_rng(2)
+    return {"x": {"p": rng.random((20, 3), np.float32), "a": rng.integers(0, 9, (15, 2))}, "y": rng.integers(0, 4, 20)}
+
+
+def all_contents(batch):
+    rows = batch.x | ({} if batch.y is None else {"y": batch.y})
+    return contents(batch), {name: (to_host(own).dtype, to_host(own).tolist()) for name, own in rows.items()}
+
+
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
+    """Held to the epoch's end, they stay as they were."""
+    options = (rows_for(typed) if with_rows else {}) | {"batch_size": 4, "seed": 3}
+    found, expected = (
+        [all_contents(batch) for batch in list(HeteroLoader(typed, HeteroSampler([2, 2], "p"), np.arange(11), device=device, **options))]
+        for device in ("cuda", "cpu")
+    )
+    assert len(found) == 3
+    assert found == expected
+
+
+def test_a_worker_writes_what_it_samples_on_the_device(typed):
+    """Here without its process: in the simulator a worker's kernels would take minutes."""
+    batches = []
+    for device in ("cuda", "cpu"):
+        task = HeteroLoader(typed, HeteroSampler([2, 2], "p"), np.arange(11), device=device, batch_size=4, **rows_for(typed))._task
+        batches.append([all_contents(_mini_batch(batch)) for batch in run_inline(task, 0, range(3))])
+    assert batches[0] == batches[1]
+
+
+def test_an_unknown_device(typed):
+    with pytest.raises(InputError, match="device is 'tpu'"):
+        HeteroLoader(typed, HeteroSampler([2], "p"), np.arange(3), device="tpu")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
 
 from hoptrain.engine import Dataset, InputError, WorkerError
 from hoptrain.samplers import (
@@ -17,9 +17,8 @@ from hoptrain.samplers import (
     VRGCNSampler,
 )
 from hoptrain.samplers.loader import _SampleTask
-from hoptrain.samplers.workspace import Workspace
 
-pytestmark = needs_cuda
+pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +27,6 @@ def small():
     rng = np.random.default_rng(1)
     x, y = rng.random((40, 3), dtype=np.float32), rng.integers(0, 3, 40)
     return Dataset(name="small", graph=graph, x=x, y=y, splits={"train": np.arange(17)}, num_classes=3)
-
-
-@pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch):
-    start = Workspace.__init__
-
-    def init(self, *args, **options):
-        start(self, *args, **options)
-        self.thresholds = SMALL
-
-    monkeypatch.setattr(Workspace, "__init__", init)
 
 
 def loader_of(data, expand="all", **options):
