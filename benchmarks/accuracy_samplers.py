@@ -64,7 +64,7 @@ class Choice:
 _SAGE: Options = {"arch": "sage", "hidden_channels": 64, "normalize_features": True, "lr": 0.01, "weight_decay": 5e-4}
 _DENSE: Options = {"arch": "sage", "hidden_channels": 128, "lr": 0.003}
 DATA: Mapping[str, Setting] = {
-    "amazon_computers": Setting(steps=800, batch_size=512, model=_DENSE, draws=2048, budget=6144, clusters=60),
+    "amazon_computers": Setting(steps=800, batch_size=512, model=_DENSE, draws=2048, budget=6144, clusters=40),
     "pubmed": Setting(steps=800, batch_size=512, model=_SAGE, draws=1024, budget=8192, clusters=40),
 }
 
@@ -148,7 +148,7 @@ def _options(name: str, choice: Choice, seed: int, root: Path, quick: bool) -> d
     setting = DATA[name]
     sampler = {"class_path": f"hoptrain.samplers.{choice.kind}", "init_args": dict(choice.arguments)}
     steps = _QUICK_STEPS if quick else setting.steps
-    size = {"seeds": setting.batch_size, "clusters": max(1, setting.clusters // 12), "one": 1}[choice.counts]
+    size = {"seeds": setting.batch_size, "clusters": max(1, setting.clusters // 4), "one": 1}[choice.counts]
     return {
         "seed_everything": seed,
         "data": {"dataset": name, "root": str(root), "sampler": sampler, "batch_size": size, "num_workers": 0},
