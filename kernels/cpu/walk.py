@@ -10,6 +10,7 @@ of root ``w // copies``: its words are those with the numbers ``copy + draw * co
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.draws import bounded
 from hoptrain.kernels.shared.philox import four_words
@@ -69,8 +70,8 @@ def _words_of(vertices, numbers, seed, epoch, batch, hop, words):
 @cpu_kernel
 def _position(indptr, vertex, word):
     """The edge that a word draws uniformly from a vertex's column; -1 if it has none."""
-    column = np.int64(indptr[vertex])
-    degree = np.int64(indptr[vertex + 1]) - column
+    column = np.int64(indptr[place(vertex)])
+    degree = np.int64(indptr[place(vertex + 1)]) - column
     return column + bounded(word, degree) if degree > 0 else np.int64(-1)
 
 
@@ -90,45 +91,47 @@ def second_order_walks(indptr, indices, copies, biases, address, first, last, wa
         for i in range(number):
             roots[i], copy_of[i] = walks[begin + i, 0], (begin + i) % copies
             prefetch(indptr, np.int64(walks[begin + i, 0]))
+        own = walks[begin : begin + number]
         for step in range(walks.shape[1] - 1):
-            waiting, trial = _start_step(indptr, walks, begin, number, step, lanes), np.uint64(0)
+            waiting, trial = _start_step(indptr, own, step, lanes), np.uint64(0)
             while waiting > 0:
-                for k in range(waiting):
-                    vertices[k], numbers[k] = roots[lanes[k]], copy_of[lanes[k]] + _U2 * trial * np.uint64(copies)
+                for k in places(0, waiting):
+                    lane = place(lanes[k])
+                    vertices[k], numbers[k] = roots[lane], copy_of[lane] + _U2 * trial * np.uint64(copies)
                 lane_words(vertices, numbers, waiting, address, np.uint64(step), words)
-                for k in range(waiting):
-                    positions[k] = _position(indptr, np.int64(walks[begin + lanes[k], step]), words[k])
+                for k in places(0, waiting):
+                    positions[k] = _position(indptr, np.int64(own[place(lanes[k]), place(step)]), words[k])
                     prefetch(indices, positions[k])
                     numbers[k] += np.uint64(copies)
                 if step > 0:
                     lane_words(vertices, numbers, waiting, address, np.uint64(step), chances)
-                waiting = _accept(indptr, indices, biases, begin, step, waiting, lanes, positions, chances, walks)
+                waiting = _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chances)
                 trial += _U1
 
 
 @cpu_kernel
-def _start_step(indptr, walks, begin, number, step, lanes):
+def _start_step(indptr, own, step, lanes):
     """The lanes whose walks go on; the others end. Returns how many there are."""
     waiting = 0
-    for i in range(number):
-        vertex = np.int64(walks[begin + i, step])
-        walks[begin + i, step + 1] = -1
-        lanes[waiting] = i
-        waiting += 1 if vertex >= 0 and indptr[max(vertex, 0)] < indptr[max(vertex, 0) + 1] else 0
+    for i in places(0, len(own)):
+        vertex = np.int64(own[i, place(step)])
+        own[i, place(step + 1)] = -1
+        lanes[place(waiting)] = i
+        waiting += 1 if vertex >= 0 and indptr[place(max(vertex, 0))] < indptr[place(max(vertex, 0) + 1)] else 0
     return waiting
 
 
 @cpu_kernel
-def _accept(indptr, indices, biases, begin, step, waiting, lanes, positions, chances, walks):
+def _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chances):
     """Take the proposals that are accepted; the lanes of the others move together. Returns how many these are."""
     back, near, out = biases
     low, high = min(near, out), max(near, out)
     left = 0
-    for k in range(waiting):
-        lane, proposed = lanes[k], indices[positions[k]]
+    for k in places(0, waiting):
+        lane, proposed = place(lanes[k]), indices[place(positions[k])]
         accepted = True
         if step > 0:
-            before, chance = walks[begin + lane, step - 1], chances[k]
+            before, chance = own[lane, place(step - 1)], chances[k]
             if proposed == before:
                 accepted = chance < back
             elif low <= chance < high:
@@ -136,9 +139,9 @@ def _accept(indptr, indices, biases, begin, step, waiting, lanes, positions, cha
             else:
                 accepted = chance < low
         if accepted:
-            walks[begin + lane, step + 1] = proposed
+            own[lane, place(step + 1)] = proposed
             prefetch(indptr, np.int64(proposed))
         else:
-            lanes[left] = lane
+            lanes[place(left)] = lane
             left += 1
     return left
