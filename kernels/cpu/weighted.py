@@ -13,6 +13,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words, weighted_offsets
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
 from hoptrain.kernels.shared.philox import four_words
@@ -65,8 +66,8 @@ def count_edges(columns, nodes, first, last, rule):
     positive, fanout = columns.positive, rule.fanout
     total = 0
     for i in range(first, last):
-        prefetch(positive, np.int64(nodes[min(i + _AHEAD, last - 1)]))
-        count = np.int64(positive[nodes[i]])
+        prefetch(positive, nodes[place(min(i + _AHEAD, last - 1))])
+        count = np.int64(positive[place(nodes[i])])
         total += count if fanout < 0 else min(count, fanout)
     return total
 
@@ -84,8 +85,8 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
         if num_lanes:
             _draw_lanes(columns, num_lanes, rule.fanout, address, scratch)
         after = _place(columns, nodes, begin, end, rule.fanout, address, scratch, edges, num_edges)
-        for j in range(num_edges, after):
-            out_indices[j] = indices[positions[j]]
+        for j in places(num_edges, after):
+            out_indices[j] = indices[place(positions[j])]
         num_edges = after
     return num_edges
 
@@ -113,12 +114,12 @@ def _place(columns, nodes, begin, end, fanout, address, scratch, edges, num_edge
                 degree = lanes[_LANE_DEGREE, lane]
                 num_edges = _draw_on(columns, np.uint64(nodes[i]), column, degree, fanout, address, start, num_edges, positions)
         else:
-            for position in range(column, column - 1 - lane):
+            for position in places(column, column - 1 - lane):
                 if weights[position] > 0:
-                    positions[num_edges] = position
+                    positions[place(num_edges)] = position
                     num_edges += 1
-        for j in range(start, num_edges):
-            prefetch(indices, np.int64(positions[j]))
+        for j in places(start, num_edges):
+            prefetch(indices, positions[j])
         out_indptr[i + 1] = num_edges
     return num_edges
 
@@ -129,14 +130,15 @@ def _locate(indptr, positive, nodes, begin, end, fanout, lanes):
     num_lanes = 0
     for i in range(begin, end):
         vertex = np.int64(nodes[i])
-        column = np.int64(indptr[vertex])
-        degree = np.int64(indptr[vertex + 1]) - column
-        draws = fanout >= 0 and positive[vertex] > fanout
-        lanes[_COLUMN, i - begin] = column
-        lanes[_LANE, i - begin] = num_lanes if draws else -1 - degree
-        lanes[_LANE_BEGIN, num_lanes] = column
-        lanes[_LANE_DEGREE, num_lanes] = degree
-        lanes[_LANE_VERTEX, num_lanes] = vertex
+        column = np.int64(indptr[place(vertex)])
+        degree = np.int64(indptr[place(vertex + 1)]) - column
+        draws = fanout >= 0 and positive[place(vertex)] > fanout
+        entry, lane = place(i - begin), place(num_lanes)
+        lanes[_COLUMN, entry] = column
+        lanes[_LANE, entry] = num_lanes if draws else -1 - degree
+        lanes[_LANE_BEGIN, lane] = column
+        lanes[_LANE_DEGREE, lane] = degree
+        lanes[_LANE_VERTEX, lane] = vertex
         num_lanes += 1 if draws else 0
     return num_lanes
 
@@ -144,7 +146,7 @@ def _locate(indptr, positive, nodes, begin, end, fanout, lanes):
 @cpu_kernel
 def _stands_in(position, positions, first, last):
     found = False
-    for j in range(first, last):
+    for j in places(first, last):
         found |= positions[j] == position
     return found
 
@@ -153,10 +155,10 @@ def _stands_in(position, positions, first, last):
 def _leave_out_repeats(offsets, lane, column, attempts, start, last, positions):
     """Write the distinct ones of a lane's draws into ``positions[start:last]``; returns the end of what was written."""
     num = start
-    for attempt in range(attempts):
-        position = column + offsets[attempt, lane]
+    for attempt in places(0, attempts):
+        position = column + offsets[attempt, place(lane)]
         if not _stands_in(position, positions, start, num):
-            positions[num] = position
+            positions[place(num)] = position
             num += 1
             if num == last:
                 break
@@ -171,8 +173,8 @@ def _draw_on(columns, vertex, column, degree, fanout, address, start, num, posit
     most = most_attempts(fanout)
     for attempt in range(lane_attempts(fanout), most):
         words = four_words(seed, epoch, batch, hop, vertex, np.uint64(attempt >> 1))
-        place, keep = (words[2], words[3]) if attempt & 1 else (words[0], words[1])
-        offset = bounded(place, degree)
+        choice, keep = (words[2], words[3]) if attempt & 1 else (words[0], words[1])
+        offset = bounded(choice, degree)
         position = column + alias_offset(offset, keep, threshold[column + offset], np.int64(alias[column + offset]))
         if not _stands_in(position, positions, start, num):
             positions[num] = position
