@@ -15,6 +15,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.neighbor import num_groups
 from hoptrain.kernels.cpu.offsets import distinct_offsets, independent_offsets, random_words
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
@@ -103,17 +104,17 @@ def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, tab
         if num_lanes:
             _draw(num_lanes, rule, address, scratch)
         after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
-        for j in range(num_edges, after):
-            positions[j] = by_time[positions[j]]
-            prefetch(indices, np.int64(positions[j]))
-        j = num_edges
+        for j in places(num_edges, after):
+            positions[j] = by_time[place(positions[j])]
+            prefetch(indices, positions[j])
+        before = num_edges
         for i in range(begin, end):
-            tree = keys[i] & ~_VERTEX
-            while j < out_indptr[i + 1]:
-                key = tree | np.int64(indices[positions[j]])
+            tree, until = keys[i] & ~_VERTEX, np.int64(out_indptr[i + 1])
+            for j in places(before, until):
+                key = tree | np.int64(indices[place(positions[j])])
                 out_indices[j] = key
                 prefetch(entries, home(key, slot_bits))
-                j += 1
+            before = until
         num_nodes = relabel(out_indices, num_edges, after, table, keys, num_nodes)
         num_edges = after
     return num_nodes, num_edges
@@ -131,19 +132,20 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
     for i in range(end, min(2 * end - begin, last)):
         prefetch(indptr, keys[i] & _VERTEX)
     steps = 0
-    for i in range(end - begin):
-        vertex = keys[begin + i] & _VERTEX
-        column, after = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+    own = keys[begin:end]
+    for i in places(0, end - begin):
+        vertex = own[i] & _VERTEX
+        column, after = np.int64(indptr[place(vertex)]), np.int64(indptr[place(vertex + 1)])
         lanes[_BEGIN, i], lanes[_NUMBER, i], lanes[_END, i] = column, column, after
         steps = max(steps, after - column)
         prefetch(times, (column + after) >> 1)
     while steps > 0:
         steps >>= 1
-        for i in range(end - begin):
+        for i in places(0, end - begin):
             low, high = lanes[_NUMBER, i], lanes[_END, i]
             if low < high:
                 middle = (low + high) >> 1
-                is_admitted = times[middle] <= bounds[keys[begin + i] >> TREE_SHIFT]
+                is_admitted = times[place(middle)] <= bounds[place(own[i] >> TREE_SHIFT)]
                 low, high = (middle + 1, high) if is_admitted else (low, middle)
                 lanes[_NUMBER, i], lanes[_END, i] = low, high
                 prefetch(times, (low + high) >> 1)
@@ -186,13 +188,13 @@ def _place(by_time, begin, end, rule, scratch, edges, num_edges):
         count = num_draws(number, fanout, replace)
         if recent or takes_all(number, fanout, replace):
             for j in range(count):
-                ranks[num_edges + j] = column + number - count + j
+                ranks[place(num_edges + j)] = column + number - count + j
         else:
             for j in range(count):
-                ranks[num_edges + j] = column + offsets[j, lane]
+                ranks[place(num_edges + j)] = column + offsets[place(j), place(lane)]
             lane += 1
-        for j in range(num_edges, num_edges + count):
-            prefetch(by_time, np.int64(ranks[j]))
+        for j in places(num_edges, num_edges + count):
+            prefetch(by_time, ranks[j])
         num_edges += count
         out_indptr[begin + i + 1] = num_edges
     return num_edges
