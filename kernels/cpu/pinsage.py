@@ -10,6 +10,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.walk import next_step
 
@@ -76,24 +77,27 @@ def _walk(indptr, indices, roots, walks, scratch):
     alive = num_roots * num_walks
     for step in range(length):
         stepping = 0
-        for lane in range(alive):
+        for lane in places(0, alive):
             walk, vertex = lanes[_WALK, lane], lanes[_PLACE, lane]
-            begin = np.int64(indptr[vertex])
-            degree = np.int64(indptr[vertex + 1]) - begin
+            begin = np.int64(indptr[place(vertex)])
+            degree = np.int64(indptr[place(vertex + 1)]) - begin
             if degree > 0:
                 draw = walk % num_walks * length + step
-                offset, goes_on = next_step(words[draw & 3, (draw >> 2) * num_roots + walk // num_walks], degree, stop)
-                lanes[_WALK, stepping], lanes[_PLACE, stepping], lanes[_GOES_ON, stepping] = walk, begin + offset, goes_on
+                word = words[place(draw & 3), place((draw >> 2) * num_roots + walk // num_walks)]
+                offset, goes_on = next_step(word, degree, stop)
+                kept = place(stepping)
+                lanes[_WALK, kept], lanes[_PLACE, kept], lanes[_GOES_ON, kept] = walk, begin + offset, goes_on
                 prefetch(indices, begin + offset)
                 stepping += 1
         alive = 0
-        for lane in range(stepping):
-            walk, vertex = lanes[_WALK, lane], np.int64(indices[lanes[_PLACE, lane]])
-            root = walk // num_walks
-            visits[root, num_visits[root]] = vertex
+        for lane in places(0, stepping):
+            walk, vertex = lanes[_WALK, lane], np.int64(indices[place(lanes[_PLACE, lane])])
+            root = place(walk // num_walks)
+            visits[root, place(num_visits[root])] = vertex
             num_visits[root] += 1
             if lanes[_GOES_ON, lane]:
-                lanes[_WALK, alive], lanes[_PLACE, alive] = walk, vertex
+                kept = place(alive)
+                lanes[_WALK, kept], lanes[_PLACE, kept] = walk, vertex
                 prefetch(indptr, vertex)
                 alive += 1
 
@@ -123,9 +127,9 @@ def _insert(vertex, count, num, most, vertices, counts):
     """Insert into a list of at most ``most``, by falling counts; equal ones stay in the order in which they come. Returns its length."""
     if num == most and count <= counts[num - 1]:
         return num
-    place = min(num, most - 1)
-    while place > 0 and counts[place - 1] < count:
-        vertices[place], counts[place] = vertices[place - 1], counts[place - 1]
-        place -= 1
-    vertices[place], counts[place] = vertex, count
+    rank = min(num, most - 1)
+    while rank > 0 and counts[rank - 1] < count:
+        vertices[rank], counts[rank] = vertices[rank - 1], counts[rank - 1]
+        rank -= 1
+    vertices[rank], counts[rank] = vertex, count
     return min(num + 1, most)
