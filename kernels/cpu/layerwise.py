@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import find, home, relabel, relabel_ahead
 from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
@@ -22,7 +23,7 @@ CHUNK = 512
 _AHEAD = 16
 _LANES = 16
 """Draws that search side by side, so that their reads are under way together."""
-_B6 = 6
+_B6 = np.uint64(6)
 _BIT = np.uint64(1)
 _LOW_BITS = np.uint64(63)
 
@@ -72,10 +73,11 @@ def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, s
         share = destination_share(max(end - position, 1), scale, kind)
         while position < end:
             piece = min(end - position, CHUNK - filled)
-            for j in range(piece):
-                source = indices[position + j]
-                neighbors[filled + j] = source
-                shares[filled + j] = share
+            begin, into = place(position), place(filled)
+            for j in places(0, piece):
+                source = indices[begin + j]
+                neighbors[into + j] = source
+                shares[into + j] = share
                 prefetch(entries, home(source, slot_bits))
             filled += piece
             position += piece
@@ -97,8 +99,8 @@ def _add_shares(neighbors, shares, filled, table, candidates, num_candidates, su
     after = relabel(neighbors, 0, filled, table, candidates, num_candidates)
     for j in range(num_candidates, after):
         sums[j] = 0
-    for j in range(filled):
-        sums[neighbors[j]] += shares[j]
+    for j in places(0, filled):
+        sums[place(neighbors[j])] += shares[j]
     return after
 
 
@@ -110,12 +112,12 @@ def accumulate_keys(indptr, candidates, num_candidates, kind, scores, sums):
     """
     total = np.uint64(0)
     for j in range(num_candidates):
-        ahead = np.int64(candidates[min(j + _AHEAD, num_candidates - 1)])
+        ahead = np.int64(candidates[place(min(j + _AHEAD, num_candidates - 1))])
         prefetch(indptr, ahead)
         prefetch(scores, ahead)
-        vertex = candidates[j]
-        key = source_key(sums[j], np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex]), kind)
-        total += key * np.uint64(scores[vertex]) if len(scores) else key
+        vertex = np.int64(candidates[j])
+        key = source_key(sums[j], np.int64(indptr[place(vertex + 1)]) - np.int64(indptr[place(vertex)]), kind)
+        total += key * np.uint64(scores[place(vertex)]) if len(scores) else key
         sums[j] = total
 
 
@@ -135,9 +137,9 @@ def draw(candidates, prefix, words, draws):
             targets[lane] = wide_bounded(words[2 * (j & 1), j >> 1], words[2 * (j & 1) + 1, j >> 1], total)
         _search(prefix, targets, places, lanes)
         for lane in range(lanes):
-            place = places[lane]
-            vertices[begin + lane] = candidates[place]
-            keys[begin + lane] = prefix[place] - prefix[place - 1] if place else prefix[0]
+            found = places[lane]
+            vertices[begin + lane] = candidates[found]
+            keys[begin + lane] = prefix[found] - prefix[found - 1] if found else prefix[0]
 
 
 @cpu_kernel
@@ -163,8 +165,8 @@ def enter_draws(draws, total, table, nodes, num_dst, known, bits, num_bits):
     counts, weights, places = known.counts, known.weights, known.places
     bits[:] = 0
     for j in range(len(vertices)):
-        slot = home(vertices[j], num_bits)
-        bits[slot >> _B6] |= _BIT << (np.uint64(slot) & _LOW_BITS)
+        slot = place(home(vertices[j], num_bits))
+        bits[slot >> _B6] |= _BIT << (slot & _LOW_BITS)
     num_known = relabel_ahead(vertices, 0, len(vertices), table, nodes, num_dst)
     for i in range(num_known):
         counts[i] = 0
@@ -193,12 +195,12 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
         _look_ahead(indptr, indices, nodes, i, num_dst)
         begin, end = np.int64(indptr[nodes[i]]), np.int64(indptr[nodes[i] + 1])
         hits = num_edges
-        for position in range(begin, end):
-            slot = home(indices[position], num_bits)
-            positions[hits] = position
-            hits += np.int64((bits[slot >> _B6] >> (np.uint64(slot) & _LOW_BITS)) & _BIT)
-        for j in range(num_edges, hits):
-            prefetch(entries, home(indices[positions[j]], slot_bits))
+        for position in places(begin, end):
+            slot = place(home(indices[position], num_bits))
+            positions[place(hits)] = position
+            hits += np.int64((bits[slot >> _B6] >> (slot & _LOW_BITS)) & _BIT)
+        for j in places(num_edges, hits):
+            prefetch(entries, home(indices[place(positions[j])], slot_bits))
         num_src, after = _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges)
         if normalize:
             _normalize(edges.weights, num_edges, after, end - begin)
@@ -213,22 +215,23 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
 def _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges):
     """Keep those of the positions ``[num_edges, hits)`` whose sources were drawn."""
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
-    counts, weights, places = known.counts, known.weights, known.places
+    counts, weights, sources = known.counts, known.weights, known.places
     positions, out_indices, out_weights = edges.positions, edges.indices, edges.weights
     low = np.uint32((1 << id_bits) - 1)
-    for j in range(num_edges, hits):
+    for j in places(num_edges, hits):
         position = positions[j]
-        vertex = indices[position]
+        vertex = indices[place(position)]
         entry = entries[find(vertex, entries, slot_bits, id_bits, stamp, nodes)]
-        local = np.int64(entry & low)
+        local = place(entry & low)
         if (entry & ~low) == stamp and counts[local] > 0:
-            if places[local] < 0:
-                places[local] = num_src
+            if sources[local] < 0:
+                sources[local] = num_src
                 arrivals[num_src - num_dst] = vertex
                 num_src += 1
-            positions[num_edges] = position
-            out_indices[num_edges] = places[local]
-            out_weights[num_edges] = weights[local]
+            kept = place(num_edges)
+            positions[kept] = position
+            out_indices[kept] = sources[local]
+            out_weights[kept] = weights[local]
             num_edges += 1
     return num_src, num_edges
 
