@@ -3,6 +3,7 @@
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 
 _AHEAD = 16
@@ -17,7 +18,8 @@ def total_degree(indptr, nodes, num):
     total = 0
     for i in range(num):
         prefetch(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num - 1)]))
-        total += indptr[nodes[i] + 1] - indptr[nodes[i]]
+        vertex = np.int64(nodes[i])
+        total += indptr[place(vertex + 1)] - indptr[place(vertex)]
     return total
 
 
@@ -31,7 +33,7 @@ def copy_columns(indptr, indices, nodes, num, ends, out):
         ahead = indptr[nodes[min(i + _AHEAD, num - 1)]]
         for line in range(_MOST_LINES):
             prefetch(indices, ahead + line * _LINE)
-        for position in range(indptr[nodes[i]], indptr[nodes[i] + 1]):
-            out[edges] = indices[position]
+        for position in places(indptr[nodes[i]], indptr[nodes[i] + 1]):
+            out[place(edges)] = indices[position]
             edges += 1
         ends[i + 1] = edges
