@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
 from hoptrain.kernels.shared.philox import four_words
@@ -174,12 +175,12 @@ def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, hig
             highest = np.uint8((threshold - _U1) >> _B24)
             for begin in range(column, end, len(chosen)):
                 number = _choose(indices, begin, min(end - begin, len(chosen)), high_of, highest, chosen)
-                for j in range(number):
-                    position = begin + chosen[j]
+                for j in places(0, number):
+                    position, entry = place(begin + chosen[j]), place(num_edges)
                     source = indices[position]
-                    positions[num_edges] = position
-                    out_sources[num_edges] = source
-                    num_edges += 1 if is_kept(word_of[source], threshold) else 0
+                    positions[entry] = position
+                    out_sources[entry] = source
+                    num_edges += 1 if is_kept(word_of[place(source)], threshold) else 0
         weights[start:num_edges] = _weight(threshold)
         out_indptr[i + 1] = num_edges
     return Cursor(last, 0, num_edges)
