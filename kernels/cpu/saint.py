@@ -8,6 +8,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words
+from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded_wide
 
@@ -33,7 +34,8 @@ def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, d
             prefetch(threshold, lanes[i])
             prefetch(alias, lanes[i])
         for i in range(number):
-            drawn[begin + i] = alias_offset(lanes[i], w2[i], threshold[lanes[i]], np.int64(alias[lanes[i]]))
+            vertex = place(lanes[i])
+            drawn[begin + i] = alias_offset(lanes[i], w2[i], threshold[vertex], np.int64(alias[vertex]))
 
 
 @cpu_kernel
@@ -73,15 +75,15 @@ def draw_walks(num_walks, length, address, attempt, roots, indptr, indices, word
 def _step(begin, number, row, step, stride, indptr, indices, lanes, drawn):
     """One step of a chunk's walks, a word each."""
     for i in range(number):
-        vertex = np.int64(drawn[(begin + i) * stride + step])
-        column = np.int64(indptr[vertex])
-        degree = np.int64(indptr[vertex + 1]) - column
+        vertex = np.int64(drawn[place((begin + i) * stride + step)])
+        column = np.int64(indptr[place(vertex)])
+        degree = np.int64(indptr[place(vertex + 1)]) - column
         lanes[i] = column + bounded(row[i], degree) if degree > 0 else -1
         prefetch(indices, max(lanes[i], 0))
     for i in range(number):
-        place = (begin + i) * stride + step
-        vertex = np.int64(indices[lanes[i]]) if lanes[i] >= 0 else np.int64(drawn[place])
-        drawn[place + 1] = vertex
+        here = (begin + i) * stride + step
+        vertex = np.int64(indices[place(lanes[i])]) if lanes[i] >= 0 else np.int64(drawn[place(here)])
+        drawn[place(here + 1)] = vertex
         prefetch(indptr, vertex)
 
 
@@ -104,8 +106,8 @@ def squared_columns(indptr, indices, weights):
     weights[:] = 0.0
     for v in range(len(indptr) - 1):
         degree = np.float64(indptr[v + 1] - indptr[v])
-        for j in range(indptr[v], indptr[v + 1]):
-            weights[indices[j]] += 1.0 / (degree * degree)
+        for j in places(indptr[v], indptr[v + 1]):
+            weights[place(indices[j])] += 1.0 / (degree * degree)
 
 
 @cpu_kernel
@@ -124,8 +126,8 @@ def edge_weights(nodes, indptr, edge_ids, node_counts, edge_counts, weights):
         prefetch(node_counts, np.int64(nodes[min(i + _AHEAD, len(indptr) - 2)]))
         count = np.float32(node_counts[nodes[i]] + 1)
         for j in range(indptr[i], indptr[i + 1]):
-            prefetch(edge_counts, np.int64(edge_ids[min(j + _AHEAD, num_edges - 1)]))
-            weights[j] = count / np.float32(edge_counts[edge_ids[j]] + 1)
+            prefetch(edge_counts, edge_ids[place(min(j + _AHEAD, num_edges - 1))])
+            weights[j] = count / np.float32(edge_counts[place(edge_ids[j])] + 1)
 
 
 @cpu_kernel
