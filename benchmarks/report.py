@@ -261,15 +261,15 @@ def _html_part(part: Part) -> str:
         columns = _columns(part.table)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
         rows = "\n".join("<tr>" + "".join(f"<td>{html.escape(_cell(row, name))}</td>" for name in columns) + "</tr>" for row in part.table)
-        return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table>"
+        return f"<div><table><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>"
     tag = {"title": "h1", "heading": "h2", "code": "pre"}.get(part.kind, "p")
     return f"<{tag}>{html.escape(part.text)}</{tag}>"
 
 
 _STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:72em;margin:2em auto;padding:0 1em;color:#222}"
+    "body{font:15px/1.5 sans-serif;max-width:100em;margin:2em auto;padding:0 1em;color:#222}p{max-width:72em}"
     "table{border-collapse:collapse;font-size:13px;margin:1em 0}td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:left}"
-    "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}img{max-width:100%}pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
+    "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}div{overflow-x:auto}td:nth-child(2){min-width:14em}img{max-width:min(100%,72em)}pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
 )
 
 _TABLE_TEXT = (
