@@ -30,9 +30,11 @@ class Sampler(ABC):
     Attributes:
         deals_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``units`` are dealt
             out, and a batch says itself which seeds it has.
+        one_unit: whether a batch is a single unit.
     """
 
     deals_seeds = True
+    one_unit = False
 
     @property
     @abstractmethod
@@ -189,3 +191,9 @@ def check_vertices(seeds: Array, num_nodes: int) -> Array:
 def seed_given_twice(vertex: int) -> InputError:
     """The error for a seed that stands in a batch or split more than once."""
     return InputError(f"seed {vertex} is given twice: the seeds of a batch are distinct; use numpy.unique(seeds)")
+
+
+def check_batch_size(sampler: Sampler, batch_size: int) -> None:
+    """Refuse a loader's batches of several units where a batch is one."""
+    if sampler.one_unit and batch_size != 1:
+        raise InputError(f"a batch of {batch_size} subgraphs: for {type(sampler).__name__} it is one; use batch_size 1")

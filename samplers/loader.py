@@ -15,7 +15,7 @@ from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.preflight import free_space
 from hoptrain.engine.ring import Allocate, Recycled, Spec, allocate_private, total_bytes
-from hoptrain.samplers.base import Sampler, check_seeds
+from hoptrain.samplers.base import Sampler, check_batch_size, check_seeds
 from hoptrain.samplers.epochs import EpochLoader, check_workers, rank_and_world_size
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
@@ -93,6 +93,7 @@ class SampleLoader(EpochLoader[MiniBatch]):
         if rank is None or world_size is None:
             rank, world_size = rank_and_world_size()
         seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split, distinct=True)
+        check_batch_size(sampler, batch_size)
         sampler = sampler.prepare(data.graph, seeds)
         schedule = Schedule(
             seeds=sampler.units(data.graph, seeds), batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed

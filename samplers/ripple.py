@@ -28,6 +28,8 @@ class RippleWalkSampler(SubgraphSampler):
     The units that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1.
     """
 
+    one_unit = True
+
     def __init__(self, size: int, ratio: float = 0.5, num_layers: int = 2, num_subgraphs: int | None = None) -> None:
         """State the subgraph.
 

@@ -55,6 +55,8 @@ class SaintSampler(SubgraphSampler):
     Presampling costs 4 bytes a vertex and an edge, shared by the workers. It is the same for every seed of the user's.
     """
 
+    one_unit = True
+
     def __init__(self, num_layers: int, presample: int | None, num_subgraphs: int | None) -> None:
         """As the classes below say."""
         super().__init__(num_layers)

@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu import subgraph as kernels
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.cpu.relabel import relabel_ahead
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, no_cuda_kernels, workspace_for
+from hoptrain.samplers.base import Sampler, check_address, check_batch_size, no_cuda_kernels, workspace_for
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
 
@@ -179,8 +179,7 @@ def check_units(units: Array, num_units: int, name: str) -> Array:
 
 def check_one_unit(units: Array, num_units: int, sampler: Sampler) -> None:
     """Check a batch of a sampler whose units are subgraphs, each a batch."""
-    if len(check_units(units, num_units, "subgraph")) > 1:
-        raise InputError(f"a batch of {len(units)} subgraphs: for {type(sampler).__name__} it is one; use batch_size 1")
+    check_batch_size(sampler, len(check_units(units, num_units, "subgraph")))
 
 
 def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace) -> Members:

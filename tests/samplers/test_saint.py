@@ -10,7 +10,7 @@ from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 import hoptrain.samplers.saint as saint
 import hoptrain.samplers.workspace as workspace
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
+from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler, SampleLoader
 
 ONE = np.array([0])
 PRESAMPLE = (0, 0, 4088)
@@ -264,8 +264,8 @@ def test_an_epoch_has_as_many_seeds_as_the_split(graph):
 def test_through_the_loader(dataset):
     batches = check_loader(dataset, SaintWalkSampler(20, 3, num_layers=3, num_subgraphs=6), 1)
     assert len(batches) == 6
-    with pytest.raises(InputError, match="a batch of 6 subgraphs: for SaintWalkSampler it is one; use batch_size 1"):
-        check_loader(dataset, SaintWalkSampler(20, num_subgraphs=6), 1024)
+    with pytest.raises(InputError, match="a batch of 1024 subgraphs: for SaintWalkSampler it is one; use batch_size 1"):
+        SampleLoader(dataset, SaintWalkSampler(20, num_subgraphs=6))
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
