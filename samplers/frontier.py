@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.base import seed_given_twice
 from hoptrain.samplers.workspace import Workspace
 
@@ -45,7 +45,7 @@ class Frontier:
     def relabel(self, sources: Array) -> None:
         """Turn ``sources`` (M,) from global into local ids, in place; new ones become nodes."""
         nodes = self.make_room(len(sources))
-        self.num_nodes = relabel_ahead(sources, 0, len(sources), self.workspace.table.view(), nodes, self.num_nodes)
+        self.num_nodes = relabel(sources, 0, len(sources), self.workspace.table.view(), nodes, self.num_nodes)
 
     def make_room(self, most: int) -> Array:
         """The nodes with room for ``most`` more in array and table, and for the entry that relabelling writes beyond the last new node."""

@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
 from hoptrain.kernels.cpu import neighbor as kernels
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES
 from hoptrain.samplers.base import check_address, check_vertices, run_bulk, seed_given_twice, workspace_for
@@ -236,7 +236,7 @@ class _Batch:
         room = min(total, self.graph.num_nodes[source] - count)
         table.reserve(self.nodes(source), count, count + room)
         nodes = self.nodes(source, room + 1)  # relabelling writes one entry beyond the last new node
-        self.counts[source] = relabel_ahead(indices, 0, total, table.view(), nodes, count)
+        self.counts[source] = relabel(indices, 0, total, table.view(), nodes, count)
 
     def end_hop(self) -> dict[Relation, Block]:
         """The hop's blocks; the sources of each are all nodes of its source type so far."""

@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.cpu import weighted
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.workspace import Workspace
 
 _PARTS = 8
@@ -49,7 +49,7 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
     table, scratch = workspace.table.view(), scratch_for(workspace, rule)
     if is_distinct_by_weight(rule):
         total = weighted.draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
-        return relabel_ahead(edges.indices, num_edges, total, table, nodes, last), total
+        return relabel(edges.indices, num_edges, total, table, nodes, last), total
     num_nodes, total = kernels.sample_hop(columns, nodes, last, first, last, rule, address, table, scratch, edges, num_edges)
     return num_nodes, total
 
@@ -106,7 +106,7 @@ def _sample_shared(hop: Hop) -> tuple[int, int]:
             while not drawn[p].done() and draw_next(scratch):
                 pass
             drawn[p].result()
-            num_nodes = relabel_ahead(edges.indices, starts[p], starts[p + 1], table, nodes, num_nodes)
+            num_nodes = relabel(edges.indices, starts[p], starts[p + 1], table, nodes, num_nodes)
 
     workspace.run([draw_and_relabel, *(partial(draw_some, thread) for thread in range(1, threads))])
     return num_nodes, starts[-1]

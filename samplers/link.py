@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu import link as kernels
 from hoptrain.kernels.cpu.alias import build_alias
 from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.cpu.neighbor import Address
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.alias import AliasTables
 from hoptrain.samplers.base import Sampler, check_address, workspace_for
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
@@ -265,7 +265,7 @@ def _ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:
     """The distinct vertices of the pairs, in order of first appearance; ``pairs`` become local ids."""
     nodes = workspace.array("link_nodes", pairs.size + 1, pairs.dtype)
     workspace.table.start(graph.num_nodes, min(pairs.size, graph.num_nodes))
-    return nodes[: relabel_ahead(pairs.reshape(-1), 0, pairs.size, workspace.table.view(), nodes, 0)]
+    return nodes[: relabel(pairs.reshape(-1), 0, pairs.size, workspace.table.view(), nodes, 0)]
 
 
 def _without(batch: MiniBatch, dropped: Array, num_vertices: int, workspace: Workspace) -> tuple[Block, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu import program as kernels
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.base import seed_given_twice
 from hoptrain.samplers.minibatch import Block, MiniBatch
 from hoptrain.samplers.workspace import Workspace
@@ -59,7 +59,7 @@ def sample_walks(program: Program, graph: Graph, seeds: Array, address: tuple[in
     ended = flat < 0
     flat[ended] = seeds[0]  # a vertex that is known, so that nothing is added
     workspace.table.reserve(nodes, num_nodes, min(num_nodes + walks.size, graph.num_nodes))
-    num_nodes = relabel_ahead(flat, 0, len(flat), workspace.table.view(), nodes, num_nodes)
+    num_nodes = relabel(flat, 0, len(flat), workspace.table.view(), nodes, num_nodes)
     flat[ended] = -1
     return _mini_batch(nodes[:num_nodes], (), seeds, address, {"walks": local})
 
@@ -76,7 +76,7 @@ def sample_blocks(program: Program, graph: Graph, seeds: Array, address: tuple[i
         indptr, edge_ids, indices = draw(program, graph, nodes[:last], step, words, workspace)
         nodes = workspace.array("nodes", last + len(indices) + 1, graph.indices.dtype, keep=last)
         workspace.table.reserve(nodes, last, min(last + len(indices), graph.num_nodes))
-        num_nodes = relabel_ahead(indices, 0, len(indices), workspace.table.view(), nodes, last)
+        num_nodes = relabel(indices, 0, len(indices), workspace.table.view(), nodes, last)
         blocks.append(Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_nodes))
     return _mini_batch(nodes[:num_nodes], tuple(reversed(blocks)), seeds, address, {})
 
@@ -124,7 +124,7 @@ def _draw_layer(
     places = workspace.array("places", most, graph.indices.dtype)
     places[:] = neighbors
     table.start(graph.num_nodes, most)
-    candidates = candidates[: relabel_ahead(places, 0, most, table.view(), candidates, 0)]
+    candidates = candidates[: relabel(places, 0, most, table.view(), candidates, 0)]
     counts = np.bincount(places, minlength=len(candidates)).astype(np.float32)
     chosen = np.zeros(len(candidates), np.bool_)
     kernel = _collective_kernel(type(program))

@@ -14,7 +14,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.kernels.cpu import subgraph as kernels
 from hoptrain.kernels.cpu.neighbor import Address
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler, check_address, check_batch_size, no_cuda_kernels, workspace_for
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
@@ -187,7 +187,7 @@ def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace)
     table, dtype = workspace.table, graph.indices.dtype
     table.start(graph.num_nodes, min(len(drawn), graph.num_nodes))
     found = workspace.array("found", len(drawn) + 1, dtype)
-    num_found = relabel_ahead(drawn, 0, len(drawn), table.view(), found, 0)
+    num_found = relabel(drawn, 0, len(drawn), table.view(), found, 0)
     nodes = workspace.array("nodes", num_found + 1, dtype)  # relabelling writes one entry beyond the last node
     num_seeds = kernels.seeds_first(found, num_found, is_seed, workspace.array("others", num_found, dtype), nodes)
     table.start(graph.num_nodes, num_found)

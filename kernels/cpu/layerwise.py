@@ -15,7 +15,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.places import place, places
 from hoptrain.kernels.cpu.prefetch import prefetch
-from hoptrain.kernels.cpu.relabel import find, home, relabel, relabel_ahead
+from hoptrain.kernels.cpu.relabel import find, home, relabel
 from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
 
 CHUNK = 512
@@ -167,7 +167,7 @@ def enter_draws(draws, total, table, nodes, num_dst, known, bits, num_bits):
     for j in range(len(vertices)):
         slot = place(home(vertices[j], num_bits))
         bits[slot >> _B6] |= _BIT << (slot & _LOW_BITS)
-    num_known = relabel_ahead(vertices, 0, len(vertices), table, nodes, num_dst)
+    num_known = relabel(vertices, 0, len(vertices), table, nodes, num_dst)
     for i in range(num_known):
         counts[i] = 0
         places[i] = i if i < num_dst else -1

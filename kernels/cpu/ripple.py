@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.shared.draws import bounded_wide
 from hoptrain.kernels.shared.philox import four_words
 
@@ -42,7 +42,7 @@ def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, 
             place = _choice(address, np.uint64(num_roots) | (np.uint64(1) << _B32), len(roots))
             num_roots += 1
             sources[0] = roots[place]
-            after = relabel_ahead(sources, 0, 1, table, seen, num_seen)
+            after = relabel(sources, 0, 1, table, seen, num_seen)
             # Nobody waits, so whoever was seen is a member.
             if after > num_seen:
                 drawn[number] = seen[num_seen]
@@ -80,7 +80,7 @@ def _meet(indptr, indices, vertex, table, ripple, num_seen, num_waiting):
         number = min(CHUNK, end - begin)
         for j in range(number):
             sources[j] = indices[begin + j]
-        after = relabel_ahead(sources, 0, number, table, seen, num_seen)
+        after = relabel(sources, 0, number, table, seen, num_seen)
         for new in range(num_seen, after):
             waiting[num_waiting] = new
             num_waiting += 1

@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 
 from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.cpu.csc import coo_to_csc
-from hoptrain.kernels.cpu.relabel import relabel_ahead
+from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.workspace import RelabelTable
 
 KEY = (17, 2, 5, 1)  # seed, epoch, batch, hop
@@ -191,7 +191,7 @@ def test_hops_against_the_reference(fanout, replace):
             out_indptr, edges, local = sample(indptr, indices, nodes, fanout, replace, key)
             assert offsets_of(indptr, nodes, out_indptr, edges) == expected_offsets
             room = np.append(nodes, np.empty(len(local) + 1, np.int32))
-            count = relabel_ahead(local, 0, len(local), table.view(), room, len(nodes))
+            count = relabel(local, 0, len(local), table.view(), room, len(nodes))
             nodes = room[:count].copy()
             assert local.tolist() == expected_local
             assert nodes.tolist() == expected_nodes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hoptrain.samplers.workspace as workspace
-from hoptrain.kernels.cpu.relabel import home, relabel, relabel_ahead
+from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.samplers.workspace import RelabelTable
 
 
@@ -15,10 +15,10 @@ def layout(request, monkeypatch):
     return request.param
 
 
-def relabelled(table, ids, num_vertices, dtype, kernel=relabel_ahead):
+def relabelled(table, ids, num_vertices, dtype):
     local, nodes = np.array(ids, dtype), np.full(len(ids) + 1, -1, dtype)
     table.start(num_vertices, len(ids))
-    count = kernel(local, 0, len(ids), table.view(), nodes, 0)
+    count = relabel(local, 0, len(ids), table.view(), nodes, 0)
     return local.tolist(), nodes[:count].tolist()
 
 
@@ -27,13 +27,12 @@ def expected(ids):
     return [nodes.index(v) for v in ids], nodes
 
 
-@pytest.mark.parametrize("kernel", [relabel, relabel_ahead])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_order_of_first_appearance(layout, dtype, kernel):
+def test_order_of_first_appearance(layout, dtype):
     source, table = np.random.default_rng(1), RelabelTable()
     for size in (0, 1, 2, 31, 32, 33, 60, 500):
         ids = source.integers(0, 90, size).tolist()
-        assert relabelled(table, ids, 90, dtype, kernel) == expected(ids)
+        assert relabelled(table, ids, 90, dtype) == expected(ids)
 
 
 def test_stamps_that_run_out_clear_the_table(layout):
@@ -58,7 +57,7 @@ def test_more_nodes_than_local_ids_have_bits_widen_them_in_mid_batch(layout):
     table.reserve(nodes, 2, 50)
     assert table.view().id_bits == 6
     ids = np.array([3, 7, 8, 7, *range(100, 130)], np.int32)
-    assert relabel_ahead(ids, 0, len(ids), table.view(), nodes, 2) == 33
+    assert relabel(ids, 0, len(ids), table.view(), nodes, 2) == 33
     assert ids[:4].tolist() == [1, 2, 0, 2]
 
 
@@ -72,7 +71,7 @@ def test_a_hash_table_that_grows_in_mid_batch_keeps_its_entries(monkeypatch):
     table.reserve(nodes, 4, 400)
     assert table.view().slot_bits > before
     ids = np.array([9, 8, 10**11, 8, *range(100, 300)])
-    assert relabel_ahead(ids, 0, len(ids), table.view(), nodes, 4) == 205
+    assert relabel(ids, 0, len(ids), table.view(), nodes, 4) == 205
     assert ids[:6].tolist() == [3, 4, 1, 4, 5, 6]
 
 
