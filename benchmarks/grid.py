@@ -127,7 +127,7 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
         with path.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
         print(
-            f"[{i}/{len(wanted)}] round {number}: {_brief(cell)}: {line['outcome']} ({line['seconds']:.0f} s) {line['why'] or ''}",
+            f"[{i}/{len(wanted)}] round {number}: {_brief(cell, grid.cells)}: {line['outcome']} ({line['seconds']:.0f} s) {line['why'] or ''}",
             flush=True,
         )
     return [lines[key, number] for key, number, _ in wanted]
@@ -160,8 +160,9 @@ def _turned(cells: Sequence[C], number: int) -> Sequence[C]:
     return [*cells[shift:], *cells[:shift]]
 
 
-def _brief(cell: Any) -> str:
-    return " ".join(str(value) for value in list(asdict(cell).values())[:5])
+def _brief(cell: Any, cells: Sequence[Any]) -> str:
+    """What tells a cell from the others."""
+    return ", ".join(f"{name} {value}" for name, value in asdict(cell).items() if any(getattr(other, name) != value for other in cells))
 
 
 def _refuse_other_machine(lines: Any, here: Mapping[str, Any], folder: Path) -> None:

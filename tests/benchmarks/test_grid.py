@@ -136,3 +136,11 @@ def test_another_machine(tmp_path, monkeypatch, command):
     monkeypatch.setattr(grid, "machine", lambda: here | {"cores": 1000})
     with pytest.raises(InputError, match="holds results of another machine"):
         run_grid(Grid(cells=[Cell(name="absent")], rounds=2, limit=9), command, tmp_path)
+
+
+def test_progress_names_what_tells_the_cells_apart(tmp_path, command, capsys):
+    cells = [Cell(name=name, size=size) for name in ("good", "absent") for size in (1, 2)]
+    run_grid(Grid(cells=cells, rounds=1, limit=20), command, tmp_path)
+    printed = capsys.readouterr()
+    assert "[2/4] round 0: name good, size 2: completed (" in printed.out + printed.err
+    assert "sizes" not in printed.out + printed.err
