@@ -31,7 +31,7 @@ Options: TypeAlias = Mapping[str, Any]
 FULL = "full neighbourhoods"
 CLAIMED_POINTS = -1.5
 """How far below full neighbourhoods a sampler may be whose paper claims their accuracy."""
-VALIDATIONS = 40
+_VALIDATIONS = 40
 _QUICK_STEPS = 3
 _NEIGHBORS: Options = {"class_path": "hoptrain.samplers.NeighborSampler", "init_args": {"fanouts": [10, 10]}}
 
@@ -156,7 +156,7 @@ def _options(name: str, choice: Choice, seed: int, root: Path, quick: bool) -> d
         "trainer": {
             "max_steps": steps,
             "max_epochs": -1,
-            "val_check_interval": max(1, steps // VALIDATIONS),
+            "val_check_interval": max(1, steps // _VALIDATIONS),
             "check_val_every_n_epoch": None,
             "accelerator": "cpu",
             "enable_progress_bar": False,

@@ -269,7 +269,9 @@ def _html_part(part: Part) -> str:
 _STYLE = (
     "body{font:15px/1.5 sans-serif;max-width:100em;margin:2em auto;padding:0 1em;color:#222}p{max-width:72em}"
     "table{border-collapse:collapse;font-size:13px;margin:1em 0}td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:left}"
-    "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}div{overflow-x:auto}td:nth-child(2){min-width:14em}img{max-width:min(100%,72em)}pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
+    "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}"
+    "div{overflow-x:auto}td:nth-child(2){min-width:14em}img{max-width:min(100%,72em)}"
+    "pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
 )
 
 _TABLE_TEXT = (

@@ -76,12 +76,7 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
         if device == "cuda":
             check_cuda()
         stores = {f"x.{name}": rows for name, rows in (x or {}).items()} | ({} if y is None else {"y": y})
-        for key, rows in stores.items():
-            name = sampler.seed_type if key == "y" else key.removeprefix("x.")
-            if name not in graph.num_nodes or len(rows) != graph.num_nodes[name]:
-                raise InputError(f"{key} has {len(rows):,} rows: the graph's vertices are {graph.num_nodes}; give a row for each of a type")
-        if sampler.seed_type not in graph.num_nodes:
-            raise InputError(f"seed_type is {sampler.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")
+        _check_types(graph, sampler.seed_type, stores)
         seeds = check_vertices(seeds, graph.num_nodes[sampler.seed_type])
         if rank is None or world_size is None:
             rank, world_size = rank_and_world_size()
@@ -98,7 +93,8 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
         if self.num_workers == 0:
             return map(_mini_batch, run_inline(self._task, epoch, steps))
         if self._pool is None:
-            for _ in run_inline(self._task, epoch, range(1)):  # workers that start now load the compiled kernels from disk
+            on_cpu = replace(self._task, workspace=Workspace())
+            for _ in run_inline(on_cpu, epoch, range(1)):  # workers that start now load the compiled kernels from disk
                 pass
             self._pool = WorkerPool(self._task, self.num_workers, **self._pool_options)
         return map(_mini_batch, self._pool.run(epoch, steps))
@@ -162,6 +158,15 @@ class _HeteroTask:
     def rows_of(self, batch: HeteroMiniBatch) -> dict[str, Any]:
         """The vertices whose rows a batch takes, by the store's key."""
         return {key: batch.seeds if key == "y" else batch.node_ids[key.removeprefix("x.")] for key in self.stores}
+
+
+def _check_types(graph: HeteroGraph, seed_type: str, stores: Mapping[str, Array]) -> None:
+    for key, rows in stores.items():
+        name = seed_type if key == "y" else key.removeprefix("x.")
+        if name not in graph.num_nodes or len(rows) != graph.num_nodes[name]:
+            raise InputError(f"{key} has {len(rows):,} rows: the graph's vertices are {graph.num_nodes}; give a row for each of a type")
+    if seed_type not in graph.num_nodes:
+        raise InputError(f"seed_type is {seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")
 
 
 def _mini_batch(batch: Batch) -> HeteroMiniBatch:
