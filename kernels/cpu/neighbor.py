@@ -23,7 +23,7 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
 
-_CHUNK_EDGES = 640
+_CHUNK_EDGES = 1280
 """Edges of a chunk, about: enough that a pass has its reads in flight, few enough that the lines asked for stay in the caches."""
 _VECTOR = 16
 """Lanes of a chunk come in whole vectors."""

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hoptrain.engine import BFLOAT16, Dataset, InputError, to_bfloat16
+from hoptrain.kernels.cpu import gather as kernels
 from hoptrain.samplers import NeighborSampler, SampleLoader, Workspace
 from hoptrain.samplers.gather import gather_rows
 
@@ -21,6 +22,27 @@ def test_rows_are_moved_as_stored(dtype, width, threads):
         out = np.empty((number, width), dtype)
         gather_rows(store, ids, out, Workspace(threads) if threads else None)
         assert out.tobytes() == store[ids].tobytes()
+
+
+@pytest.mark.parametrize("width", [3, 301, 50, 5000])
+@pytest.mark.parametrize("past_caches", [False, True])
+@pytest.mark.parametrize("dtype", [np.uint64, np.uint32, np.uint16, np.uint8])
+def test_parts_past_the_caches_or_through_them(dtype, past_caches, width):
+    rng = np.random.default_rng(0)
+    store = rng.integers(0, 256, (40, width)).astype(dtype)
+    ids = rng.integers(0, 40, 300).astype(np.int32)
+    out = np.zeros((300, width), dtype)
+    kernels.gather_rows(store, ids, 2, 299, out, past_caches)
+    np.testing.assert_array_equal(out[2:299], store[ids[2:299]])
+    assert not out[:2].any() and not out[299:].any()
+
+
+def test_a_copy_larger_than_the_caches():
+    store = np.random.default_rng(0).random((1000, 1000))
+    ids = np.arange(3000, dtype=np.int32)[::-1] % 1000
+    out = np.empty((3000, 1000))
+    gather_rows(store, ids, out, Workspace(2))
+    np.testing.assert_array_equal(out, store[ids])
 
 
 def test_labels_and_rows_of_more_dimensions():
