@@ -83,7 +83,7 @@ class TraceFile:
 
     def _span(self, name: str, row: int, span: Span, args: dict[str, Any]) -> None:
         begin, end = map(_microseconds, span)
-        self._write({"ph": "X", "name": name, "tid": row, "ts": begin, "dur": round(end - begin, 3), "args": args})
+        self._write({"ph": "X", "name": name, "tid": row, "ts": begin, "dur": end - begin, "args": args})
 
     def _name_row(self, row: int, name: str) -> None:
         self._write({"ph": "M", "name": "thread_name", "tid": row, "args": {"name": name}})
@@ -110,5 +110,6 @@ def _open(path: Path, mode: str) -> Any:
         ) from error
 
 
-def _microseconds(seconds: float) -> float:
-    return round(seconds * 1e6, 3)
+def _microseconds(seconds: float) -> int:
+    """Whole ones: of fractions a viewer's sum of beginning and duration may lie beyond the next span's beginning, and one would hide the other."""
+    return round(seconds * 1e6)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,19 @@ def test_a_batch_is_five_spans_and_a_count(tmp_path):
     }
     assert [(event["name"], event["ts"], event["args"]) for event in events if event["ph"] == "C"] == [("queue", 3e6, {"ready": 2})]
     assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == ["rank 1"]
+
+
+def test_a_span_ends_where_the_next_one_begins(tmp_path):
+    trace = TraceFile(tmp_path / "out.json")
+    instants = [2464.5107318 + step / 7e5 for step in range(1000)]
+    for begin, middle, end in zip(instants, instants[1:], instants[2:], strict=False):
+        trace.add(replace(TIMES, sample=(begin, middle), gather=(middle, end)))
+    trace.close()
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    samples, gathers = ([event for event in events if event["name"] == stage] for stage in ("sample", "gather"))
+    assert len(samples) == len(gathers) == 998
+    for sample, gather in zip(samples, gathers, strict=True):
+        assert sample["ts"] + sample["dur"] == gather["ts"]
 
 
 def test_a_file_without_batches_is_valid(tmp_path):
