@@ -62,13 +62,14 @@ def open_hoptrain(graph: Graph, mode: str) -> Open:
 
 
 def sample_whole(sampler: Sampler, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int) -> int:
-    """Each thread samples and copies out mini-batches of its own, as each of the loader's workers does. Returns the number of edges."""
+    """Each thread samples and copies out the next mini-batch that nobody has, until all are taken. Returns the number of edges."""
     edges = [0] * workspace.threads
+    tickets = iter(range(len(seeds)))
     parts = [(workspace.part(thread), slots.part(thread)) for thread in range(workspace.threads)]
 
     def sample_some(thread: int) -> None:
         own, slot = parts[thread]
-        for i in range(thread, len(seeds), workspace.threads):
+        for i in tickets:
             batch = sampler.sample(graph, seeds[i], batch=first + i, workspace=own)
             edges[thread] += _copy_out([batch], slot)
 

@@ -128,15 +128,17 @@ class Sampler(ABC):
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], Batch]) -> list[Batch]:
-    """The batches 0 to ``number`` - 1, each sampled in its own part of the workspace; threads take whole batches, a single one gets them all."""
+    """The batches 0 to ``number`` - 1, each in its own part of the workspace. A thread takes the next that nobody has; a single batch gets all."""
     if number == 1:
         return [sample_one(0, workspace)]
-    parts = [workspace.part(i) for i in range(number)]
+    for i in range(number):
+        workspace.part(i)  # made by this thread alone
     batches: dict[int, Batch] = {}
+    tickets = iter(range(number))
 
     def sample_some(thread: int) -> None:
-        for i in range(thread, number, workspace.threads):
-            batches[i] = sample_one(i, parts[i])
+        for i in tickets:
+            batches[i] = sample_one(i, workspace.part(i, thread))
 
     workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
     return [batches[i] for i in range(number)]

@@ -61,6 +61,7 @@ class Workspace:
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []
+        self._thread_tables = [(RelabelTable(), dict[str, RelabelTable]()) for _ in range(threads)]
         self._executor: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,15 +92,13 @@ class Workspace:
         """A relabelling table besides ``table``, for a batch with several spaces of ids; the same one for the same name."""
         return self._tables.setdefault(name, RelabelTable())
 
-    def part(self, i: int) -> Workspace:
-        """The workspace of batch ``i`` of a bulk. Parts whose numbers differ by a multiple of ``threads`` share their scratch."""
+    def part(self, i: int, thread: int | None = None) -> Workspace:
+        """The workspace of batch ``i`` of a bulk. Its tables are those of the thread that makes the batch; without one, of thread ``i % threads``."""
         while len(self._parts) <= i:
-            part = Workspace()
-            number = len(self._parts)
-            if number >= self.threads:
-                part.table, part._tables = self._parts[number - self.threads].table, self._parts[number - self.threads]._tables
-            self._parts.append(part)
-        return self._parts[i]
+            self._parts.append(Workspace())
+        part = self._parts[i]
+        part.table, part._tables = self._thread_tables[(i if thread is None else thread) % self.threads]
+        return part
 
     def run(self, functions: Iterable[Callable[[], None]]) -> None:
         """Run the functions at the same time, one in this thread; an exception in any of them is raised here, after all have ended."""
