@@ -1,4 +1,4 @@
-"""What every benchmark shares: its result, the file the result is written to, and timing in interleaved rounds.
+"""What every benchmark shares: its result, and the file the result is written to.
 
 A benchmark is a module beside this one. The first line of its docstring is its question; ``run(args)`` returns a ``Result``; an optional
 ``add_arguments(parser)`` adds options of its own. ``args`` always has ``quick``.
@@ -11,11 +11,9 @@ import json
 import math
 import os
 import platform
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,48 +57,6 @@ class Result:
     records: Sequence[Record]
     summary: Mapping[str, float]
     seeds: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Median ``seconds`` of a callable, and the median over the rounds of its time divided by the first callable's (``ratio``)."""
-
-    seconds: float
-    ratio: float
-
-
-def interleaved(
-    callables: Mapping[str, Callable[[], object]], *, rounds: int = 7, warmup: int = 1, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, Timing]:
-    """Time several callables against one another: one run of each per round, so that a slow spell of the machine meets them all.
-
-    The order rotates from round to round, for no callable should always run behind the same other one. Ratios are taken within a round.
-
-    Args:
-        callables: what to time, by name; the first is what the others are compared with.
-        rounds: number of rounds that count.
-        warmup: rounds before them that do not.
-        clock: seconds; for tests.
-
-    Raises:
-        InputError: nothing to time, or no round.
-    """
-    if not callables or rounds < 1:
-        raise InputError(f"{len(callables)} callables in {rounds} rounds: timing needs one of each at least; give more")
-    names = list(callables)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(-warmup, rounds):
-        shift = number % len(names)
-        for name in names[shift:] + names[:shift]:
-            begin = clock()
-            callables[name]()
-            if number >= 0:
-                seconds[name].append(clock() - begin)
-    first = seconds[names[0]]
-    return {
-        name: Timing(statistics.median(times), statistics.median(mine / other for mine, other in zip(times, first, strict=True)))
-        for name, times in seconds.items()
-    }
 
 
 def write_results(folder: Path, name: str, result: Result, *, quick: bool, command: str, revision: str | None = None) -> Path:

@@ -1,8 +1,8 @@
 """How fast is neighbour sampling, beside DGL and PyG and beside what the memory allows?
 
 All systems sample the same mini-batches of seeds in interleaved rounds, and the machine's floor (``hoptrain.benchmarks.floor``) is timed in
-the same rounds. Each number is a median over the rounds; ratios and multiples are formed within a round, per sampled edge. How the peers
-are driven is said in ``hoptrain.benchmarks.peers``. What is timed:
+the same rounds, each for a quarter of a second at least. Each number is a median over the rounds; ratios and multiples are formed within a
+round, per sampled edge. How the peers are driven is said in ``hoptrain.benchmarks.peers``. What is timed:
 
 * hoptrain: drawing, relabelling, and copying every array out into buffers that are used again, as its loader does into a slot. "hoptrain"
   hands whole mini-batches to its threads; "hoptrain, shared" lets them share each one. Ids are int32 where they fit: of the peers, int32
@@ -51,6 +51,8 @@ _COUNTED = 2
 _IDLE = 0.5
 """Load average up to which a machine counts as idle."""
 _PYTHON = "python"
+_ROUND_S = {False: 0.25, True: 0.0}
+"""Seconds that each system samples in a round at least, by ``--quick``: milliseconds alone would be a matter of luck."""
 _TOLERANCE = 0.05
 """Difference in sampled edges, relative, that chance may make."""
 
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = f"{parser.description} Takes minutes at full scale; results.json and sampler.png are left in --out."
     add = parser.add_argument
     add_case_arguments(parser, list(PEERS))
-    add("--batches", type=int, metavar="K", help="mini-batches that each system samples in a round (default 16, with --quick 4)")
+    add("--batches", type=int, metavar="K", help="mini-batches that each system samples at a time (default 16, with --quick 4)")
     add("--threads", type=int, nargs="+", default=[1, 2][: cores()], metavar="T", help="threads of each system (default 1 2)")
     add("--replace", action="store_true", help="draw with replacement")
     add(
@@ -139,6 +141,7 @@ def run(args: argparse.Namespace) -> Result:
         replace=args.replace,
         batches=(4 if args.quick else 16) if args.batches is None else args.batches,
         rounds=num_rounds(args),
+        round_s=_ROUND_S[args.quick],
     )
     warn_if_busy()
     records: list[dict[str, Any]] = []
@@ -179,13 +182,14 @@ def schedule(data: Dataset, batch_size: int) -> Schedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What is the same for all graphs, fanouts and batch sizes; ``batches`` in each of ``rounds`` rounds."""
+    """What is the same for all graphs, fanouts and batch sizes; ``batches`` in each of ``rounds`` rounds, and more until ``round_s`` are over."""
 
     threads: Sequence[int]
     modes: Sequence[str]
     replace: bool
     batches: int
     rounds: int
+    round_s: float
 
     def __post_init__(self) -> None:
         if not 1 <= self.threads[0] <= self.threads[-1] <= cores():
@@ -210,7 +214,7 @@ def _measure_graph(
         bulks = list(take_bulks(schedule(data, batch_size), setting.batches, WARMUP + setting.rounds))
         subjects = {system.label: partial(_sample, system, bulks) for system in systems}
         overhead = open_overhead(graph, setting.modes[0], len(fanouts))
-        costs = time_rounds({**subjects, **floor.parts, _PYTHON: partial(_call, overhead, bulks)}, setting.rounds)
+        costs = time_rounds({**subjects, **floor.parts, _PYTHON: partial(_call, overhead, bulks)}, setting.rounds, least_s=setting.round_s)
         floors = {}
         for mode in setting.modes:
             sampler = NeighborSampler(fanouts, replace=setting.replace, expand=mode)
@@ -241,11 +245,12 @@ def take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Ar
 
 
 def _sample(system: System, bulks: Sequence[Sequence[Array]], call: int) -> int:
-    return system.sample(bulks[call], call * len(bulks[call]))
+    bulk = bulks[call % len(bulks)]
+    return system.sample(bulk, call * len(bulk))
 
 
 def _call(overhead: Callable[[Sequence[Array]], int], bulks: Sequence[Sequence[Array]], call: int) -> int:
-    return overhead(bulks[call])
+    return overhead(bulks[call % len(bulks)])
 
 
 def _own(mode: str, threads: int) -> str:

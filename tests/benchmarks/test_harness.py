@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hoptrain.benchmarks import harness
-from hoptrain.benchmarks.harness import Result, Timing, interleaved, write_results
+from hoptrain.benchmarks.harness import Result, write_results
 from hoptrain.engine import InputError
 
 RESULT = Result(records=[{"name": "a", "seconds": 0.5}, {"name": "b", "edges": 7, "note": None}], summary={"speedup": 2.0}, seeds=[0, 1])
@@ -148,67 +148,3 @@ def test_no_commit_of_ours(repository, tmp_path_factory, monkeypatch):
 def test_repository_without_a_commit(tmp_path):
     git(tmp_path, "init", "--quiet")
     assert harness.commit(tmp_path) is None
-
-
-# Timing.
-
-
-class Bench:
-    """A clock that only the callables move, and a log of who ran."""
-
-    def __init__(self):
-        self.now, self.log = 0.0, []
-
-    def work(self, name, durations):
-        """A callable that takes these durations one after another."""
-        remaining = iter(durations)
-
-        def call():
-            self.log.append(name)
-            self.now += next(remaining)
-
-        return call
-
-    def clock(self):
-        return self.now
-
-
-def test_medians_and_ratios():
-    bench = Bench()
-    callables = {"slow": bench.work("slow", [9, 4, 6, 50]), "fast": bench.work("fast", [9, 1, 3, 10])}
-    timings = interleaved(callables, rounds=3, clock=bench.clock)
-    assert timings == {"slow": Timing(6, 1), "fast": Timing(3, 0.25)}  # ratios of the rounds: 1/4, 3/6, 10/50
-    assert list(timings) == ["slow", "fast"]
-
-
-def test_a_slow_spell_leaves_the_ratio_alone():
-    bench = Bench()
-    spell = [1, 1, 100, 1, 100, 100]
-    callables = {name: bench.work(name, [cost * factor for factor in spell]) for name, cost in (("a", 2), ("b", 6))}
-    timings = interleaved(callables, rounds=5, clock=bench.clock)
-    assert timings["a"].ratio == 1
-    assert timings["b"].ratio == 3
-
-
-def test_every_round_runs_each_once_in_rotating_order():
-    bench = Bench()
-    interleaved({name: bench.work(name, [1] * 5) for name in "abc"}, rounds=3, warmup=2, clock=bench.clock)
-    rounds = ["".join(bench.log[i : i + 3]) for i in range(0, 15, 3)]
-    assert [sorted(order) for order in rounds] == [["a", "b", "c"]] * 5
-    assert rounds[2:] == ["abc", "bca", "cab"]
-
-
-def test_the_warm_up_does_not_count():
-    bench = Bench()
-    assert interleaved({"a": bench.work("a", [1000, 1000, 1, 1])}, rounds=2, warmup=2, clock=bench.clock)["a"].seconds == 1
-    assert interleaved({"a": bench.work("a", [5])}, rounds=1, warmup=0, clock=bench.clock)["a"].seconds == 5
-
-
-def test_real_clock():
-    assert interleaved({"a": lambda: sum(range(1000))}, rounds=2)["a"].seconds > 0
-
-
-@pytest.mark.parametrize(("callables", "rounds"), [({}, 3), ({"a": int}, 0)])
-def test_nothing_to_time(callables, rounds):
-    with pytest.raises(InputError, match=f"{len(callables)} callables in {rounds} rounds: timing needs one"):
-        interleaved(callables, rounds=rounds)

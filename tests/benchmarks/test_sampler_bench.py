@@ -242,29 +242,6 @@ def test_reads_are_random_and_all_done():
     assert total / (1 << 14) == pytest.approx(memory.mean(), rel=0.02)
 
 
-# Timing.
-
-
-def test_costs_are_by_the_amount_of_work():
-    seen = []
-
-    def act(call):
-        seen.append(call)
-        return 100 if call < rounds.WARMUP else 1000
-
-    cost = rounds.time_rounds({"a": act}, 3)["a"]
-    assert seen == list(range(rounds.WARMUP + 3))
-    assert cost.amount == 1000
-    assert len(cost.ns) == 3
-
-
-def test_ratio_within_rounds():
-    mine, other = rounds.Cost(np.array([10.0, 100.0, 30.0]), 50.0), np.array([5.0, 50.0, 10.0])
-    assert mine.over(other) == 2.0
-    assert (mine.median, mine.seconds) == (30.0, pytest.approx(1.5e-6))
-    assert mine.spread == pytest.approx(45 / 30)
-
-
 # On a device.
 
 
