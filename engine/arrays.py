@@ -7,6 +7,8 @@ from numpy.typing import DTypeLike, NDArray
 
 Array: TypeAlias = NDArray[Any]
 
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 """bfloat16, which NumPy does not know: the high 16 bits of a float32, under a name that its files carry. As a tensor: torch.bfloat16."""
 
@@ -21,7 +23,7 @@ def to_bfloat16(values: Array) -> Array:
 
 def id_dtype(count: int) -> np.dtype[Any]:
     """int32 where ids in [0, count) fit, else int64: half the bytes of every index that is read, moved or stored."""
-    return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
+    return _INT32 if count < 1 << 31 else _INT64
 
 
 def offset_dtype(count: int) -> np.dtype[Any]:
