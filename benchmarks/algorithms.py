@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks.algorithm_cases import ALGORITHMS, SEED, Algorithm, Contender, Open, Task, open_hoptrain
+from hoptrain.benchmarks.algorithm_cases import ALGORITHMS, SEED, Contender, Open, Task, open_hoptrain
 from hoptrain.benchmarks.algorithm_peers import PEERS
 from hoptrain.benchmarks.algorithm_report import GOAL, WHY, draw, markdown
 from hoptrain.benchmarks.harness import Result
-from hoptrain.benchmarks.rounds import Cost, Costs, time_rounds
+from hoptrain.benchmarks.rounds import Cost, Costs, Paced, time_rounds
 from hoptrain.benchmarks.sampler import GRAPHS, cores, key_of, num_rounds, summarize, warn_if_busy
 from hoptrain.benchmarks.systems import FAMILY
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
@@ -33,7 +32,6 @@ from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 _SECONDS = {False: 0.3, True: 0.05}
 """What a system's calls of a round take together, about; with and without ``--quick``."""
 _SCALE = {False: 0.2, True: 0.01}
-_MOST_BATCHES = 256
 _TOLERANCE = 0.2
 """Difference in edges of a mini-batch, relative, that chance may make."""
 
@@ -104,15 +102,20 @@ def _measure(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """The records of an algorithm on a graph, and its part of the summary."""
     algorithm = ALGORITHMS[key]
-    paced = {_label(one): Paced(one, task, algorithm, seconds) for one in contenders}
+    by_unit = algorithm.unit == "batch"
+    paced = {_label(one): Paced(partial(_sample, one, task), seconds, least=one.threads, by_unit=by_unit) for one in contenders}
     costs = time_rounds(paced, rounds)
-    alike = [one for one in contenders if algorithm.unit == "batch" or one.note or _is_same_work(one, paced)]
+    alike = [one for one in contenders if by_unit or one.note or _is_same_work(one, paced)]
     return [_row(key, one, paced[_label(one)], costs) for one in alike], _answers(key, alike, costs)
+
+
+def _sample(contender: Contender, task: Task, first: int, number: int) -> int:
+    return contender.sample(task.batches(first, number), first)
 
 
 def _is_same_work(contender: Contender, paced: Mapping[str, Paced]) -> bool:
     """Whether it finds about as many edges as hoptrain, from other mini-batches of the task; one that does not is left out, aloud."""
-    edges, expected = paced[_label(contender)].edges_batch, paced[f"{FAMILY}, {contender.threads}"].edges_batch
+    edges, expected = paced[_label(contender)].amount_per_unit, paced[f"{FAMILY}, {contender.threads}"].amount_per_unit
     same = abs(edges - expected) <= _TOLERANCE * expected
     if not same:
         print(f"left out {_label(contender)}: {edges:,.0f} edges a batch where hoptrain has {expected:,.0f}; the work is not the same")
@@ -123,52 +126,16 @@ def _label(contender: Contender) -> str:
     return f"{contender.name}, {contender.threads}"
 
 
-@dataclass(eq=False, slots=True)
-class Paced:
-    """Calls a system for as many mini-batches as fill a round.
-
-    The first call compiles what there is to compile, the second tells how long a mini-batch takes; both are warm-up.
-    """
-
-    contender: Contender
-    task: Task
-    algorithm: Algorithm
-    seconds: float
-    clock: Callable[[], float] = time.perf_counter
-    batches: int = 0
-    amounts: list[tuple[int, int]] = field(default_factory=list)
-    """Edges and mini-batches of each call."""
-
-    def __call__(self, call: int) -> int:
-        """Sample; returns how many units of work that was."""
-        number = self.batches or self.contender.threads
-        first = sum(batches for _, batches in self.amounts)
-        seeds = self.task.batches(first, number)
-        begin = self.clock()
-        edges = self.contender.sample(seeds, first)
-        if call == 1:
-            fitting = self.seconds / max(self.clock() - begin, 1e-6)  # calls as long as this one
-            self.batches = min(number * max(1, round(fitting)), _MOST_BATCHES)
-        self.amounts.append((edges, number))
-        return number if self.algorithm.unit == "batch" else edges
-
-    @property
-    def edges_batch(self) -> float:
-        """Edges (or steps) of a mini-batch, on average."""
-        edges, batches = np.sum(self.amounts, axis=0)
-        return float(edges / batches)
-
-
 def _row(key: str, contender: Contender, paced: Paced, costs: Costs) -> dict[str, Any]:
-    cost, unit = costs[_label(contender)], paced.algorithm.unit
+    cost, unit, edges_batch = costs[_label(contender)], ALGORITHMS[key].unit, paced.amount_per_unit
     beside = None if contender.family == FAMILY else costs[f"{FAMILY}, {contender.threads}"].ns
     ratio = None if beside is None else cost.over(beside)
     return {
         "algorithm": key,
         "system": contender.name,
         "threads": contender.threads,
-        "ms_batch": 1e-6 * cost.median * (1 if unit == "batch" else paced.edges_batch),
-        "edges_batch": paced.edges_batch,
+        "ms_batch": 1e-6 * cost.median * (1 if unit == "batch" else edges_batch),
+        "edges_batch": edges_batch,
         "unit": unit,
         "ns_unit": cost.median,
         "spread": cost.spread,

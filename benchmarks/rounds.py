@@ -13,7 +13,8 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 
 WARMUP = 2
-"""Rounds of one call each before those that count."""
+"""Rounds before those that count."""
+_MOST_UNITS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,15 @@ Costs: TypeAlias = Mapping[str, Cost]
 
 
 def time_rounds(
-    subjects: Mapping[str, Callable[[int], int]], rounds: int, *, least_s: float = 0.0, clock: Callable[[], float] = time.perf_counter
+    subjects: Mapping[str, Callable[[int], int]], rounds: int, *, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, Cost]:
-    """Time several subjects against one another: each in every round, so that a slow spell of the machine meets them all.
+    """Time several subjects against one another: one call of each per round, so that a slow spell of the machine meets them all.
 
-    The order rotates from round to round, for none should always run behind the same other one. A round goes through the subjects as often as
-    it takes, each time leaving out those that had their ``least_s``: so a fast one is timed as long as a slow one, in several places.
+    The order rotates from round to round, for none should always run behind the same other one.
 
     Args:
         subjects: by name, what takes the number of its call, from 0, does some work and returns how much.
         rounds: number of rounds that count, after ``WARMUP`` others.
-        least_s: seconds that a subject takes in a round at least; by default one call.
         clock: seconds; for tests.
 
     Raises:
@@ -71,36 +70,58 @@ def time_rounds(
     """
     if not subjects or rounds < 1:
         raise InputError(f"{len(subjects)} subjects in {rounds} rounds: timing needs one of each at least; give more")
-    found = {name: _Subject(act, clock) for name, act in subjects.items()}
-    order = list(found.values())
-    for number in range(-WARMUP, rounds):
-        shift = number % len(order)
-        turn = order[shift:] + order[:shift]
-        for subject in turn:
-            subject.rounds.append((0.0, 0, 0))
-        while turn:
-            for subject in turn:
-                subject.call()
-            turn = [subject for subject in turn if number >= 0 and subject.rounds[-1][0] < least_s]
-    return {name: subject.cost(rounds) for name, subject in found.items()}
+    names = list(subjects)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    amounts: dict[str, list[int]] = {name: [] for name in names}
+    for number in range(WARMUP + rounds):
+        shift = (number - WARMUP) % len(names)
+        for name in names[shift:] + names[:shift]:
+            begin = clock()
+            amounts[name].append(subjects[name](number))
+            seconds[name].append(clock() - begin)
+    return {name: _cost(np.array(seconds[name][-rounds:]), np.array(amounts[name][-rounds:])) for name in names}
+
+
+def _cost(seconds: Array, amounts: Array) -> Cost:
+    return Cost(1e9 * seconds / amounts, float(amounts.mean()))
 
 
 @dataclass(eq=False, slots=True)
-class _Subject:
-    """Times its own calls, since a call's amount of work is known to it alone."""
+class Paced:
+    """A subject that does as many units of work (mini-batches, say) a call as take about as long as those of the others.
 
-    act: Callable[[int], int]
-    clock: Callable[[], float]
-    rounds: list[tuple[float, int, int]] = field(default_factory=list)
-    """Seconds, amount of work and calls of each round."""
+    So a fast system is timed over as long a stretch as a slow one: in milliseconds it would be a matter of luck. The first call compiles what
+    there is to compile, the second tells how long a unit takes; both are warm-up.
 
-    def call(self) -> None:
-        seconds, amount, calls = self.rounds[-1]
-        number = sum(calls for _, _, calls in self.rounds)
+    Attributes:
+        act: takes the number of the first unit and how many to do; does them and returns the amount of work.
+        seconds: what a call should take; with 0 it has ``least`` units.
+        least: units of a call at least, for instance one for each thread.
+        by_unit: whether the cost is that of a unit, whatever it amounts to.
+    """
+
+    act: Callable[[int, int], int]
+    seconds: float
+    least: int = 1
+    by_unit: bool = False
+    clock: Callable[[], float] = time.perf_counter
+    calls: list[tuple[int, int]] = field(default_factory=list)
+    """Amount of work and units of each call."""
+    _units: int = 0
+
+    def __call__(self, call: int) -> int:
+        """Do some units; returns the amount of work, or their number."""
+        units = self._units or self.least
         begin = self.clock()
-        done = self.act(number)
-        self.rounds[-1] = (seconds + self.clock() - begin, amount + done, calls + 1)
+        amount = self.act(sum(units for _, units in self.calls), units)
+        if call == 1:
+            fitting = self.seconds / max(self.clock() - begin, 1e-6)  # calls as long as this one
+            self._units = units * min(max(1, round(fitting)), max(1, _MOST_UNITS // units))
+        self.calls.append((amount, units))
+        return units if self.by_unit else amount
 
-    def cost(self, rounds: int) -> Cost:
-        seconds, amounts, calls = np.array(self.rounds[-rounds:]).T
-        return Cost(1e9 * seconds / amounts, float(amounts.sum() / calls.sum()))
+    @property
+    def amount_per_unit(self) -> float:
+        """On average."""
+        amount, units = np.sum(self.calls, axis=0)
+        return float(amount / units)

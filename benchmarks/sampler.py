@@ -1,8 +1,8 @@
 """How fast is neighbour sampling, beside DGL and PyG and beside what the memory allows?
 
-All systems sample the same mini-batches of seeds in interleaved rounds, and the machine's floor (``hoptrain.benchmarks.floor``) is timed in
-the same rounds, each for a quarter of a second at least. Each number is a median over the rounds; ratios and multiples are formed within a
-round, per sampled edge. How the peers are driven is said in ``hoptrain.benchmarks.peers``. What is timed:
+All systems sample an epoch's mini-batches in interleaved rounds, as many a round as take about a quarter of a second, and the machine's floor
+(``hoptrain.benchmarks.floor``) is timed in the same rounds for as long. Each number is a median over the rounds; ratios and multiples are
+formed within a round, per sampled edge. How the peers are driven is said in ``hoptrain.benchmarks.peers``. What is timed:
 
 * hoptrain: drawing, relabelling, and copying every array out into buffers that are used again, as its loader does into a slot. "hoptrain"
   hands whole mini-batches to its threads; "hoptrain, shared" lets them share each one. Ids are int32 where they fit: of the peers, int32
@@ -36,7 +36,7 @@ from hoptrain.benchmarks import plots
 from hoptrain.benchmarks.floor import Floor, count_work, floor_per_edge
 from hoptrain.benchmarks.harness import Result
 from hoptrain.benchmarks.peers import PEERS
-from hoptrain.benchmarks.rounds import WARMUP, Cost, Costs, time_rounds
+from hoptrain.benchmarks.rounds import Costs, Paced, time_rounds
 from hoptrain.benchmarks.systems import FAMILY, Open, System, open_hoptrain, open_overhead
 from hoptrain.engine import Dataset, Graph, InputError, Schedule, load_dataset
 from hoptrain.engine.arrays import Array
@@ -50,9 +50,11 @@ _COUNTED = 2
 """Mini-batches in which the floor's cache lines are counted."""
 _IDLE = 0.5
 """Load average up to which a machine counts as idle."""
+_MOST_SEEDS = 1024
+"""Mini-batches after which their seeds come again, on a graph with longer epochs."""
 _PYTHON = "python"
-_ROUND_S = {False: 0.25, True: 0.0}
-"""Seconds that each system samples in a round at least, by ``--quick``: milliseconds alone would be a matter of luck."""
+_SECONDS = 0.25
+"""Of a system in a round, about."""
 _TOLERANCE = 0.05
 """Difference in sampled edges, relative, that chance may make."""
 
@@ -62,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = f"{parser.description} Takes minutes at full scale; results.json and sampler.png are left in --out."
     add = parser.add_argument
     add_case_arguments(parser, list(PEERS))
-    add("--batches", type=int, metavar="K", help="mini-batches that each system samples at a time (default 16, with --quick 4)")
+    add("--batches", type=int, metavar="K", help="mini-batches of each system in a round (default: as many as take 0.25 s; with --quick 4)")
     add("--threads", type=int, nargs="+", default=[1, 2][: cores()], metavar="T", help="threads of each system (default 1 2)")
     add("--replace", action="store_true", help="draw with replacement")
     add(
@@ -139,9 +141,8 @@ def run(args: argparse.Namespace) -> Result:
         threads=sorted(set(args.threads)),
         modes=args.modes,
         replace=args.replace,
-        batches=(4 if args.quick else 16) if args.batches is None else args.batches,
+        batches=4 if args.quick and args.batches is None else args.batches,
         rounds=num_rounds(args),
-        round_s=_ROUND_S[args.quick],
     )
     warn_if_busy()
     records: list[dict[str, Any]] = []
@@ -182,22 +183,25 @@ def schedule(data: Dataset, batch_size: int) -> Schedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What is the same for all graphs, fanouts and batch sizes; ``batches`` in each of ``rounds`` rounds, and more until ``round_s`` are over."""
+    """What is the same for all graphs, fanouts and batch sizes; ``batches`` in each of ``rounds`` rounds, None for as many as fill the time."""
 
     threads: Sequence[int]
     modes: Sequence[str]
     replace: bool
-    batches: int
+    batches: int | None
     rounds: int
-    round_s: float
 
     def __post_init__(self) -> None:
         if not 1 <= self.threads[0] <= self.threads[-1] <= cores():
             raise InputError(f"threads are {list(self.threads)}: this process may use {cores()} cores, so 1 to as many; correct --threads")
-        if self.batches < self.threads[-1] or self.rounds < 1:
+        if self.rounds < 1 or (self.batches is not None and self.batches < self.threads[-1]):
             raise InputError(
                 f"{self.batches} batches in {self.rounds} rounds: a round has a batch for each of {self.threads[-1]} threads; give more"
             )
+
+    def pace(self, act: Callable[[int, int], int], threads: int = 1) -> Paced:
+        """What does as many units a round as this says."""
+        return Paced(act, _SECONDS, least=threads) if self.batches is None else Paced(act, 0.0, least=self.batches)
 
 
 def _measure_graph(
@@ -210,22 +214,23 @@ def _measure_graph(
     for fanouts, batch_size in cases:
         place = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size}
         print(*place.values(), file=sys.stderr)
+        steps = schedule(data, batch_size)
+        seeds = [steps.batch_seeds(0, step) for step in range(min(steps.num_steps, _MOST_SEEDS))]
         systems = [system for make in opened for system in make(fanouts, setting.replace, setting.threads) if system.mode in setting.modes]
-        bulks = list(take_bulks(schedule(data, batch_size), setting.batches, WARMUP + setting.rounds))
-        subjects = {system.label: partial(_sample, system, bulks) for system in systems}
-        overhead = open_overhead(graph, setting.modes[0], len(fanouts))
-        costs = time_rounds({**subjects, **floor.parts, _PYTHON: partial(_call, overhead, bulks)}, setting.rounds, least_s=setting.round_s)
+        paced = {system.label: setting.pace(partial(_sample, system.sample, seeds), system.threads) for system in systems}
+        yardsticks = {name: setting.pace(partial(_repeat, part)) for name, part in floor.parts.items()}
+        yardsticks[_PYTHON] = setting.pace(partial(_sample, open_overhead(graph, setting.modes[0], len(fanouts)), seeds))
+        costs = time_rounds({**paced, **yardsticks}, setting.rounds)
         floors = {}
         for mode in setting.modes:
             sampler = NeighborSampler(fanouts, replace=setting.replace, expand=mode)
-            work = count_work(graph, [sampler.sample(graph, seeds, batch=i) for i, seeds in enumerate(bulks[0][:_COUNTED])])
+            work = count_work(graph, [sampler.sample(graph, ids, batch=i) for i, ids in enumerate(seeds[:_COUNTED])])
             floors[mode] = floor_per_edge({part: costs[part].ns for part in floor.parts}, work)
+        edges = {label: one.amount_per_unit for label, one in paced.items()}
         systems = [
-            system
-            for system in systems
-            if is_same_work(system.label, costs[system.label].amount, costs[_own(system.mode, system.threads)].amount)
+            system for system in systems if is_same_work(system.label, edges[system.label], edges[_own(system.mode, system.threads)])
         ]
-        rows = [place | _row(system, costs, floors[system.mode], setting) for system in systems]
+        rows = [place | _row(system, costs, floors[system.mode], edges[system.label], setting.replace) for system in systems]
         yield rows, _answers(systems, costs, floors) | _own_answers(data.name, rows)
 
 
@@ -237,20 +242,12 @@ def _open_peers(names: Sequence[str], graph: Graph) -> Iterator[Open]:
             print(f"skipped {name}: {error}")
 
 
-def take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:
-    """The seeds of ``count`` times some batches, epoch after epoch."""
-    for call in range(count):
-        numbers = range(call * batches, (call + 1) * batches)
-        yield [schedule.batch_seeds(*divmod(number, schedule.num_steps)) for number in numbers]
+def _sample(sample: Callable[[Sequence[Array], int], int], seeds: Sequence[Array], first: int, number: int) -> int:
+    return sample([seeds[i % len(seeds)] for i in range(first, first + number)], first)
 
 
-def _sample(system: System, bulks: Sequence[Sequence[Array]], call: int) -> int:
-    bulk = bulks[call % len(bulks)]
-    return system.sample(bulk, call * len(bulk))
-
-
-def _call(overhead: Callable[[Sequence[Array]], int], bulks: Sequence[Sequence[Array]], call: int) -> int:
-    return overhead(bulks[call % len(bulks)])
+def _repeat(part: Callable[[int], int], first: int, number: int) -> int:
+    return sum(part(i) for i in range(first, first + number))
 
 
 def _own(mode: str, threads: int) -> str:
@@ -266,30 +263,26 @@ def is_same_work(label: str, edges: float, expected: float) -> bool:
     return same
 
 
-def _row(system: System, costs: Costs, floor: Array, setting: Setting) -> dict[str, Any]:
+def _row(system: System, costs: Costs, floor: Array, edges_batch: float, replace: bool) -> dict[str, Any]:
     cost = costs[system.label]
     beside = None if system.family == FAMILY else costs[_own(system.mode, system.threads)].ns
     has_floor = system.family == FAMILY and system.threads == 1
     return {
         "mode": system.mode,
-        "draws": "with" if setting.replace else "without",
+        "draws": "with" if replace else "without",
         "system": system.name,
         "threads": system.threads,
         "medges_s": 1e3 / cost.median,
-        "batches_s": setting.batches / cost.seconds,
+        "batches_s": 1e9 / (cost.median * edges_batch),
         "ns_edge": cost.median,
         "spread": cost.spread,
-        "edges_batch": cost.amount / setting.batches,
+        "edges_batch": edges_batch,
         "ratio": None if beside is None else cost.over(beside),
         "floor_ns": float(np.median(floor)) if has_floor else None,
         "floor_multiple": cost.over(floor) if has_floor else None,
-        "python_share": _python_share(cost, costs, setting) if has_floor else None,
+        # The part of the time in which hoptrain holds Python's lock: at most that of a mini-batch with nearly no edge.
+        "python_share": costs[_PYTHON].over(cost.ns * edges_batch) if has_floor else None,
     }
-
-
-def _python_share(cost: Cost, costs: Costs, setting: Setting) -> float:
-    """The part of a mini-batch's time in which hoptrain holds Python's lock: at most that of a mini-batch with nearly no edge."""
-    return costs[_PYTHON].over(cost.ns * cost.amount / setting.batches)
 
 
 def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]) -> dict[str, float]:

@@ -33,7 +33,7 @@ import numpy as np
 from hoptrain.benchmarks.floor import OUTPUT_BYTES, count_lines
 from hoptrain.benchmarks.harness import Record, Result, write_results
 from hoptrain.benchmarks.rounds import WARMUP, Cost, time_rounds
-from hoptrain.benchmarks.sampler import SEED, load, num_rounds, schedule, summarize, take_bulks
+from hoptrain.benchmarks.sampler import SEED, load, num_rounds, schedule, summarize
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import cuda_status
@@ -83,7 +83,7 @@ def _measure_case(
     drivers["auto", "pinned"] = _driver(data, sampler, "auto", "pinned")
     auto = drivers["auto", "device"]
     cases = [(kernel, memory, bulk) for bulk in bulks for kernel, memory in drivers if memory == "device" or bulk == bulks[-1]]
-    seeds = {bulk: list(take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
+    seeds = {bulk: list(_take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
     epoch = [schedule.batch_seeds(0, step) for step in range(schedule.num_steps)]
     subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(_sample_bulk, drivers[case[:2]], seeds[case[2]]) for case in cases}
     subjects |= {"epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), "copy": _copy(auto)}
@@ -105,6 +105,13 @@ def _measure_case(
     if "gather" in costs:
         gather, copy = costs["gather"], costs["copy"]
         yield {"what": "gather", "memory": "device", "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
+
+
+def _take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:
+    """The seeds of ``count`` times some batches, epoch after epoch."""
+    for call in range(count):
+        numbers = range(call * batches, (call + 1) * batches)
+        yield [schedule.batch_seeds(*divmod(number, schedule.num_steps)) for number in numbers]
 
 
 def _label(kernel: str, memory: str, bulk: int) -> str:

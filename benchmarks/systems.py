@@ -83,12 +83,12 @@ def _sample_shared(
     return sum(_copy_out([sampler.sample(graph, ids, batch=first + i, workspace=workspace)], slots) for i, ids in enumerate(seeds))
 
 
-def open_overhead(graph: Graph, mode: str, hops: int) -> Callable[[Sequence[Array]], int]:
-    """Mini-batches of one seed and one neighbour a hop: nearly nothing but what Python does, holding the interpreter's lock."""
+def open_overhead(graph: Graph, mode: str, hops: int) -> Callable[[Sequence[Array], int], int]:
+    """Mini-batches of one seed and one neighbour a hop: nearly nothing but what Python does, holding the interpreter's lock. Returns how many."""
     sampler, workspace = NeighborSampler([1] * hops, expand=mode), Workspace()
 
-    def sample(seeds: Sequence[Array]) -> int:
-        return len(sampler.sample_bulk(graph, [ids[:1] for ids in seeds], workspace=workspace))
+    def sample(seeds: Sequence[Array], first: int) -> int:
+        return len(sampler.sample_bulk(graph, [ids[:1] for ids in seeds], first_batch=first, workspace=workspace))
 
     return sample
 

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from hoptrain.benchmarks import algorithm_report, algorithms
-from hoptrain.benchmarks.algorithm_cases import ALGORITHMS, Contender, Task, num_steps, open_hoptrain
+from hoptrain.benchmarks.algorithm_cases import ALGORITHMS, Contender, num_steps, open_hoptrain
 from hoptrain.benchmarks.algorithm_peers import PEERS
-from hoptrain.benchmarks.algorithms import Paced
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.cli import main
 
 
@@ -98,17 +96,6 @@ def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys
 def test_threads_beyond_the_cores(folder, tmp_path, capsys):
     assert main(["bench", "algorithms", "--graphs", folder, "--out", str(tmp_path), "--threads", "1000"]) == 2
     assert "threads are [1000]: this process may use" in capsys.readouterr().err
-
-
-def test_a_fast_system_makes_more_batches(graph):
-    now = iter([0.0, 0.0, 0.01, 0.0, 0.0])  # only the second call is timed
-    asked = []
-    contender = Contender(family="x", name="x", threads=2, sample=lambda seeds, first: asked.append((len(seeds), first)) or 10 * len(seeds))
-    task = Task(graph=graph, options={}, batch_size=4, sampler=NeighborSampler([2]), units=np.arange(20))
-    paced = Paced(contender, task, ALGORITHMS["neighbor"], 0.1, clock=lambda: next(now))
-    assert [paced(call) for call in range(4)] == [20, 20, 200, 200]
-    assert asked == [(2, 0), (2, 2), (20, 4), (20, 24)]
-    assert paced.edges_batch == 10
 
 
 def test_seeds_of_a_task_are_those_of_the_schedule(graph):

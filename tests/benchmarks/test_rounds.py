@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hoptrain.benchmarks import rounds
-from hoptrain.benchmarks.rounds import WARMUP, Cost, time_rounds
+from hoptrain.benchmarks.rounds import WARMUP, Cost, Paced, time_rounds
 from hoptrain.engine import InputError
 
 
@@ -55,15 +55,25 @@ def test_every_round_calls_each_once_in_rotating_order():
     assert orders[WARMUP:] == ["abc", "bca", "cab"]
 
 
-def test_fast_ones_are_called_until_their_time_is_over():
-    bench = Bench()
-    subjects = {"a": bench.work("a", [3, 1, 2, 9]), "b": bench.work("b", [7, 7], 5), "c": bench.work("c", [1, 1, 9, 4, 4])}
-    costs = time_rounds(subjects, 2, least_s=6, clock=bench.clock)
-    assert "".join(bench.log[3 * WARMUP :]) == "abcacac" + "bcac"
-    np.testing.assert_allclose(costs["a"].ns, [2e9, 9e9])
-    np.testing.assert_allclose(costs["b"].ns, [1.4e9, 1.4e9])
-    np.testing.assert_allclose(costs["c"].ns, [11e9 / 3, 4e9])
-    assert [costs[name].amount for name in "abc"] == [1, 5, 1]
+def test_a_fast_system_does_more():
+    now = iter([0.0, 0.0, 0.01, 0.0, 0.0])  # only the second call is timed
+    asked = []
+    paced = Paced(lambda first, number: asked.append((first, number)) or 10 * number, 0.1, least=2, clock=lambda: next(now))
+    assert [paced(call) for call in range(4)] == [20, 20, 200, 200]
+    assert asked == [(0, 2), (2, 2), (4, 20), (24, 20)]
+    assert paced.amount_per_unit == 10
+
+
+def test_a_slow_system_does_the_least():
+    now = iter([0.0, 0.0, 30.0, 0.0])
+    paced = Paced(lambda first, number: 7, 0.1, least=3, by_unit=True, clock=lambda: next(now))
+    assert [paced(call) for call in range(3)] == [3, 3, 3]
+    assert paced.amount_per_unit == pytest.approx(7 / 3)
+
+
+def test_no_system_goes_on_for_ever():
+    paced = Paced(lambda first, number: number, 1e9, least=2, clock=lambda: 0.0)
+    assert [paced(call) for call in range(3)] == [2, 2, 1024]
 
 
 def test_amounts_may_change_from_call_to_call():
