@@ -91,7 +91,7 @@ class Paced:
     """A subject that does as many units of work (mini-batches, say) a call as take about as long as those of the others.
 
     So a fast system is timed over as long a stretch as a slow one: in milliseconds it would be a matter of luck. The first call compiles what
-    there is to compile, the second tells how long a unit takes; both are warm-up.
+    there is to compile; each other one tells how many units the next should have.
 
     Attributes:
         act: takes the number of the first unit and how many to do; does them and returns the amount of work.
@@ -114,9 +114,9 @@ class Paced:
         units = self._units or self.least
         begin = self.clock()
         amount = self.act(sum(units for _, units in self.calls), units)
-        if call == 1:
-            fitting = self.seconds / max(self.clock() - begin, 1e-6)  # calls as long as this one
-            self._units = units * min(max(1, round(fitting)), max(1, _MOST_UNITS // units))
+        if call > 0:
+            fitting = units * self.seconds / max(self.clock() - begin, 1e-6)
+            self._units = min(max(self.least, round(fitting)), _MOST_UNITS)
         self.calls.append((amount, units))
         return units if self.by_unit else amount
 

@@ -56,16 +56,16 @@ def test_every_round_calls_each_once_in_rotating_order():
 
 
 def test_a_fast_system_does_more():
-    now = iter([0.0, 0.0, 0.01, 0.0, 0.0])  # only the second call is timed
+    now = iter([0.0, 0.0, 0.01, 0.0, 0.2, 0.0, 0.1])  # begin and end of calls, but for the end of the first
     asked = []
     paced = Paced(lambda first, number: asked.append((first, number)) or 10 * number, 0.1, least=2, clock=lambda: next(now))
-    assert [paced(call) for call in range(4)] == [20, 20, 200, 200]
-    assert asked == [(0, 2), (2, 2), (4, 20), (24, 20)]
+    assert [paced(call) for call in range(4)] == [20, 20, 200, 100]
+    assert asked == [(0, 2), (2, 2), (4, 20), (24, 10)]
     assert paced.amount_per_unit == 10
 
 
 def test_a_slow_system_does_the_least():
-    now = iter([0.0, 0.0, 30.0, 0.0])
+    now = iter([0.0, 0.0, 30.0, 0.0, 30.0])
     paced = Paced(lambda first, number: 7, 0.1, least=3, by_unit=True, clock=lambda: next(now))
     assert [paced(call) for call in range(3)] == [3, 3, 3]
     assert paced.amount_per_unit == pytest.approx(7 / 3)
