@@ -90,7 +90,8 @@ def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]], view: View) -> No
         shades = _SHADES[record["system"].startswith(FAMILY)]
         axes.barh(y, speed, 0.85, color=shades[min(counts.index(count), len(shades) - 1)])
         behind = f"   hoptrain: {record['ratio']:.1f} x" if record["ratio"] else ""
-        axes.text(speed, y, f" {speed:.1f}{behind}", va="center", fontsize=8)
+        side = "right" if record.get("floor_ns") else "left"  # inside the bar, where the floor's mark may stand close behind it
+        axes.text(speed, y, f" {speed:.1f}{behind} ", va="center", ha=side, fontsize=8)
         if record.get("floor_ns"):
             floor = 1e3 / record["floor_ns"]
             axes.plot([floor, floor], [y - 0.5, y + 0.5], color="black", linestyle=":")
