@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _MARK = "HOPTRAIN_TRIAL"
 _TICK_S = 0.1
 _DUMP_S = 20.0
 _IDLE_S = 8.0  # longer than any wait that the cases set: a program that did nothing for so long does nothing any more
+_BUSY = 0.25  # share of the looks at which a program that does something computes; collectives that wait look around now and then
 _SLOW = 10.0  # how many times its limit a program may take that computes, but gets little of a core
 
 
@@ -105,8 +107,9 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
     On a busy machine a slow program is no hang: past the limit it is given up once it has done nothing for a while, or has used as much
     processor time as the limit is long.
     """
-    started = begin = busy = time.monotonic()
+    started = begin = time.monotonic()
     is_ready = False
+    busy: deque[bool] = deque(maxlen=round(_IDLE_S / _TICK_S))
     while process.poll() is None:
         time.sleep(_TICK_S)
         now = time.monotonic()
@@ -116,8 +119,9 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
             if now - started > _START_S:
                 break
         elif now - begin > limit - _IDLE_S:
-            busy = now if _is_busy(mark) else busy
-            if now - begin > limit and (now - busy > _IDLE_S or _cpu_seconds(mark) > limit or now - begin > _SLOW * limit):
+            busy.append(_is_busy(mark))
+            is_idle = len(busy) == busy.maxlen and sum(busy) < _BUSY * len(busy)
+            if now - begin > limit and (is_idle or _cpu_seconds(mark) > limit or now - begin > _SLOW * limit):
                 break
     return time.monotonic() - begin
 

@@ -1,5 +1,6 @@
 """The benchmark that runs into hangs on purpose, with cases that are certain and short."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -89,6 +90,15 @@ def test_a_program_that_waits_is_given_up_with_its_stack(tmp_path, monkeypatch):
     assert found.seconds < 30
     assert "trainer: wait_for_ever" in found.where
     assert (tmp_path / "log.stacks").read_text().count("in wait_for_ever") == 2
+
+
+def test_a_program_that_only_looks_around_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "_IDLE_S", 1.0)
+    looks = itertools.cycle([True] + [False] * 4)  # as of ranks in a collective that one of them does not enter
+    monkeypatch.setattr(trial, "_is_busy", lambda mark: next(looks))
+    found = program("import time; print('begin', flush=True); time.sleep(600)", tmp_path, 1)
+    assert not found.ended
+    assert found.seconds < 30
 
 
 def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
