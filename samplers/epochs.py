@@ -7,10 +7,11 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.pool import WorkerPool
+from hoptrain.engine.preflight import free_space
 from hoptrain.samplers.transfer import release_copied
 
 
@@ -108,10 +109,27 @@ class EpochLoader(ABC, Generic[SomeBatch]):
             self._pool = None
 
 
-def check_workers(num_workers: int, prefetch: int) -> None:
-    """Refuse numbers that cannot be."""
-    if num_workers < 0 or prefetch < 1:
-        raise InputError(f"num_workers is {num_workers} and prefetch {prefetch}: they are at least 0 and 1; correct them")
+_LEAST = {"prefetch": 1, "stall_timeout": 0.1, "max_restarts": 0}
+
+
+def pool_options(num_workers: int, **options: Any) -> dict[str, Any]:
+    """Those options of ``WorkerPool`` that were given; the others are None and stay at its defaults.
+
+    Raises:
+        InputError: numbers that cannot be, an option of the workers' queue where there are no workers, a folder that cannot hold one.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if num_workers < 0:
+        raise InputError(f"num_workers is {num_workers}: it is at least 0; correct it")
+    for name, value in given.items():
+        if num_workers == 0:
+            raise InputError(f"{name} is {value} and num_workers 0: without workers there is no queue; leave {name} out")
+    for name, least in _LEAST.items():
+        if given.get(name, least) < least:
+            raise InputError(f"{name} is {given[name]}: it is at least {least}; correct it")
+    if "slots_dir" in given:
+        free_space(given["slots_dir"])
+    return given
 
 
 def rank_and_world_size() -> tuple[int, int]:

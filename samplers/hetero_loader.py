@@ -13,7 +13,7 @@ from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.ring import Allocate
 from hoptrain.samplers.base import check_vertices
-from hoptrain.samplers.epochs import EpochLoader, check_workers, rank_and_world_size
+from hoptrain.samplers.epochs import EpochLoader, pool_options, rank_and_world_size
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.hetero import HeteroSampler
 from hoptrain.samplers.hetero_minibatch import HeteroMiniBatch
@@ -41,9 +41,9 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
         shuffle: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        prefetch: int = 2,
-        stall_timeout: float = 120.0,
-        max_restarts: int = 3,
+        prefetch: int | None = None,
+        stall_timeout: float | None = None,
+        max_restarts: int | None = None,
         slots_dir: str | None = None,
     ) -> None:
         """Set up; nothing is started yet.
@@ -62,16 +62,18 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
             shuffle: a new order of the seeds each epoch.
             rank: this process's rank; by default torch.distributed's, or that of its environment variables.
             world_size: number of ranks; by default likewise.
-            prefetch: batches each worker may have ready ahead.
-            stall_timeout: seconds without a batch that is due, after which its worker is replaced.
-            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
+            prefetch: batches each worker may have ready ahead, by default 2.
+            stall_timeout: seconds without a batch that is due, after which its worker is replaced, by default 120.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run; by default 3.
             slots_dir: folder for the queue where memory is short; by default the queue lies in memory.
 
         Raises:
             InputError: a type that the graph has not, features or labels of another number of vertices, a seed outside the graph, sizes that
                 cannot be, no CUDA where it is asked for.
         """
-        check_workers(num_workers, prefetch)
+        self._pool_options = pool_options(
+            num_workers, prefetch=prefetch, stall_timeout=stall_timeout, max_restarts=max_restarts, slots_dir=slots_dir
+        )
         workspace = Workspace(device=device)
         if device == "cuda":
             check_cuda()
@@ -84,8 +86,6 @@ class HeteroLoader(EpochLoader[HeteroMiniBatch]):
         super().__init__(schedule, num_workers)
         self._task = _HeteroTask(graph=graph, sampler=sampler, schedule=schedule, stores=stores, workspace=workspace)
         self._rows: dict[str, DeviceRows] = {}
-        self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
-        self._pool_options |= {"slots_dir": slots_dir}
 
     def _run(self, epoch: int, steps: range) -> Iterator[HeteroMiniBatch]:
         if self.num_workers == 0 and self._task.workspace.device == "cuda":

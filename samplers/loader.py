@@ -13,10 +13,9 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import check_cuda, to_host, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
-from hoptrain.engine.preflight import free_space
 from hoptrain.engine.ring import Allocate, Recycled, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler, check_batch_size, check_seeds
-from hoptrain.samplers.epochs import EpochLoader, check_workers, rank_and_world_size
+from hoptrain.samplers.epochs import EpochLoader, pool_options, rank_and_world_size
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
@@ -42,9 +41,9 @@ class SampleLoader(EpochLoader[MiniBatch]):
         shuffle: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        prefetch: int = 2,
-        stall_timeout: float = 120.0,
-        max_restarts: int = 3,
+        prefetch: int | None = None,
+        stall_timeout: float | None = None,
+        max_restarts: int | None = None,
         device: str = "cpu",
         bulk: int | None = None,
         threads: int | None = None,
@@ -63,9 +62,9 @@ class SampleLoader(EpochLoader[MiniBatch]):
             shuffle: a new order of the seeds each epoch.
             rank: this process's rank; by default torch.distributed's, or that of its environment variables.
             world_size: number of ranks; by default likewise.
-            prefetch: batches each worker may have ready ahead.
-            stall_timeout: seconds without a batch that is due, after which its worker is replaced.
-            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
+            prefetch: batches each worker may have ready ahead, by default 2.
+            stall_timeout: seconds without a batch that is due, after which its worker is replaced, by default 120.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run; by default 3.
             device: where batches are sampled. With "cuda" and no workers that is the training process's GPU, on a stream beside the training,
                 and batches stay there; with workers each has a copy of the graph on the GPU and writes its batches into the queue.
             bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
@@ -78,15 +77,13 @@ class SampleLoader(EpochLoader[MiniBatch]):
             InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks, an option that has no
                 effect with the others, no CUDA where it is asked for.
         """
-        check_workers(num_workers, prefetch)
+        self._pool_options = pool_options(
+            num_workers, prefetch=prefetch, stall_timeout=stall_timeout, max_restarts=max_restarts, slots_dir=slots_dir
+        )
         if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
             raise InputError(f'bulk is {bulk}: it is at least 1 and goes with device="cuda" and num_workers=0; correct it or leave it out')
         if page_lock and torch_on_device() is None:
             raise InputError("page_lock is on, but torch has no CUDA device: the queue's memory is locked for a GPU only; leave it out")
-        if slots_dir is not None and num_workers == 0:
-            raise InputError(f"slots_dir is {slots_dir} and num_workers 0: without workers there is no queue; leave slots_dir out")
-        if slots_dir is not None:
-            free_space(slots_dir)
         workspace = Workspace(_threads(threads, num_workers, device), device)
         if device == "cuda":
             check_cuda()
@@ -99,8 +96,7 @@ class SampleLoader(EpochLoader[MiniBatch]):
             seeds=sampler.units(data.graph, seeds), batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed
         )
         super().__init__(schedule, num_workers)
-        self._pool_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
-        self._pool_options |= {"on_map": lock_pages if page_lock else None, "slots_dir": slots_dir}
+        self._on_map = lock_pages if page_lock else None
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule, workspace=workspace)
         self._bulk = bulk or _DEFAULT_BULK
         self._memory = Recycled()
@@ -117,7 +113,7 @@ class SampleLoader(EpochLoader[MiniBatch]):
         if self.num_workers == 0:
             return map(_mini_batch, run_inline(task, epoch, steps, self._memory))
         if self._pool is None:
-            self._pool = WorkerPool(task, self.num_workers, batch_bytes=task.rehearse(epoch), **self._pool_options)
+            self._pool = WorkerPool(task, self.num_workers, batch_bytes=task.rehearse(epoch), on_map=self._on_map, **self._pool_options)
         return map(_mini_batch, self._pool.run(epoch, steps))
 
     def close(self) -> None:

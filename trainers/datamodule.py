@@ -45,9 +45,9 @@ class GraphDataModule(SharedDataModule):
         batch_size: int = 1024,
         num_workers: int | None = None,
         seed: int | None = None,
-        prefetch: int = 2,
-        stall_timeout: float = 120.0,
-        max_restarts: int = 3,
+        prefetch: int | None = None,
+        stall_timeout: float | None = None,
+        max_restarts: int | None = None,
         sampler_device: str = "cpu",
         bulk: int | None = None,
         in_memory: bool = False,
@@ -63,9 +63,9 @@ class GraphDataModule(SharedDataModule):
             batch_size: seeds per rank and step.
             num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
             seed: seed of the order and of the samples; by default that of seed_everything.
-            prefetch: batches each worker may have ready ahead.
-            stall_timeout: seconds without a batch that is due, after which its worker is replaced.
-            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
+            prefetch: batches each worker may have ready ahead, by default 2.
+            stall_timeout: seconds without a batch that is due, after which its worker is replaced, by default 120.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run; by default 3.
             sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
                 processes that share the GPU.
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.

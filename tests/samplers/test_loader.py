@@ -120,7 +120,12 @@ def test_seeds_may_be_given_as_ids(loader_of):
         ({"split": np.array([3, 3])}, "seed 3 is given twice"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"num_workers": -1}, "num_workers is -1"),
-        ({"prefetch": 0}, "prefetch 0"),
+        ({"num_workers": 1, "prefetch": 0}, "prefetch is 0: it is at least 1"),
+        ({"num_workers": 1, "stall_timeout": 0}, "stall_timeout is 0: it is at least 0.1"),
+        ({"num_workers": 1, "max_restarts": -1}, "max_restarts is -1: it is at least 0"),
+        ({"prefetch": 4}, "prefetch is 4 and num_workers 0: without workers there is no queue; leave prefetch out"),
+        ({"slots_dir": "/tmp"}, "slots_dir is /tmp and num_workers 0"),
+        ({"num_workers": 1, "slots_dir": "/no/such"}, "/no/such"),
         ({"rank": 0, "world_size": 50}, "50 ranks for 8 batches"),
     ],
 )
