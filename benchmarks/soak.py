@@ -88,7 +88,8 @@ def _train(
 
     torch.manual_seed(SEED)
     # Restarts in a row are unlimited: a fault may well meet the same worker again before it has made a batch.
-    feed = {"batch_size": 16, "num_workers": num_workers, "seed": SEED, "stall_timeout": _STALL_S, "max_restarts": 1 << 30}
+    queue = {"stall_timeout": _STALL_S, "max_restarts": 1 << 30} if num_workers else {}
+    feed = {"batch_size": 16, "num_workers": num_workers, "seed": SEED} | queue
     module = GraphDataModule("digits-knn", NeighborSampler([10, 10]), **feed)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch="sage", hidden_channels=64)
     watch = Watch()
