@@ -26,7 +26,7 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.draws import bounded
 from hoptrain.samplers import MiniBatch
 
@@ -138,7 +138,7 @@ def random_reads(memory: Any, num_reads: Any, places: Any) -> Any:
     for first in range(0, num_reads, len(places)):
         for j in range(len(places)):
             places[j] = bounded(_hash(first + j), len(memory))
-            prefetch(memory, places[j])
+            prefetch_many(memory, places[j])
         for j in range(len(places)):
             total += memory[places[j]]
     return total
@@ -150,7 +150,7 @@ def random_updates(memory: Any, num_updates: Any, places: Any) -> None:
     for first in range(0, num_updates, len(places)):
         for j in range(len(places)):
             places[j] = bounded(_hash(first + j), len(memory))
-            prefetch(memory, places[j])
+            prefetch_many(memory, places[j])
         for j in range(len(places)):
             memory[places[j]] += 1
 

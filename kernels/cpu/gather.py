@@ -2,7 +2,7 @@
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.stream import finish_stores, store_past_caches
 
 _GROUP_BYTES = 16 << 10
@@ -35,8 +35,8 @@ def _ask_for_rows(store, ids, first, last):
     for i in places(first, last):
         row = store[place(ids[i])]
         for k in range(0, len(row), step):
-            prefetch(row, k)
-        prefetch(row, len(row) - 1)
+            prefetch_many(row, k)
+        prefetch_many(row, len(row) - 1)
 
 
 @cpu_kernel

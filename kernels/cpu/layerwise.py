@@ -14,7 +14,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.relabel import find, home, relabel
 from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
 
@@ -78,7 +78,7 @@ def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, s
                 source = indices[begin + j]
                 neighbors[into + j] = source
                 shares[into + j] = share
-                prefetch(entries, home(source, slot_bits))
+                prefetch_many(entries, home(source, slot_bits))
             filled += piece
             position += piece
             if filled == CHUNK:
@@ -90,8 +90,8 @@ def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, s
 @cpu_kernel
 def _look_ahead(indptr, indices, nodes, i, num_dst):
     """Ask for what the next destinations will read: offsets first, then the beginnings of columns."""
-    prefetch(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num_dst - 1)]))
-    prefetch(indices, np.int64(indptr[nodes[min(i + _AHEAD, num_dst - 1)]]))
+    prefetch_many(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num_dst - 1)]))
+    prefetch_many(indices, np.int64(indptr[nodes[min(i + _AHEAD, num_dst - 1)]]))
 
 
 @cpu_kernel
@@ -113,8 +113,8 @@ def accumulate_keys(indptr, candidates, num_candidates, kind, scores, sums):
     total = np.uint64(0)
     for j in range(num_candidates):
         ahead = np.int64(candidates[place(min(j + _AHEAD, num_candidates - 1))])
-        prefetch(indptr, ahead)
-        prefetch(scores, ahead)
+        prefetch_many(indptr, ahead)
+        prefetch_many(scores, ahead)
         vertex = np.int64(candidates[j])
         key = source_key(sums[j], np.int64(indptr[place(vertex + 1)]) - np.int64(indptr[place(vertex)]), kind)
         total += key * np.uint64(scores[place(vertex)]) if len(scores) else key
@@ -200,7 +200,7 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
             positions[place(hits)] = position
             hits += np.int64((bits[slot >> _B6] >> (slot & _LOW_BITS)) & _BIT)
         for j in places(num_edges, hits):
-            prefetch(entries, home(indices[place(positions[j])], slot_bits))
+            prefetch_many(entries, home(indices[place(positions[j])], slot_bits))
         num_src, after = _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges)
         if normalize:
             _normalize(edges.weights, num_edges, after, end - begin)

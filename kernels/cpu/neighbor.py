@@ -19,7 +19,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import draw_distinct, draw_independent, random_words, weighted_offsets
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
 
@@ -145,7 +145,7 @@ def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
     for j in places(first, last):
         vertex = indices[place(positions[j])]
         out_indices[j] = vertex
-        prefetch(entries, home(vertex, slot_bits))
+        prefetch_many(entries, home(vertex, slot_bits))
     return relabel(out_indices, first, last, table, nodes, num_nodes)
 
 
@@ -164,7 +164,7 @@ def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges,
     """
     indptr = columns.indptr
     for i in places(end, min(2 * end - begin, last)):
-        prefetch(indptr, nodes[i])
+        prefetch_many(indptr, nodes[i])
     num_lanes, num_edges = _locate(columns, nodes, begin, end, rule, scratch.lanes, edges, num_edges)
     if num_lanes:
         _draw(columns, num_lanes, rule, address, scratch, edges.positions)
@@ -198,7 +198,7 @@ def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
             for j in range(degree):
                 positions[place(num_edges + j)] = column + j
             for position in range(column, column + degree, _LINE):
-                prefetch(indices, position)
+                prefetch_many(indices, position)
             num_edges += degree
         else:
             lane = place(num_lanes)
@@ -236,4 +236,4 @@ def _place(indices, lanes, num_lanes, j, offsets, positions):
     for lane in range(num_lanes):
         position = begins[lane] + offsets[lane]
         positions[place(firsts[lane] + j)] = position
-        prefetch(indices, position)
+        prefetch_many(indices, position)

@@ -7,7 +7,7 @@ Shapes: L lanes, k draws each (fanout), G groups of four random words. ``words``
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.draws import alias_offset, bounded
 from hoptrain.kernels.shared.philox import four_words
 
@@ -68,8 +68,8 @@ def weighted_offsets(words, begins, degrees, num_lanes, count, threshold, alias,
     independent_offsets(words, degrees, num_lanes, count, 2, offsets)
     for j in range(count):
         for lane in range(num_lanes):
-            prefetch(threshold, begins[lane] + offsets[j, lane])
-            prefetch(alias, begins[lane] + offsets[j, lane])
+            prefetch_many(threshold, begins[lane] + offsets[j, lane])
+            prefetch_many(alias, begins[lane] + offsets[j, lane])
     for j in range(count):
         word = 2 * j + 1
         row = words[word & 3, (word >> 2) * num_lanes : ((word >> 2) + 1) * num_lanes]

@@ -11,7 +11,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.walk import next_step
 
 
@@ -87,7 +87,7 @@ def _walk(indptr, indices, roots, walks, scratch):
                 offset, goes_on = next_step(word, degree, stop)
                 kept = place(stepping)
                 lanes[_WALK, kept], lanes[_PLACE, kept], lanes[_GOES_ON, kept] = walk, begin + offset, goes_on
-                prefetch(indices, begin + offset)
+                prefetch_many(indices, begin + offset)
                 stepping += 1
         alive = 0
         for lane in places(0, stepping):
@@ -98,7 +98,7 @@ def _walk(indptr, indices, roots, walks, scratch):
             if lanes[_GOES_ON, lane]:
                 kept = place(alive)
                 lanes[_WALK, kept], lanes[_PLACE, kept] = walk, vertex
-                prefetch(indptr, vertex)
+                prefetch_many(indptr, vertex)
                 alive += 1
 
 

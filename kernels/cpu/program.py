@@ -6,7 +6,7 @@ Walks go in chunks, all a step at a time: while one waits for its column, the ne
 import numpy as np
 from numba import njit
 
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, make_draw, make_step
 
 _CHUNK = 32
@@ -41,12 +41,12 @@ def walk_kernel(next_edge, transit_of):
                             return w
                     positions[w - begin] = position
                     if position >= 0:
-                        prefetch(indices, position)
+                        prefetch_many(indices, position)
                 for w in range(begin, end):
                     position = positions[w - begin]
                     walks[w, step + 1] = indices[position] if position >= 0 else STOP
                     if position >= 0:
-                        prefetch(indptr, np.int64(walks[w, step + 1]))
+                        prefetch_many(indptr, np.int64(walks[w, step + 1]))
         return -1
 
     return walk
@@ -71,7 +71,7 @@ def block_kernel(next_edge):
         for begin in range(first, last, _CHUNK):
             end, before = min(begin + _CHUNK, last), num_edges
             for i in range(end, min(end + _CHUNK, last)):
-                prefetch(indptr, np.int64(nodes[i]))
+                prefetch_many(indptr, np.int64(nodes[i]))
             for i in range(begin, end):
                 start = num_edges
                 for j in range(num_draws):
@@ -81,7 +81,7 @@ def block_kernel(next_edge):
                     if position >= 0 and not (unique and _is_among(position, out_edges, start, num_edges)):
                         out_edges[num_edges] = position
                         num_edges += 1
-                        prefetch(indices, position)
+                        prefetch_many(indices, position)
                 out_indptr[i + 1] = num_edges
             for e in range(before, num_edges):
                 out_neighbors[e] = indices[out_edges[e]]

@@ -9,7 +9,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded_wide
 
 CHUNK = 128
@@ -31,8 +31,8 @@ def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, d
         number = _start(begin, num_draws, address, attempt, 1, words, lanes)
         for i in range(number):
             lanes[i] = bounded_wide(w0[i], w1[i], num_vertices)
-            prefetch(threshold, lanes[i])
-            prefetch(alias, lanes[i])
+            prefetch_many(threshold, lanes[i])
+            prefetch_many(alias, lanes[i])
         for i in range(number):
             vertex = place(lanes[i])
             drawn[begin + i] = alias_offset(lanes[i], w2[i], threshold[vertex], np.int64(alias[vertex]))
@@ -51,11 +51,11 @@ def draw_walks(num_walks, length, address, attempt, roots, indptr, indices, word
         number = _start(begin, num_walks, address, attempt, (_START_WORDS + length + 3) // 4, words, lanes)
         for i in range(number):
             lanes[i] = bounded_wide(w0[i], w1[i], num_roots)
-            prefetch(roots, lanes[i])
+            prefetch_many(roots, lanes[i])
         for i in range(number):
             vertex = np.int64(roots[lanes[i]])
             drawn[(begin + i) * stride] = vertex
-            prefetch(indptr, vertex)
+            prefetch_many(indptr, vertex)
         for step in range(length):
             word = _START_WORDS + step
             _step(
@@ -79,12 +79,12 @@ def _step(begin, number, row, step, stride, indptr, indices, lanes, drawn):
         column = np.int64(indptr[place(vertex)])
         degree = np.int64(indptr[place(vertex + 1)]) - column
         lanes[i] = column + bounded(row[i], degree) if degree > 0 else -1
-        prefetch(indices, max(lanes[i], 0))
+        prefetch_many(indices, max(lanes[i], 0))
     for i in range(number):
         here = (begin + i) * stride + step
         vertex = np.int64(indices[place(lanes[i])]) if lanes[i] >= 0 else np.int64(drawn[place(here)])
         drawn[place(here + 1)] = vertex
-        prefetch(indptr, vertex)
+        prefetch_many(indptr, vertex)
 
 
 @cpu_kernel

@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.neighbor import num_groups
 from hoptrain.kernels.cpu.offsets import distinct_offsets, independent_offsets, random_words
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
 from hoptrain.kernels.shared.philox import MAX_VERTEX
@@ -106,14 +106,14 @@ def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, tab
         after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
         for j in places(num_edges, after):
             positions[j] = by_time[place(positions[j])]
-            prefetch(indices, positions[j])
+            prefetch_many(indices, positions[j])
         before = num_edges
         for i in range(begin, end):
             tree, until = keys[i] & ~_VERTEX, np.int64(out_indptr[i + 1])
             for j in places(before, until):
                 key = tree | np.int64(indices[place(positions[j])])
                 out_indices[j] = key
-                prefetch(entries, home(key, slot_bits))
+                prefetch_many(entries, home(key, slot_bits))
             before = until
         num_nodes = relabel(out_indices, num_edges, after, table, keys, num_nodes)
         num_edges = after
@@ -130,7 +130,7 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
     """Find the columns of a chunk's nodes and how many of each one's edges are not later than its bound."""
     indptr, times = columns.indptr, columns.times
     for i in range(end, min(2 * end - begin, last)):
-        prefetch(indptr, keys[i] & _VERTEX)
+        prefetch_many(indptr, keys[i] & _VERTEX)
     steps = 0
     own = keys[begin:end]
     for i in places(0, end - begin):
@@ -138,7 +138,7 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
         column, after = np.int64(indptr[place(vertex)]), np.int64(indptr[place(vertex + 1)])
         lanes[_BEGIN, i], lanes[_NUMBER, i], lanes[_END, i] = column, column, after
         steps = max(steps, after - column)
-        prefetch(times, (column + after) >> 1)
+        prefetch_many(times, (column + after) >> 1)
     while steps > 0:
         steps >>= 1
         for i in places(0, end - begin):
@@ -148,7 +148,7 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
                 is_admitted = times[place(middle)] <= bounds[place(own[i] >> TREE_SHIFT)]
                 low, high = (middle + 1, high) if is_admitted else (low, middle)
                 lanes[_NUMBER, i], lanes[_END, i] = low, high
-                prefetch(times, (low + high) >> 1)
+                prefetch_many(times, (low + high) >> 1)
     for i in range(end - begin):
         lanes[_NUMBER, i] -= lanes[_BEGIN, i]
 
@@ -194,7 +194,7 @@ def _place(by_time, begin, end, rule, scratch, edges, num_edges):
                 ranks[place(num_edges + j)] = column + offsets[place(j), place(lane)]
             lane += 1
         for j in places(num_edges, num_edges + count):
-            prefetch(by_time, ranks[j])
+            prefetch_many(by_time, ranks[j])
         num_edges += count
         out_indptr[begin + i + 1] = num_edges
     return num_edges

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.draws import bounded
 from hoptrain.kernels.shared.philox import four_words
 from hoptrain.kernels.shared.program import MAX_STEPS, in_column
@@ -30,7 +30,7 @@ def uniform_walks(indptr, indices, copies, restart, address, first, last, walks)
         number = min(_CHUNK, last - begin)
         for i in range(number):
             roots[i], numbers[i] = walks[begin + i, 0], (begin + i) % copies
-            prefetch(indptr, np.int64(walks[begin + i, 0]))
+            prefetch_many(indptr, np.int64(walks[begin + i, 0]))
         for step in range(walks.shape[1] - 1):
             lane_words(roots, numbers, number, address, np.uint64(step), words)
             if restart > 0:
@@ -39,11 +39,11 @@ def uniform_walks(indptr, indices, copies, restart, address, first, last, walks)
                 goes_on = walks[begin + i, step] >= 0
                 vertex = np.int64(walks[begin + i, step] if restart == 0 or again[i] >= restart else walks[begin + i, 0])
                 positions[i] = _position(indptr, vertex, words[i]) if goes_on else -1
-                prefetch(indices, max(positions[i], 0))
+                prefetch_many(indices, max(positions[i], 0))
             for i in range(number):
                 vertex = np.int64(indices[positions[i]]) if positions[i] >= 0 else np.int64(-1)
                 walks[begin + i, step + 1] = vertex
-                prefetch(indptr, max(vertex, 0))
+                prefetch_many(indptr, max(vertex, 0))
 
 
 @cpu_kernel
@@ -90,7 +90,7 @@ def second_order_walks(indptr, indices, copies, biases, address, first, last, wa
         number = min(_CHUNK, last - begin)
         for i in range(number):
             roots[i], copy_of[i] = walks[begin + i, 0], (begin + i) % copies
-            prefetch(indptr, np.int64(walks[begin + i, 0]))
+            prefetch_many(indptr, np.int64(walks[begin + i, 0]))
         own = walks[begin : begin + number]
         for step in range(walks.shape[1] - 1):
             waiting, trial = _start_step(indptr, own, step, lanes), np.uint64(0)
@@ -101,7 +101,7 @@ def second_order_walks(indptr, indices, copies, biases, address, first, last, wa
                 lane_words(vertices, numbers, waiting, address, np.uint64(step), words)
                 for k in places(0, waiting):
                     positions[k] = _position(indptr, np.int64(own[place(lanes[k]), place(step)]), words[k])
-                    prefetch(indices, positions[k])
+                    prefetch_many(indices, positions[k])
                     numbers[k] += np.uint64(copies)
                 if step > 0:
                     lane_words(vertices, numbers, waiting, address, np.uint64(step), chances)
@@ -140,7 +140,7 @@ def _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chanc
                 accepted = chance < low
         if accepted:
             own[lane, place(step + 1)] = proposed
-            prefetch(indptr, np.int64(proposed))
+            prefetch_many(indptr, np.int64(proposed))
         else:
             lanes[place(left)] = lane
             left += 1

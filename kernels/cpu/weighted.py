@@ -14,7 +14,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words, weighted_offsets
 from hoptrain.kernels.cpu.places import place, places
-from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
 from hoptrain.kernels.shared.philox import four_words
 from hoptrain.kernels.shared.weighted import most_attempts
@@ -80,7 +80,7 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
     for begin in range(first, last, chunk):
         end = min(begin + chunk, last)
         for i in range(end, min(end + chunk, last)):
-            prefetch(indptr, np.int64(nodes[i]))
+            prefetch_many(indptr, np.int64(nodes[i]))
         num_lanes = _locate(indptr, columns.positive, nodes, begin, end, rule.fanout, scratch.lanes)
         if num_lanes:
             _draw_lanes(columns, num_lanes, rule.fanout, address, scratch)
@@ -119,7 +119,7 @@ def _place(columns, nodes, begin, end, fanout, address, scratch, edges, num_edge
                     positions[place(num_edges)] = position
                     num_edges += 1
         for j in places(start, num_edges):
-            prefetch(indices, positions[j])
+            prefetch_many(indices, positions[j])
         out_indptr[i + 1] = num_edges
     return num_edges
 
