@@ -17,8 +17,9 @@ It is a yardstick of 64 reads under way, not the last limit of the memory: asked
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,14 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.draws import bounded
-from hoptrain.samplers import MiniBatch
+from hoptrain.samplers import MiniBatch, Workspace
 
 CACHE_LINE = 64
 """Bytes that a processor moves at once."""
 OUTPUT_BYTES = 12
 _READS = 1 << 21
+_PIECES = 8
+"""In which threads take them."""
 _COPY_BYTES = 256 << 20
 """Of each end of a copy: more than the caches hold."""
 _IN_FLIGHT = 64
@@ -79,17 +82,20 @@ class Floor:
 
     Attributes:
         parts: what to time (``hoptrain.benchmarks.rounds``), by name: accesses, and bytes copied.
+        together: by a number of threads, the accesses of "line" shared among as many: how well the machine itself scales.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, threads: Iterable[int] = ()) -> None:
         """Take as much memory as the graph has, and half a gigabyte."""
         source, target = np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
+        lines = _memory(graph.indices.nbytes)
         self.parts: Mapping[str, Callable[[int], int]] = {
-            "line": _random_reads(graph.indices.nbytes),
+            "line": _random_reads(lines),
             "table": _random_updates(4 * graph.num_nodes),
-            "offsets": _random_reads(graph.indptr.nbytes),
+            "offsets": _random_reads(_memory(graph.indptr.nbytes)),
             "copy": lambda _: _copy(source, target),
         }
+        self.together: Mapping[int, Callable[[int], int]] = {count: _random_reads(lines, count) for count in threads if count > 1}
 
 
 def floor_per_edge(cost: Mapping[str, Array], work: Work) -> Array:
@@ -103,12 +109,22 @@ def floor_per_edge(cost: Mapping[str, Array], work: Work) -> Array:
     return floor
 
 
-def _random_reads(num_bytes: int) -> Callable[[int], int]:
-    memory = np.ones(max(1, num_bytes // 4), np.int32)  # written, since untouched pages would all be the same one
-    places = np.empty(_IN_FLIGHT, np.int64)
+def _memory(num_bytes: int) -> Array:
+    """Written, since untouched pages would all be the same one."""
+    return np.ones(max(1, num_bytes // 4), np.int32)
+
+
+def _random_reads(memory: Array, threads: int = 1) -> Callable[[int], int]:
+    workspace = Workspace(threads)
+    places = np.empty((threads, _IN_FLIGHT), np.int64)
+
+    def read_some(pieces: Iterable[int], own: Array) -> None:
+        for first in pieces:
+            random_reads(memory, first, _READS // _PIECES, own)
 
     def read(_: int) -> int:
-        random_reads(memory, _READS, places)
+        pieces = iter(range(0, _READS, _READS // _PIECES))
+        workspace.run([partial(read_some, pieces, own) for own in places])
         return _READS
 
     return read
@@ -132,10 +148,10 @@ def _copy(source: Array, target: Array) -> int:
 
 
 @cpu_kernel
-def random_reads(memory: Any, num_reads: Any, places: Any) -> Any:
-    """Read entries of ``memory`` at random, ``len(places)`` at a time. Returns their sum, so that no read can be left out."""
+def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
+    """Read entries of ``memory`` at random, ``len(places)`` at a time: the reads from number ``begin``. Returns the sum, so that none can be left out."""
     total = np.int64(0)
-    for first in range(0, num_reads, len(places)):
+    for first in range(begin, begin + num_reads, len(places)):
         for j in range(len(places)):
             places[j] = bounded(_hash(first + j), len(memory))
             prefetch_many(memory, places[j])

@@ -15,7 +15,8 @@ A system that samples another number of edges than hoptrain from the same seeds 
 
 Modes: "all" expands on each hop all vertices found so far, as DGL does; "new" those found on the hop before, as PyG does. Each peer is
 compared with hoptrain in the peer's mode, with as many threads. The summary's ``min_ratio_*`` are hoptrain's speed over the *fastest*
-variant of a peer that uses up to as many threads, the least over graphs, fanouts and batch sizes.
+variant of a peer that uses up to as many threads, the least over graphs, fanouts and batch sizes. ``min_scaling_*`` is hoptrain's speed over
+its speed with one thread; ``min_machine_scaling_*`` the same for plain random reads, which no sampler can be expected to outdo.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ def _measure_graph(
     """For each case, fanouts and a batch size: its records, and its part of the summary."""
     graph = data.graph.in_memory()
     opened = [open_hoptrain(graph, mode) for mode in setting.modes] + list(_open_peers(peers, graph))
-    floor = Floor(graph)
+    floor = Floor(graph, setting.threads)
     for fanouts, batch_size in cases:
         place = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size}
         print(*place.values(), file=sys.stderr)
@@ -218,7 +219,8 @@ def _measure_graph(
         seeds = [steps.batch_seeds(0, step) for step in range(min(steps.num_steps, _MOST_SEEDS))]
         systems = [system for make in opened for system in make(fanouts, setting.replace, setting.threads) if system.mode in setting.modes]
         paced = {system.label: setting.pace(partial(_sample, system.sample, seeds), system.threads) for system in systems}
-        yardsticks = {name: setting.pace(partial(_repeat, part)) for name, part in floor.parts.items()}
+        parts = {**floor.parts, **{_together(count): part for count, part in floor.together.items()}}
+        yardsticks = {name: setting.pace(partial(_repeat, part)) for name, part in parts.items()}
         yardsticks[_PYTHON] = setting.pace(partial(_sample, open_overhead(graph, setting.modes[0], len(fanouts)), seeds))
         costs = time_rounds({**paced, **yardsticks}, setting.rounds)
         floors = {}
@@ -248,6 +250,11 @@ def _sample(sample: Callable[[Sequence[Array], int], int], seeds: Sequence[Array
 
 def _repeat(part: Callable[[int], int], first: int, number: int) -> int:
     return sum(part(i) for i in range(first, first + number))
+
+
+def _together(threads: int) -> str:
+    """The label of the reads that as many threads share."""
+    return f"line, {threads}"
 
 
 def _own(mode: str, threads: int) -> str:
@@ -297,7 +304,8 @@ def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array
         if threads == 1:
             answers.append({"max_floor_multiple": cost.over(floors[own.mode])})
         elif (alone := _own(own.mode, 1)) in costs:
-            answers.append({f"min_scaling_t{threads}": costs[alone].over(cost.ns)})
+            machine = costs["line"].over(costs[_together(threads)].ns)
+            answers.append({f"min_scaling_t{threads}": costs[alone].over(cost.ns), f"min_machine_scaling_t{threads}": machine})
     return summarize(answers)
 
 

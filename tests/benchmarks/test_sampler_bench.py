@@ -83,7 +83,7 @@ def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
     assert systems == own | {("all", "DGL fake", t) for t in (1, 2)} | {("new", "PyG fake", t) for t in (1, 2)}
     assert {row["ratio"] is None for row in content["records"] if row["system"].startswith("hoptrain")} == {True}
     names = {f"min_ratio_{name}_t{t}" for name in ("dgl", "dgl_fake", "pyg", "pyg_fake") for t in (1, 2)}
-    assert content["summary"].keys() == names | OWN | {"min_scaling_t2"}
+    assert content["summary"].keys() == names | OWN | {"min_scaling_t2", "min_machine_scaling_t2"}
     ratios = {row["threads"]: row["ratio"] for row in content["records"] if row["system"] == "DGL fake"}
     assert content["summary"]["min_ratio_dgl_t1"] == ratios[1]
 
@@ -238,8 +238,21 @@ def test_floor_of_an_edge():
 
 def test_reads_are_random_and_all_done():
     memory = np.arange(1 << 10, dtype=np.int32)
-    total = floor.random_reads(memory, 1 << 14, np.empty(64, np.int64))
+    places = np.empty(64, np.int64)
+    total = floor.random_reads(memory, 0, 1 << 14, places)
     assert total / (1 << 14) == pytest.approx(memory.mean(), rel=0.02)
+    assert sum(floor.random_reads(memory, first, 1 << 12, places) for first in range(0, 1 << 14, 1 << 12)) == total
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_share_the_reads(graph, threads, monkeypatch):
+    pieces = []
+    monkeypatch.setattr(floor, "random_reads", lambda memory, first, number, places: pieces.append((first, number)))
+    subject = floor.Floor(graph, [1, 2, 3])
+    assert set(subject.together) == {2, 3}
+    read = subject.parts["line"] if threads == 1 else subject.together[threads]
+    reads = read(0)
+    assert sorted(pieces) == [(first, reads // 8) for first in range(0, reads, reads // 8)]
 
 
 # On a device.
