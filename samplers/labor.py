@@ -11,6 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu import importance
 from hoptrain.kernels.cpu import labor as kernels
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.neighbor import Address
@@ -176,12 +177,12 @@ class _Hop:
             sources, begins = frontier.nodes(), ends[:-1]
         known = self._known(sources)
         most = int(degrees.max())
-        column = kernels.Column(*(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses")))
-        chosen, columns = array("labor.chosen", most, np.int32), kernels.Columns(begins, degrees, candidates)
-        kernels.find_importances(columns, self.fanout, self.rounds, known, column)
+        column = importance.Column(*(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses")))
+        chosen, columns = array("labor.chosen", most, np.int32), importance.Columns(begins, degrees, candidates)
+        importance.find_importances(columns, self.fanout, self.rounds, known, column)
 
         def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
-            return kernels.keep_by_importance(
+            return importance.keep_by_importance(
                 graph.indptr, graph.indices, nodes, columns, cursor, self.fanout, known, column, chosen, kept
             )  # fmt: skip
 
@@ -191,11 +192,11 @@ class _Hop:
             frontier.forget(num_dst)
         return found
 
-    def _known(self, sources: Array | None) -> kernels.Known:
+    def _known(self, sources: Array | None) -> importance.Known:
         """Memory for what is known of the ``sources`` (N,), global ids, or of all vertices; with their words."""
         array, num_nodes = self.frontier.workspace.array, self.frontier.graph.num_nodes
         number = num_nodes if sources is None else len(sources)
-        known = kernels.Known(
+        known = importance.Known(
             least=array("labor.least", number, np.uint32),
             factor=array("labor.factor", number if self.rounds > 1 else 0, np.float64),
             values=array("labor.values", 2 * number, np.float64).reshape(number, 2),
@@ -205,7 +206,7 @@ class _Hop:
             kernels.all_words(self.address, words, array("labor.highs", number, np.uint8))
         else:
             kernels.source_words(sources, number, self.address, words)
-        kernels.enter_words(words, known)
+        importance.enter_words(words, known)
         return known
 
     def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], Any]) -> tuple[kernels.Kept, int]:

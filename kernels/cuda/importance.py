@@ -1,4 +1,4 @@
-"""LABOR with importances, see ``find_importances`` in ``hoptrain.kernels.cpu.labor``: its doubles as integers, a thread a destination.
+"""LABOR with importances, see ``find_importances`` in ``hoptrain.kernels.cpu.importance``: its doubles as integers, a thread a destination.
 
 Sums go along a column in its order, as on the CPU. Shapes: K batches; D destinations, T in-edges of theirs, N nodes with all sources.
 """
