@@ -153,10 +153,10 @@ class FaultySampler(Sampler):
         """As the sampler's."""
         return self._sampler.num_hops
 
-    def sample(self, graph: Graph, seeds: Array, **address: Any) -> MiniBatch:
+    def sample_on_cpu(self, *batch: Any) -> MiniBatch:
         """Strike or not, then sample."""
         self.fault()
-        return self._sampler.sample(graph, seeds, **address)
+        return self._sampler.sample_on_cpu(*batch)
 
 
 def open_loader(system: str, folder: Path, fault: tuple[str, str] | None = None, **options: Any) -> Iterable[Any]:

@@ -136,10 +136,10 @@ class SlowSampler(Sampler):
         """One."""
         return 1
 
-    def sample(self, graph: Graph, seeds: Array, **address: Any) -> MiniBatch:
+    def sample_on_cpu(self, *batch: Any) -> MiniBatch:
         """Sleep, then sample."""
         time.sleep(self.seconds)
-        return self._sampler.sample(graph, seeds, **address)
+        return self._sampler.sample_on_cpu(*batch)
 
 
 def idle_cpu_share(batches: int, seconds: float = 1.0) -> float:

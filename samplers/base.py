@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.kernels.cpu.csc import first_out_of_range
+from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
     from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
 
 Batch = TypeVar("Batch")
+
+
+class BatchAddress(NamedTuple):
+    """Where the addresses of all random numbers of a mini-batch begin."""
+
+    seed: int
+    epoch: int
+    batch: int
+
+    def at_hop(self, hop: int) -> Address:
+        """As the kernels take it."""
+        return Address(np.uint64(self.seed), np.uint64(self.epoch), np.uint64(self.batch), np.uint64(hop))
 
 
 class Sampler(ABC):
@@ -52,7 +65,6 @@ class Sampler(ABC):
         """What an epoch deals out to batches, each once, (U,) ids: the seeds; a sampler of subgraphs may deal out clusters, or draws."""
         return seeds
 
-    @abstractmethod
     def sample(
         self,
         graph: Graph,
@@ -77,6 +89,22 @@ class Sampler(ABC):
 
         Raises:
             InputError: a seed outside the graph, or twice; an address out of range; a device that cannot be used.
+        """
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
+        check_address(seed, epoch, batch)
+        return self.sample_on_cpu(graph, seeds, BatchAddress(seed, epoch, batch), workspace)
+
+    @abstractmethod
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """What an algorithm has to say: ``sample`` on the CPU.
+
+        Args:
+            graph: the graph.
+            seeds: as of ``sample``, not checked yet (``check_seeds``).
+            address: seed, epoch and batch, checked.
+            workspace: scratch memory and threads.
         """
 
     def sample_bulk(

@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu import labor as kernels
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds
 from hoptrain.samplers.frontier import Frontier
 from hoptrain.samplers.minibatch import Block, MiniBatch
 from hoptrain.samplers.workspace import Workspace
@@ -73,38 +73,21 @@ class LaborSampler(Sampler):
         """One for each fanout."""
         return len(self.fanouts)
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        check_address(seed, epoch, batch)
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         seeds = check_seeds(graph, seeds)
         frontier = Frontier(graph, workspace)
         frontier.enter_seeds(seeds)
         blocks: list[Block] = []
         for hop, fanout in enumerate(self.fanouts):
-            address = Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(hop))
             rounds = self.importance_rounds if fanout > 0 else 0
-            blocks.append(_Hop(frontier, address, fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
+            blocks.append(_Hop(frontier, address.at_hop(hop), fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
         return MiniBatch(
             node_ids=frontier.nodes(),
             blocks=tuple(reversed(blocks)),
             num_seeds=len(seeds),
-            seed=seed,
-            epoch=epoch,
-            batch=batch,
             num_step_seeds=len(seeds),
+            **address._asdict(),
         )
 
     def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:

@@ -24,7 +24,7 @@ from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds, seed_given_twice
 from hoptrain.samplers.minibatch import Block, MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
@@ -107,22 +107,8 @@ class LayerWiseSampler(Sampler):
     def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
         """What a layer with the destinations ``nodes`` is drawn from; no candidate where they have no in-edge."""
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        check_address(seed, epoch, batch)
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         seeds = check_seeds(graph, seeds)
         nodes = workspace.array("nodes", len(seeds), graph.indices.dtype)
         nodes[:] = seeds
@@ -130,7 +116,7 @@ class LayerWiseSampler(Sampler):
         blocks: list[Block] = []
         extra: dict[str, Array] = {}
         for hop, size in enumerate(self.layer_sizes):
-            draws, total = self._draw(graph, nodes, size, (seed, epoch, batch, hop), workspace)
+            draws, total = self._draw(graph, nodes, size, (*address, hop), workspace)
             block, places = _connect(graph, len(nodes), draws, total, hop, self.normalizes, workspace)
             nodes = workspace.array("nodes", block.num_src, nodes.dtype)
             if self.describes_draws:
@@ -140,11 +126,9 @@ class LayerWiseSampler(Sampler):
             node_ids=nodes,
             blocks=tuple(reversed(blocks)),
             num_seeds=len(seeds),
-            seed=seed,
-            epoch=epoch,
-            batch=batch,
             num_step_seeds=len(seeds),
             extra=extra,
+            **address._asdict(),
         )
 
     def _draw(

@@ -15,10 +15,9 @@ from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.kernels.cpu import link as kernels
 from hoptrain.kernels.cpu.alias import build_alias
 from hoptrain.kernels.cpu.csc import first_out_of_range
-from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.alias import AliasTables
-from hoptrain.samplers.base import Sampler, check_address, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_address
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.temporal import TemporalSampler
 from hoptrain.samplers.workspace import Workspace
@@ -133,23 +132,10 @@ class LinkSampler(Sampler):
             )
         return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch for the edges ``seeds`` (P,), edge ids; see ``Sampler.sample``."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        edge_ids, pairs, labels = self._pairs(graph, seeds, (seed, epoch, batch), workspace)
-        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "batch": batch, "workspace": workspace}
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch for the edges ``seeds`` (P,), edge ids; see ``Sampler.sample_on_cpu``."""
+        edge_ids, pairs, labels = self._pairs(graph, seeds, address, workspace)
+        options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
         if isinstance(self.sampler, TemporalSampler):
             ends, times, pairs = self._ends_at_times(graph, edge_ids, pairs)
             sampled = self.sampler.sample(graph, ends, times=times, **options)
@@ -174,7 +160,7 @@ class LinkSampler(Sampler):
                 'node-wise samplers only; use exclude="none", or device="cpu"'
             )
         parts = [workspace.part(i) for i in range(len(seeds))]
-        found = [self._pairs(graph, own, (seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
+        found = [self._pairs(graph, own, BatchAddress(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
         options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
         if isinstance(self.sampler, TemporalSampler):
             ends, times, pairs = zip(*(self._ends_at_times(graph, edge_ids, own) for edge_ids, own, _ in found), strict=True)
@@ -206,11 +192,10 @@ class LinkSampler(Sampler):
         local = np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
         return ends, np.concatenate([bounds, bounds[each]]), local
 
-    def _pairs(self, graph: Graph, edge_ids: Array, batch: tuple[int, int, int], workspace: Workspace) -> tuple[Array, Array, Array]:
-        """The checked edge ids, the pairs, global ids, and their labels; of the batch at (seed, epoch, batch)."""
-        check_address(*batch)
+    def _pairs(self, graph: Graph, edge_ids: Array, address: BatchAddress, workspace: Workspace) -> tuple[Array, Array, Array]:
+        """The checked edge ids, the pairs, global ids, and their labels."""
+        check_address(*address)
         edge_ids = _check_edges(graph, edge_ids)
-        address = Address(*map(np.uint64, (*batch, 0)))
         num_edges = len(edge_ids)
         count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives
         total = num_edges * (1 + count)
@@ -221,11 +206,11 @@ class LinkSampler(Sampler):
         kernels.end_points(graph.indptr, graph.indices, edge_ids, src, dst)
         tails.reshape(num_edges, count)[:] = src[:, None]
         if self.negatives == "uniform":
-            kernels.uniform_negatives(edge_ids, count, graph.num_nodes, address, drawn)
+            kernels.uniform_negatives(edge_ids, count, graph.num_nodes, address.at_hop(0), drawn)
         elif self.negatives == "degree":
-            kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address, drawn)
+            kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address.at_hop(0), drawn)
         else:
-            kernels.in_batch_negatives(edge_ids, count, dst, address, drawn)
+            kernels.in_batch_negatives(edge_ids, count, dst, address.at_hop(0), drawn)
         return edge_ids, pairs, labels
 
     def _dropped(self, positives: Array, num_seeds: int) -> Array:

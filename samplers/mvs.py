@@ -15,7 +15,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.shared_memory import SHARE_FROM_BYTES
 from hoptrain.kernels.cpu.mvs import draw_seeds
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
@@ -113,23 +113,10 @@ class MVSSampler(Sampler):
             raise InputError(f"a norm is {norms[~(np.isfinite(norms) & (norms >= 0))][0]}: norms are finite and not negative; correct it")
         self._norms[vertices] = norms
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch from the large batch ``seeds``; see ``Sampler.sample``."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        chosen, weights = self._draw(graph, seeds, seed, epoch, batch)
-        inner = self.sampler.sample(graph, chosen, seed=seed, epoch=epoch, batch=batch, workspace=workspace)
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch from the large batch ``seeds``; see ``Sampler.sample_on_cpu``."""
+        chosen, weights = self._draw(graph, seeds, address)
+        inner = self.sampler.sample(graph, chosen, **address._asdict(), workspace=workspace)
         return replace(inner, seed_weights=weights)
 
     def start_bulk(
@@ -138,7 +125,7 @@ class MVSSampler(Sampler):
         """Queue a bulk on a device; see ``Sampler.start_bulk``."""
         from hoptrain.engine.device_store import place
 
-        drawn = [self._draw(graph, some, seed, epoch, first_batch + i) for i, some in enumerate(seeds)]
+        drawn = [self._draw(graph, some, BatchAddress(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
         chosen, weights = zip(*drawn, strict=True)
         finish = self.sampler.start_bulk(graph, chosen, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
         stream = workspace.stream
@@ -146,14 +133,14 @@ class MVSSampler(Sampler):
             replace(batch, seed_weights=stream.result(place(own, "device", stream))) for batch, own in zip(finish(), weights, strict=True)
         ]
 
-    def _draw(self, graph: Graph, seeds: Array, seed: int, epoch: int, batch: int) -> tuple[Array, Array]:
+    def _draw(self, graph: Graph, seeds: Array, address: BatchAddress) -> tuple[Array, Array]:
         """The seeds drawn from a large batch, and their weights, float32."""
-        check_address(seed, epoch, batch)
+        check_address(*address)
         seeds = check_seeds(graph, seeds, distinct=True)
         norms = np.ones(len(seeds)) if self._norms is None else self._norms[seeds]
         shares, probabilities, even = _integers(norms, self.uniform)
         drawn = np.empty(self.num_draws, np.int64)
-        draw_seeds(np.cumsum(shares), even, np.uint64(seed), np.uint64(epoch), np.uint64(batch), drawn)
+        draw_seeds(np.cumsum(shares), even, *map(np.uint64, address), drawn)
         chosen, first, times = np.unique(drawn, return_index=True, return_counts=True)
         order = np.argsort(first)
         chosen, times = chosen[order], times[order]

@@ -15,7 +15,7 @@ from hoptrain.kernels.cpu import neighbor as kernels
 from hoptrain.kernels.cpu.weighted import WeightedColumns, count_positive
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES, AliasTables, build_alias_tables
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds, seed_given_twice
 from hoptrain.samplers.hop import Hop, count_edges, sample_hop
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
@@ -80,22 +80,8 @@ class NeighborSampler(Sampler):
         """One for each fanout."""
         return len(self.fanouts)
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        check_address(seed, epoch, batch)
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         seeds = check_seeds(graph, seeds)
         work = _Batch(graph, self._columns(graph), workspace)
         work.enter_seeds(seeds)
@@ -103,23 +89,20 @@ class NeighborSampler(Sampler):
         first = 0
         for hop, fanout in enumerate(self.fanouts):
             rule = kernels.Rule(fanout, self.replace, self.weighted)
-            address = kernels.Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(hop))
             if self.expand == "all":
-                blocks.append(work.sample_hop(0, rule, address, f"{hop}", 0))
+                blocks.append(work.sample_hop(0, rule, address.at_hop(hop), f"{hop}", 0))
             else:
                 known = work.num_nodes
-                blocks.append(work.sample_hop(first, rule, address, "", blocks[-1].num_edges if blocks else 0))
+                blocks.append(work.sample_hop(first, rule, address.at_hop(hop), "", blocks[-1].num_edges if blocks else 0))
                 first = known
         nested = self.expand == "new"
         return MiniBatch(
             node_ids=work.nodes(),
             blocks=nested_blocks(blocks[-1], [b.num_src for b in reversed(blocks)], len(seeds)) if nested else tuple(reversed(blocks)),
             num_seeds=len(seeds),
-            seed=seed,
-            epoch=epoch,
-            batch=batch,
             num_step_seeds=len(seeds),
             nested=nested,
+            **address._asdict(),
         )
 
     def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:

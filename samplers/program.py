@@ -16,7 +16,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.shared.program import MAX_STEPS
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.program_cpu import sample_blocks, sample_walks, walk
 from hoptrain.samplers.workspace import Workspace
@@ -88,30 +88,16 @@ class Program(Sampler):
         """A block for every step; none with walks."""
         return self.steps if self.output == "blocks" else 0
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``.
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``.
 
         Raises:
             InputError: besides, a program that cannot be compiled, or whose ``next`` returns no edge of its transit.
         """
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        check_address(seed, epoch, batch)
         self._check(graph)
         seeds = check_seeds(graph, seeds)
         make = sample_walks if self.output == "walks" else sample_blocks
-        return make(self, graph, seeds, (seed, epoch, batch), workspace)
+        return make(self, graph, seeds, address, workspace)
 
     def start_bulk(
         self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace

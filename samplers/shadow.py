@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu import shadow as kernels
 from hoptrain.kernels.cpu.subgraph import count_in_edges
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, seed_given_twice, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds, seed_given_twice
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.subgraph import bitmap
 from hoptrain.samplers.workspace import Workspace
@@ -51,37 +51,20 @@ class DisjointSampler(Sampler):
         """One block a layer."""
         return self.num_layers
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        check_address(seed, epoch, batch)
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         seeds = check_seeds(graph, seeds)
-        address = neighbor.Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(0))
         reached, kept = self.most_vertices(graph)
         own, sets = _own(graph, reached, workspace), _sets(graph, seeds, kept, workspace)
-        self.find_sets(graph, len(seeds), address, own, sets, workspace)
+        self.find_sets(graph, len(seeds), address.at_hop(0), own, sets, workspace)
         block = _induce_union(graph, len(seeds), own, sets, workspace)
         return MiniBatch(
             node_ids=sets.nodes[: block.num_src],
             blocks=nested_blocks(block, [block.num_src] * self.num_layers, len(seeds)),
             num_seeds=len(seeds),
-            seed=seed,
-            epoch=epoch,
-            batch=batch,
             num_step_seeds=len(seeds),
             nested=True,
+            **address._asdict(),
         )
 
     def start_bulk(

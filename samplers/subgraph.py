@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu import subgraph as kernels
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, check_batch_size, no_cuda_kernels, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_batch_size, no_cuda_kernels
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
 
@@ -101,25 +101,10 @@ class SubgraphSampler(Sampler):
             f"{type(self).__name__} does not know the vertices to train on: take sampler.prepare(graph, seeds), as SampleLoader does"
         )
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``. ``seeds`` are units: what the class says that an epoch deals out."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        check_address(seed, epoch, batch)
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``. ``seeds`` are units: what the class says that an epoch deals out."""
         self.check_graph(graph)
-        address = Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(0))
-        members = self.members(graph, np.asarray(seeds), address, workspace)
+        members = self.members(graph, np.asarray(seeds), address.at_hop(0), workspace)
         block = induced(graph, members, workspace)
         weights, seed_weights = self.normalisation(members, block, workspace)
         block = replace(block, weights=weights)
@@ -127,12 +112,10 @@ class SubgraphSampler(Sampler):
             node_ids=members.nodes,
             blocks=nested_blocks(block, [block.num_src] * self.num_layers, members.num_seeds),
             num_seeds=members.num_seeds,
-            seed=seed,
-            epoch=epoch,
-            batch=batch,
             num_step_seeds=members.num_seeds,
             seed_weights=seed_weights,
             nested=True,
+            **address._asdict(),
         )
 
     def start_bulk(

@@ -14,7 +14,7 @@ from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.kernels.cpu import temporal as kernels
 from hoptrain.kernels.cpu.neighbor import Address, Edges, Rule
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, check_seeds, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds, workspace_for
 from hoptrain.samplers.hop import scratch_for
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
@@ -134,25 +134,30 @@ class TemporalSampler(Sampler):
             given = None if times is None else [times]
             return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, times=given)()[0]
         check_address(seed, epoch, batch)
+        return self._sample_at(graph, seeds, times, BatchAddress(seed, epoch, batch), workspace)
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch at the times that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
+        return self._sample_at(graph, seeds, None, address, workspace)
+
+    def _sample_at(self, graph: Graph, seeds: Array, times: Array | None, address: BatchAddress, workspace: Workspace) -> MiniBatch:
         seeds, bounds = self._seeds_and_bounds(graph, seeds, times)
         work = _Batch(graph, self._columns(graph), bounds, workspace)
         work.enter_seeds(seeds)
         num_src = [len(seeds)]
         for hop, fanout in enumerate(self.fanouts):
             rule = kernels.TimedRule(fanout, self.replace, self.strategy == "recent")
-            work.sample_hop(num_src[-2] if hop else 0, rule, Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(hop)))
+            work.sample_hop(num_src[-2] if hop else 0, rule, address.at_hop(hop))
             num_src.append(work.num_nodes)
         nodes, trees = work.nodes_and_trees()
         return MiniBatch(
             node_ids=nodes,
             blocks=nested_blocks(work.block(), num_src[:0:-1], len(seeds)),
             num_seeds=len(seeds),
-            seed=seed,
-            epoch=epoch,
-            batch=batch,
             num_step_seeds=len(seeds),
             extra={"trees": trees, "seed_times": bounds},
             nested=True,
+            **address._asdict(),
         )
 
     def start_bulk(

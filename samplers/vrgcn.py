@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
-from hoptrain.samplers.base import Sampler, workspace_for
+from hoptrain.samplers.base import BatchAddress, Sampler
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.neighbor import NeighborSampler
 from hoptrain.samplers.workspace import Workspace
@@ -56,22 +56,9 @@ class VRGCNSampler(Sampler):
         """One for each fanout."""
         return self.neighbors.num_hops
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        sampled = self.neighbors.sample(graph, seeds, seed=seed, epoch=epoch, batch=batch, workspace=workspace)
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        sampled = self.neighbors.sample(graph, seeds, **address._asdict(), workspace=workspace)
         nodes, num = sampled.node_ids, sampled.blocks[0].num_dst
         indptr = workspace.array("history_indptr", num + 1, np.int64)
         indices = workspace.array("history_indices", total_degree(graph.indptr, nodes, num), id_dtype(graph.num_nodes))

@@ -103,7 +103,7 @@ def test_what_a_worker_with_a_device_writes(small):
 class OnlyOnTheCPU(Sampler):
     num_hops = 1
 
-    def sample(self, graph, seeds, **options):
+    def sample_on_cpu(self, graph, seeds, address, workspace):
         raise AssertionError
 
 
