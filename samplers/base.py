@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -156,19 +157,23 @@ class Sampler(ABC):
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], Batch]) -> list[Batch]:
-    """The batches 0 to ``number`` - 1, each in its own part of the workspace. A thread takes the next that nobody has; a single batch gets all."""
+    """The batches 0 to ``number`` - 1, each in its own part of the workspace; a single batch gets all of the threads.
+
+    A thread takes one of its own first, so that one bulk makes all memory that the next will need, and then the next that nobody has.
+    """
     if number == 1:
         return [sample_one(0, workspace)]
     for i in range(number):
         workspace.part(i)  # made by this thread alone
     batches: dict[int, Batch] = {}
-    tickets = iter(range(number))
+    threads = min(workspace.threads, number)
+    tickets = iter(range(threads, number))
 
     def sample_some(thread: int) -> None:
-        for i in tickets:
+        for i in chain([thread], tickets):
             batches[i] = sample_one(i, workspace.part(i, thread))
 
-    workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
+    workspace.run([partial(sample_some, thread) for thread in range(threads)])
     return [batches[i] for i in range(number)]
 
 

@@ -1,5 +1,6 @@
 """A sampler at work allocates nothing: its arrays are those of the call before."""
 
+import threading
 import tracemalloc
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.samplers.base import run_bulk
 
 
 def addresses(batches):
@@ -34,3 +36,11 @@ def test_a_bulk_after_the_first_allocates_no_array(options, threads):
     assert sum(trace.size for trace in arrays) == 0
     views_and_tuples = 8 * 8192  # what Python needs for the mini-batches themselves, at most
     assert peak - before < views_and_tuples < sum(array.nbytes for batch in batches for array in batch.arrays().values()) / 10
+
+
+@pytest.mark.parametrize(("threads", "number", "working"), [(1, 3, 1), (2, 2, 2), (2, 9, 2), (3, 9, 3), (4, 3, 3)])
+def test_every_thread_has_a_batch_of_the_first_bulk(threads, number, working):
+    made_by = run_bulk(Workspace(threads), number, lambda i, part: (i, threading.get_ident(), id(part.table)))
+    assert [i for i, _, _ in made_by] == list(range(number))
+    assert len({table for _, _, table in made_by}) == working
+    assert len({(thread, table) for _, thread, table in made_by}) == working, "a table belongs to one thread"
