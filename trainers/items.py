@@ -86,8 +86,6 @@ class ItemDataModule(SharedDataModule):
     Evaluation runs over batches of each rank's contiguous share; every rank makes the same number of steps, the last may be empty.
     """
 
-    is_multilabel = False
-
     def __init__(self, data: Items, batch_size: int, seed: int | None) -> None:
         super().__init__(batch_size, seed)
         self.data = data

@@ -140,7 +140,7 @@ class HoptrainCLI(LightningCLI):
         best = self._checkpoint().best_model_path or None  # none was written by a run of no epochs
         results = self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False, weights_only=True)
         if self.trainer.is_global_zero:
-            print(f"test {'micro-F1' if self.datamodule.is_multilabel else 'accuracy'} {results[0]['test_acc']:.3f}", flush=True)
+            print(f"test {self.model.score_title} {results[0]['test_acc']:.3f}", flush=True)
 
     def _checkpoint(self) -> ModelCheckpoint:
         checkpoint = self.trainer.checkpoint_callback

@@ -88,6 +88,7 @@ class LinkPredictor(ScoredModule):
     """
 
     score_names = ("auc", "acc")
+    score_title = "ROC AUC"
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ class NodeClassifier(ScoredModule):
         )
         self.normalize_features = normalize_features
         self.multilabel = multilabel
+        self.score_title = "micro-F1" if multilabel else "accuracy"
         # (V,) in-degrees of the graph, on the model's device; not part of a checkpoint, since it belongs to the data.
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor

@@ -19,9 +19,11 @@ class ScoredModule(LightningModule):
 
     Attributes:
         score_names: under which a stage's score is logged.
+        score_title: what the score is, for people.
     """
 
     score_names: ClassVar[tuple[str, ...]] = ("acc",)
+    score_title = "accuracy"
 
     def __init__(self, score: Callable[[], Metric], scored: Sequence[str] = STAGES) -> None:
         """Make the metrics; ``scored`` are the stages that have a score."""

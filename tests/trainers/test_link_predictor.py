@@ -53,7 +53,7 @@ def test_a_run_learns(folder, tmp_path, capsys):
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(options))
     cli = run(["fit", "--config", str(tmp_path / "run.yaml")])
     assert cli.trainer.callback_metrics["test_auc"] > 0.8
-    assert f"test accuracy {cli.trainer.callback_metrics['test_auc']:.3f}" in capsys.readouterr().out
+    assert f"test ROC AUC {cli.trainer.callback_metrics['test_auc']:.3f}" in capsys.readouterr().out
 
 
 def test_held_out_links_pass_no_message(folder):
