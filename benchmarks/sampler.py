@@ -16,7 +16,7 @@ A system that samples another number of edges than hoptrain from the same seeds 
 Modes: "all" expands on each hop all vertices found so far, as DGL does; "new" those found on the hop before, as PyG does. Each peer is
 compared with hoptrain in the peer's mode, with as many threads. The summary's ``min_ratio_*`` are hoptrain's speed over the *fastest*
 variant of a peer that uses up to as many threads, the least over graphs, fanouts and batch sizes. ``min_scaling_*`` is hoptrain's speed over
-its speed with one thread; ``min_machine_scaling_*`` the same for plain random reads, which no sampler can be expected to outdo.
+its speed with one thread; ``min_machine_scaling_*`` the same for plain random reads: how well the machine itself scales.
 """
 
 from __future__ import annotations

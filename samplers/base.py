@@ -202,6 +202,12 @@ def check_address(seed: int, epoch: int, batch: int) -> None:
             raise InputError(f"{name} is {value}: it is part of a random number's address and lies in [0, {limit})")
 
 
+def check_bulk_address(seed: int, epoch: int, first_batch: int, number: int) -> None:
+    """``check_address`` of ``number`` batches that follow one another."""
+    check_address(seed, epoch, first_batch)
+    check_address(seed, epoch, first_batch + number - 1)
+
+
 def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False) -> Array:
     """The seeds as an array, checked for kind and range and, if asked, for duplicates."""
     seeds = check_vertices(seeds, graph.num_nodes)

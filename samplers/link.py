@@ -17,7 +17,7 @@ from hoptrain.kernels.cpu.alias import build_alias
 from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.alias import AliasTables
-from hoptrain.samplers.base import BatchAddress, Sampler, check_address
+from hoptrain.samplers.base import BatchAddress, Sampler, check_bulk_address
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.temporal import TemporalSampler
 from hoptrain.samplers.workspace import Workspace
@@ -159,6 +159,7 @@ class LinkSampler(Sampler):
                 f'exclude={self.exclude!r} over {type(self.sampler).__name__} with device="cuda": there edges are taken out of the blocks of '
                 'node-wise samplers only; use exclude="none", or device="cpu"'
             )
+        check_bulk_address(seed, epoch, first_batch, len(seeds))
         parts = [workspace.part(i) for i in range(len(seeds))]
         found = [self._pairs(graph, own, BatchAddress(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
         options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
@@ -194,7 +195,6 @@ class LinkSampler(Sampler):
 
     def _pairs(self, graph: Graph, edge_ids: Array, address: BatchAddress, workspace: Workspace) -> tuple[Array, Array, Array]:
         """The checked edge ids, the pairs, global ids, and their labels."""
-        check_address(*address)
         edge_ids = _check_edges(graph, edge_ids)
         num_edges = len(edge_ids)
         count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives

@@ -15,7 +15,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.shared_memory import SHARE_FROM_BYTES
 from hoptrain.kernels.cpu.mvs import draw_seeds
-from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds
+from hoptrain.samplers.base import BatchAddress, Sampler, check_bulk_address, check_seeds
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
@@ -125,6 +125,7 @@ class MVSSampler(Sampler):
         """Queue a bulk on a device; see ``Sampler.start_bulk``."""
         from hoptrain.engine.device_store import place
 
+        check_bulk_address(seed, epoch, first_batch, len(seeds))
         drawn = [self._draw(graph, some, BatchAddress(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
         chosen, weights = zip(*drawn, strict=True)
         finish = self.sampler.start_bulk(graph, chosen, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
@@ -135,7 +136,6 @@ class MVSSampler(Sampler):
 
     def _draw(self, graph: Graph, seeds: Array, address: BatchAddress) -> tuple[Array, Array]:
         """The seeds drawn from a large batch, and their weights, float32."""
-        check_address(*address)
         seeds = check_seeds(graph, seeds, distinct=True)
         norms = np.ones(len(seeds)) if self._norms is None else self._norms[seeds]
         shares, probabilities, even = _integers(norms, self.uniform)

@@ -17,7 +17,7 @@ from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-from hoptrain.samplers.base import check_address, check_vertices, seed_given_twice
+from hoptrain.samplers.base import check_bulk_address, check_vertices, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Edges, rounded_up
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
@@ -79,8 +79,7 @@ class CudaHeteroSampling:
         """Queue a bulk; the function returned waits for it and gives the batches. One bulk is under way at a time."""
         if len(seeds) > MAX_BATCHES:
             raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
-        check_address(seed, epoch, first_batch)
-        check_address(seed, epoch, first_batch + len(seeds) - 1)
+        check_bulk_address(seed, epoch, first_batch, len(seeds))
         seeds = [check_vertices(some, self.graph.num_nodes[self.seed_type]) for some in seeds]
         bulk = _Bulk(self, seeds, (seed, epoch, first_batch))
         for hop in range(bulk.num_hops):

@@ -15,7 +15,7 @@ from hoptrain.engine.device_store import DeviceGraph, DeviceRows
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED
 from hoptrain.kernels.cuda.launch import MAX_BATCHES
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-from hoptrain.samplers.base import check_address, check_seeds, seed_given_twice
+from hoptrain.samplers.base import check_bulk_address, check_seeds, seed_given_twice
 from hoptrain.samplers.cost_model import SCHEDULES
 from hoptrain.samplers.cuda.bulk import Bulk, Edges
 from hoptrain.samplers.minibatch import Block, MiniBatch
@@ -121,8 +121,7 @@ class CudaNeighborSampling:
         """
         if len(seeds) > MAX_BATCHES:
             raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
-        check_address(seed, epoch, first_batch)
-        check_address(seed, epoch, first_batch + len(seeds) - 1)
+        check_bulk_address(seed, epoch, first_batch, len(seeds))
         seeds = [check_seeds(self._host_graph, some) for some in seeds]
         bulk = self.bulk_type(self, seeds, (seed, epoch, first_batch), **options)
         for hop in range(len(self.fanouts)):

@@ -21,7 +21,7 @@ from hoptrain.engine.device import Buffers
 from hoptrain.engine.device_store import DeviceGraph, choose_placement, place
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.thresholds import COPY_UNIT, THRESHOLDS
-from hoptrain.samplers.base import check_address
+from hoptrain.samplers.base import check_bulk_address
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
@@ -83,8 +83,7 @@ class DeviceWork(ABC):
         """Queue a bulk; see ``Sampler.start_bulk``."""
         if len(units) > MAX_BATCHES:
             raise InputError(f"a bulk of {len(units):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
-        check_address(seed, epoch, first_batch)
-        check_address(seed, epoch, first_batch + len(units) - 1)
+        check_bulk_address(seed, epoch, first_batch, len(units))
         self.num_batches = len(units)
         self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(units))
         self.given: dict[str, Any] = {}
