@@ -66,6 +66,13 @@ class Sampler(ABC):
         """What an epoch deals out to batches, each once, (U,) ids: the seeds; a sampler of subgraphs may deal out clusters, or draws."""
         return seeds
 
+    def state(self) -> dict[str, Array]:
+        """What the sampler has learnt from the training, by name; a checkpoint has it. Most learn nothing."""
+        return {}
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        """Take back what ``state`` gave. The loader has called ``prepare`` by then."""
+
     def sample(
         self,
         graph: Graph,

@@ -7,7 +7,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.pool import WorkerPool
@@ -37,6 +37,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         last_wait: begin and end of the wait for the last batch, by ``time.perf_counter``.
         on_batch: called just before each batch is delivered.
         schedule: what is in which batch.
+        repeats: whether every epoch has the batches of epoch 0, to see whether a model can overfit them.
     """
 
     def __init__(self, schedule: Schedule, num_workers: int) -> None:
@@ -50,6 +51,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         self._pool: WorkerPool | None = None
         self._start = (0, 0)  # epoch and step at which the next iteration begins
         self._position = (0, 0)  # epoch and step of the next batch: what state_dict() tells
+        self.repeats = False
         self._iteration = 0
 
     @abstractmethod
@@ -70,7 +72,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         self._start = (epoch + 1, 0)
         self._iteration += 1
         iteration = self._iteration
-        batches = self._run(epoch, range(first, len(self)))
+        batches = self._run(0 if self.repeats else epoch, range(first, len(self)))
         for step in range(first, len(self)):
             release_copied()
             begin = time.perf_counter()
@@ -91,8 +93,14 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         return 0 if self._pool is None else self._pool.num_ready()
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration start at the beginning of ``epoch``."""
-        self._start = self._position = (epoch, 0)
+        """Let the next iteration be of ``epoch``: from its beginning, or from the step in it that was loaded."""
+        if self._start[0] != epoch:
+            self._start = self._position = (epoch, 0)
+
+    @property
+    def batch_sampler(self) -> _EpochSetter:
+        """Where Lightning looks for something that it can tell the epoch: this loader."""
+        return _EpochSetter(self)
 
     def state_dict(self) -> dict[str, int]:
         """Where the next batch is: epoch and step. With it any number of workers continues the same sequence."""
@@ -107,6 +115,10 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+
+class _EpochSetter(NamedTuple):
+    sampler: EpochLoader[Any]
 
 
 _LEAST = {"prefetch": 1, "stall_timeout": 0.1, "max_restarts": 0}

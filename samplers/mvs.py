@@ -113,6 +113,16 @@ class MVSSampler(Sampler):
             raise InputError(f"a norm is {norms[~(np.isfinite(norms) & (norms >= 0))][0]}: norms are finite and not negative; correct it")
         self._norms[vertices] = norms
 
+    def state(self) -> dict[str, Array]:
+        """The norms that are in use, and what the sampler within has learnt."""
+        return self.sampler.state() | ({} if self._norms is None else {"norms": self.norms})
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        """Take them back."""
+        self.sampler.load_state(state)
+        if "norms" in state:
+            self.update(np.arange(len(state["norms"])), state["norms"])
+
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch from the large batch ``seeds``; see ``Sampler.sample_on_cpu``."""
         chosen, weights = self._draw(graph, seeds, address)

@@ -66,13 +66,14 @@ class AdaptiveNodeClassifier(NodeClassifier):
         self._set_scores()
 
     def on_train_epoch_start(self) -> None:
-        """Sample by the scores as they are now. Lightning leaves this out where a run is resumed; the loader knows its epoch in any case."""
+        """Sample by the scores as they are now."""
+        super().on_train_epoch_start()
         if self._take_scores():
             self._set_scores()
 
     def _take_scores(self) -> bool:
         """Note w and b if the next batch begins an epoch that they were not noted for; whether it does."""
-        epoch = self._datamodule.state_dict().get("epoch", 0)
+        epoch = self.current_epoch
         begins = bool(self.sampled_epoch != epoch)
         if begins:
             with torch.no_grad():

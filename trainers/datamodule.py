@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import SampleLoader, Sampler
+from hoptrain.samplers.epochs import EpochLoader
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.shared_data import SharedDataModule
 
@@ -120,6 +121,16 @@ class GraphDataModule(SharedDataModule):
         if isinstance(strategy, PipelineStrategy):
             return strategy.make_loader(self.data, self.sampler, **options)
         return SampleLoader(self.data, self.sampler, **options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is, and what the sampler has learnt from it."""
+        state = super().state_dict()
+        return state and state | {"sampler": {name: torch.from_numpy(np.array(array)) for name, array in self.sampler.state().items()}}
+
+    def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
+        """See ``SharedDataModule``."""
+        super().go_on(loader, state)
+        self.sampler.load_state({name: tensor.numpy() for name, tensor in state["sampler"].items()})
 
     def val_dataloader(self) -> DataLoader[NodeBatch]:
         """This rank's share of the validation split; nothing if there is none."""

@@ -21,23 +21,23 @@ class GradientNorms:
     """
 
     def __init__(self, sampler: MVSSampler, num_vertices: int) -> None:
-        """Know of no vertex."""
+        """Know of no vertex. ``norms`` (V,) are those seen in this epoch, -1 where there is none."""
         self._sampler = sampler
-        self._norms = torch.full((num_vertices,), UNSEEN)
+        self.norms = torch.full((num_vertices,), UNSEEN)
 
     @torch.no_grad()
     def see(self, batch: MiniBatch, logits: Tensor) -> None:
         """Note the norms of a batch's seeds by their scores (B, num_classes)."""
         errors = torch.sigmoid(logits) - batch.y if batch.y.ndim == 2 else _errors(logits, batch.y)
         scale = logits.shape[1] if batch.y.ndim == 2 else 1
-        self._norms[batch.seeds.long().cpu()] = (errors.norm(dim=1) / scale).float().cpu()
+        self.norms[batch.seeds.long().cpu()] = (errors.norm(dim=1) / scale).float().cpu()
 
     def hand_over(self, trainer: Trainer) -> None:
         """Give the sampler what all ranks have seen; every rank calls it, between two epochs."""
-        norms = trainer.strategy.reduce(self._norms.to(trainer.strategy.root_device), reduce_op="max").cpu()
+        norms = trainer.strategy.reduce(self.norms.to(trainer.strategy.root_device), reduce_op="max").cpu()
         seen = torch.nonzero(norms > UNSEEN)[:, 0]
         self._sampler.update(seen.numpy(), norms[seen].numpy())
-        self._norms.fill_(UNSEEN)
+        self.norms.fill_(UNSEEN)
 
 
 def _errors(logits: Tensor, y: Tensor) -> Tensor:

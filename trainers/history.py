@@ -13,7 +13,7 @@ from hoptrain.samplers import MiniBatch
 class History(nn.Module):
     """The last activations of every vertex, one table a layer but the first, whose inputs are features and thus known.
 
-    Tables are buffers that no checkpoint holds: after a resumption they are zeros again, which costs variance and no bias.
+    Tables are buffers that are no part of the weights; a checkpoint has them beside these, for each rank its own.
     """
 
     def __init__(self, num_vertices: int, widths: Sequence[int]) -> None:

@@ -180,9 +180,29 @@ class NodeClassifier(ScoredModule):
         self.count("fit", logits, y, total)
         return total / num_step_seeds
 
-    def on_train_epoch_end(self) -> None:
-        """Log the epoch's loss and score over all ranks, and tell the sampler what it draws by."""
-        super().on_train_epoch_end()
+    def commit(self) -> None:
+        """Count what the batch that is done gave, and keep its activations where the sampler asks for them."""
+        super().commit()
+        if self.reduction is not None:
+            self.reduction.commit()
+
+    def rank_state(self) -> dict[str, Tensor]:
+        """This rank's figures of the epoch so far, its history of activations and the gradient norms that it has seen."""
+        return super().rank_state() | self._tables()
+
+    def load_rank_state(self, state: dict[str, Tensor]) -> None:
+        """Take them back."""
+        super().load_rank_state(state)
+        for name, table in self._tables().items():
+            table.copy_(state[name])
+
+    def _tables(self) -> dict[str, Tensor]:
+        tables = {} if self.reduction is None else {f"history.{name}": table for name, table in self.reduction.history.named_buffers()}
+        return tables if self.norms is None else tables | {"norms": self.norms.norms}
+
+    def on_train_epoch_start(self) -> None:
+        """Begin the epoch's figures, and tell the sampler what it draws by: the norms seen in the epoch before."""
+        super().on_train_epoch_start()
         if self.norms is not None:
             self.norms.hand_over(self.trainer)
 

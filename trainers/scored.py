@@ -30,10 +30,21 @@ class ScoredModule(LightningModule):
         super().__init__()
         self.losses = nn.ModuleDict({stage: MeanMetric() for stage in STAGES})
         self.scores = nn.ModuleDict({stage: score() for stage in scored})
+        self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""
         return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
+
+    def on_train_epoch_start(self) -> None:
+        """Begin the epoch's figures. Not at the last one's end: a run that ended in mid-epoch may be continued with them."""
+        self._counted.clear()
+        for metric in self._fit_metrics().values():
+            metric.reset()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Take over what the batch counted, where nobody else has done it."""
+        self.commit()
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's loss and score over all ranks."""
@@ -60,21 +71,51 @@ class ScoredModule(LightningModule):
         """``count`` the batch's loss and score."""
 
     def count(self, stage: str, outputs: Tensor, y: Tensor, total: Tensor) -> None:
-        """Take a batch's ``total`` loss (a sum over its examples), and the score of ``outputs`` where the stage has one."""
-        metric_of(self.losses, stage).update(total.detach() / len(y), weight=len(y))
+        """Take a batch's ``total`` loss (a sum over its examples), and the score of ``outputs`` where the stage has one.
+
+        In training it counts once the batch is done.
+        """
+        counted = (outputs.detach(), y, total.detach())
+        if stage == "fit":
+            self._counted.append(counted)
+        else:
+            self._update(stage, *counted)
+
+    def _update(self, stage: str, outputs: Tensor, y: Tensor, total: Tensor) -> None:
+        metric_of(self.losses, stage).update(total / len(y), weight=len(y))
         if stage in self.scores:
-            metric_of(self.scores, stage).update(outputs.detach(), y)
+            metric_of(self.scores, stage).update(outputs, y)
+
+    def commit(self) -> None:
+        """Count what the batch that is done gave; see ``hoptrain.trainers.exact_resume.Stateful``."""
+        for counted in self._counted:
+            self._update("fit", *counted)
+        self._counted.clear()
+
+    def rank_state(self) -> dict[str, Tensor]:
+        """This rank's figures of the epoch so far."""
+        return {f"{metric}.{name}": value for metric, each in self._fit_metrics().items() for name, value in each.metric_state.items()}
+
+    def load_rank_state(self, state: dict[str, Tensor]) -> None:
+        """Take the figures back."""
+        for metric, each in self._fit_metrics().items():
+            for name, old in each.metric_state.items():
+                setattr(each, name, state[f"{metric}.{name}"].to(old.device))
+            each._update_count = 1  # else the metric warns of figures without an update
+
+    def _fit_metrics(self) -> dict[str, Metric]:
+        return {name: metric_of(metrics, "fit") for name, metrics in (("loss", self.losses), ("score", self.scores)) if "fit" in metrics}
 
     def _log(self, stage: str, name: str) -> None:
         loss = metric_of(self.losses, stage)
         self.log(f"{name}_loss", loss.compute(), prog_bar=True)
-        loss.reset()
         if stage in self.scores:
-            score = metric_of(self.scores, stage)
-            value = score.compute()
+            value = metric_of(self.scores, stage).compute()
             for kind in self.score_names:
                 self.log(f"{name}_{kind}", value, prog_bar=True)
-            score.reset()
+        if stage != "fit":
+            for metrics in (self.losses, self.scores):
+                metric_of(metrics, stage).reset()
 
 
 def metric_of(metrics: nn.ModuleDict, stage: str) -> Metric:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from pytorch_lightning import LightningDataModule
 
+from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.epochs import EpochLoader
+from hoptrain.trainers.exact_resume import ExactResume
 from hoptrain.trainers.pipeline.strategy import share_of
 
 
@@ -23,7 +25,7 @@ class SharedDataModule(LightningDataModule):
         self.batch_size = batch_size
         self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
         self.loader: EpochLoader[Any] | None = None
-        self._resume_at: dict[str, int] | None = None
+        self._resume_from: dict[str, Any] | None = None
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
@@ -32,23 +34,55 @@ class SharedDataModule(LightningDataModule):
         Nothing is started by it, so it also serves to check the sizes before a run.
         """
 
+    def setup(self, stage: str) -> None:
+        """Attach what completes checkpoints; before the other callbacks, which may write some."""
+        if stage == "fit" and self.trainer is not None and self._resume is None:
+            self.trainer.callbacks.insert(0, ExactResume())
+
+    @property
+    def _resume(self) -> ExactResume | None:
+        callbacks = [] if self.trainer is None else self.trainer.callbacks
+        return next((callback for callback in callbacks if isinstance(callback, ExactResume)), None)
+
     def train_dataloader(self) -> EpochLoader[Any]:
         """This rank's share of the training split."""
         if self.trainer is None:
             return self.make_loader(0, 1, self.seed)
+        if self.loader is not None:
+            self.loader.close()
         # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
         self.loader = self.make_loader(*share_of(self.trainer), self.trainer.strategy.broadcast(self.seed))
-        if self._resume_at is not None:
-            self.loader.load_state_dict(self._resume_at)
+        self.loader.repeats = self.trainer.overfit_batches > 0
+        if self._resume_from is not None:
+            self.go_on(self.loader, self._resume_from)
+            self._resume_from = None
         return self.loader
 
-    def state_dict(self) -> dict[str, int]:
-        """Where the training loader is, for the checkpoint. Lightning restores a loader's own state in mid-epoch only."""
-        return {} if self.loader is None else self.loader.state_dict()
+    def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
+        """Let the loader go on where the checkpoint was written.
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        Raises:
+            InputError: in the middle of an epoch that is cut into other batches here.
+        """
+        theirs, ours = state["schedule"], _facts(loader.schedule)
+        different = [f"{name} {theirs[name]} ({ours[name]} here)" for name in ours if theirs[name] != ours[name]]
+        if different and state["step"]:
+            raise InputError(
+                f"the checkpoint stands behind batch {state['step']} of epoch {state['epoch']}, which was cut otherwise: {', '.join(different)}; "
+                "go on with the same, or from a checkpoint of an epoch's end"
+            )
+        loader.load_state_dict({"epoch": state["epoch"], "step": len(loader) if state["ended"] else state["step"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is, for the checkpoint: behind the last batch that was trained on."""
+        if self.loader is None or self._resume is None or self.trainer is None:
+            return {}
+        place = self._resume.place(self.trainer)
+        return {"epoch": place.epoch, "step": place.step, "ended": place.ended, "schedule": _facts(self.loader.schedule)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the training loader continue from a checkpoint."""
-        self._resume_at = state_dict or None
+        self._resume_from = state_dict or None
 
     def teardown(self, stage: str) -> None:
         """End the sampler processes, if there are any."""
@@ -64,3 +98,13 @@ class SharedDataModule(LightningDataModule):
         """This rank's contiguous part of ``items`` (N,), for evaluation."""
         rank = 0 if self.trainer is None else self.trainer.global_rank
         return np.array_split(items, self.world_size)[rank]
+
+
+def _facts(schedule: Schedule) -> dict[str, int]:
+    """What decides which examples a batch has, by its name for people."""
+    return {
+        "batch_size": schedule.batch_size,
+        "ranks": schedule.world_size,
+        "examples": len(schedule.seeds),
+        "seed": schedule.seed,
+    }

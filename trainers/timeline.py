@@ -50,6 +50,10 @@ class TimelineMonitor(Callback):
             if self.path is not None:
                 self._trace = TraceFile(trace_path(self.path, trainer.global_rank, trainer.world_size), trainer.global_rank)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin the sums: a run that goes on in the middle of an epoch does not start that one."""
+        self.on_train_epoch_start(trainer, pl_module)
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin an epoch's sums; its first batch is asked for after this."""
         self._timeline.new_epoch()

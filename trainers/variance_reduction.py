@@ -47,9 +47,10 @@ class VarianceReduction(nn.Module):
         self.register_buffer("means", feature_means(data, normalize), persistent=False)
         self.means: Tensor
         self._of_model = model, layers  # a tuple, lest its weights count twice
+        self._fresh: tuple[MiniBatch, list[Tensor]] | None = None
 
     def forward(self, x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
-        """Scores of the seeds, (B, num_classes); the history then holds this batch's activations.
+        """Scores of the seeds, (B, num_classes); ``commit`` puts this batch's activations into the history.
 
         Args:
             x: (S, F) float features of the input nodes.
@@ -65,9 +66,16 @@ class VarianceReduction(nn.Module):
             drop = model.dropout if i else model.input_dropout
             h = layers[i].combine(drop(mean), drop(own))
             h = model.activation(model.norms[i](h)) if i < len(model.norms) else h
-        for i, h_i in enumerate(inputs[1:], 1):
-            self.history.update(i, h_i, batch)
+        self._fresh = batch, [h_i.detach() for h_i in inputs[1:]]
         return h
+
+    def commit(self) -> None:
+        """Let the history hold the activations of the last batch: once it is done, so that one that was interrupted leaves no trace."""
+        if self._fresh is not None:
+            batch, activations = self._fresh
+            for i, h in enumerate(activations, 1):
+                self.history.update(i, h, batch)
+        self._fresh = None
 
 
 @torch.no_grad()
