@@ -70,7 +70,7 @@ class Sampler(ABC):
         """What the sampler has learnt from the training, by name; a checkpoint has it. Most learn nothing."""
         return {}
 
-    def load_state(self, state: dict[str, Array]) -> None:
+    def load_state(self, state: dict[str, Array]) -> None:  # noqa: B027 (most have nothing to take)
         """Take back what ``state`` gave. The loader has called ``prepare`` by then."""
 
     def sample(

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from lightning_utilities.core.rank_zero import rank_zero_info
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, StochasticWeightAveraging
 from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities.exceptions import SIGTERMException
-from pytorch_lightning.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 
 from hoptrain.engine import InputError
@@ -190,7 +190,7 @@ class ExactResume(Callback):
 
 
 def _is_within_a_batch(trainer: Trainer) -> bool:
-    batches = trainer.fit_loop.epoch_loop.batch_progress.current
+    batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     return bool(batches.ready > batches.processed)
 
 
@@ -224,7 +224,7 @@ def _begin_an_epoch(place: Place, trainer: Trainer) -> None:
         loop.epoch_progress.current.completed += 1
 
 
-def _go_on_averaging(trainer: Trainer, module: LightningModule) -> None:
+def _go_on_averaging(trainer: Any, module: LightningModule) -> None:
     """Lightning's averaging of weights begins anew in the next epoch only, and then sets the learning rate back."""
     for callback in trainer.callbacks:
         if not isinstance(callback, StochasticWeightAveraging) or callback._scheduler_state is None:
@@ -236,7 +236,7 @@ def _go_on_averaging(trainer: Trainer, module: LightningModule) -> None:
                 group["lr"] = rate
 
 
-def _stop_if_stopped(was_stopped: bool, place: Place, trainer: Trainer) -> None:
+def _stop_if_stopped(was_stopped: bool, place: Place, trainer: Any) -> None:
     """A run that a rule had stopped stays so while the rule says it; what was still to come of the epoch is done."""
     rules = [callback for callback in trainer.callbacks if isinstance(callback, EarlyStopping)]
     if not was_stopped or not any(rule.wait_count >= rule.patience for rule in rules) or not trainer.fit_loop._can_stop_early:

@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 def place_of(trainer: Trainer, after: After) -> Place:
     """Where the training is now; ``after`` tells what was done last, where an epoch is under way."""
-    loop = trainer.fit_loop
+    loop: Any = trainer.fit_loop
     epochs, progress = loop.epoch_progress.current, loop.epoch_loop.batch_progress
     done, counted = progress.current.processed, loop.epoch_loop._batches_that_stepped
     total = progress.total.processed
@@ -53,7 +53,7 @@ def place_of(trainer: Trainer, after: After) -> Place:
 
 
 def _is_whole(trainer: Trainer) -> bool:
-    progress = trainer.fit_loop.epoch_loop.batch_progress
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress
     return bool(progress.current.processed >= trainer.num_training_batches or (progress.is_last_batch and progress.current.processed))
 
 
@@ -74,7 +74,12 @@ def write_counters(loops: dict[str, Any], place: Place) -> None:
     batches["is_last_batch"] = place.ended
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] = place.counted
     optimizer = loops["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]
-    others = (optimizer["step"], optimizer["zero_grad"], loops["epoch_loop.scheduler_progress"], loops["epoch_loop.val_loop.batch_progress"])
+    others = (
+        optimizer["step"],
+        optimizer["zero_grad"],
+        loops["epoch_loop.scheduler_progress"],
+        loops["epoch_loop.val_loop.batch_progress"],
+    )
     for tracker in (other[part] for other in others for part in ("current", "total")):
         tracker.update(dict.fromkeys(tracker, tracker["completed"]))
     # The data module knows the place in its data; a loader's own state would be that of the batches delivered, not of those trained on.

@@ -94,14 +94,22 @@ class ScoredModule(LightningModule):
 
     def rank_state(self) -> dict[str, Tensor]:
         """This rank's figures of the epoch so far."""
-        return {f"{metric}.{name}": value for metric, each in self._fit_metrics().items() for name, value in each.metric_state.items()}
+        return {key: value for key, (_, _, value) in self._figures().items()}
 
     def load_rank_state(self, state: dict[str, Tensor]) -> None:
         """Take the figures back."""
-        for metric, each in self._fit_metrics().items():
-            for name, old in each.metric_state.items():
-                setattr(each, name, state[f"{metric}.{name}"].to(old.device))
-            each._update_count = 1  # else the metric warns of figures without an update
+        for key, (metric, name, old) in self._figures().items():
+            setattr(metric, name, state[key].to(old.device))
+            metric._update_count = 1  # else the metric warns of figures without an update
+
+    def _figures(self) -> dict[str, tuple[Metric, str, Tensor]]:
+        """The tensors of the training's metrics, by name: metric, attribute and value."""
+        return {
+            f"{kind}.{name}": (metric, name, value)
+            for kind, metric in self._fit_metrics().items()
+            for name, value in metric.metric_state.items()
+            if isinstance(value, Tensor)
+        }
 
     def _fit_metrics(self) -> dict[str, Metric]:
         return {name: metric_of(metrics, "fit") for name, metrics in (("loss", self.losses), ("score", self.scores)) if "fit" in metrics}

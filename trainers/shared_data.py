@@ -36,23 +36,25 @@ class SharedDataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Attach what completes checkpoints; before the other callbacks, which may write some."""
-        if stage == "fit" and self.trainer is not None and self._resume is None:
-            self.trainer.callbacks.insert(0, ExactResume())
+        trainer: Any = self.trainer
+        if stage == "fit" and trainer is not None and self._resume is None:
+            trainer.callbacks.insert(0, ExactResume())
 
     @property
     def _resume(self) -> ExactResume | None:
-        callbacks = [] if self.trainer is None else self.trainer.callbacks
+        callbacks = getattr(self.trainer, "callbacks", [])
         return next((callback for callback in callbacks if isinstance(callback, ExactResume)), None)
 
     def train_dataloader(self) -> EpochLoader[Any]:
         """This rank's share of the training split."""
-        if self.trainer is None:
+        trainer: Any = self.trainer
+        if trainer is None:
             return self.make_loader(0, 1, self.seed)
         if self.loader is not None:
             self.loader.close()
         # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
-        self.loader = self.make_loader(*share_of(self.trainer), self.trainer.strategy.broadcast(self.seed))
-        self.loader.repeats = self.trainer.overfit_batches > 0
+        self.loader = self.make_loader(*share_of(trainer), trainer.strategy.broadcast(self.seed))
+        self.loader.repeats = trainer.overfit_batches > 0
         if self._resume_from is not None:
             self.go_on(self.loader, self._resume_from)
             self._resume_from = None
@@ -66,7 +68,7 @@ class SharedDataModule(LightningDataModule):
         """
         theirs, ours = state["schedule"], _facts(loader.schedule)
         different = [f"{name} {theirs[name]} ({ours[name]} here)" for name in ours if theirs[name] != ours[name]]
-        if different and state["step"]:
+        if different and state["step"] and not state["ended"]:
             raise InputError(
                 f"the checkpoint stands behind batch {state['step']} of epoch {state['epoch']}, which was cut otherwise: {', '.join(different)}; "
                 "go on with the same, or from a checkpoint of an epoch's end"

@@ -1,0 +1,251 @@
+"""Trainings drawn at random, stopped at a moment drawn at random, and resumed: importable by the processes that train."""
+
+import os
+import random
+import signal
+import sys
+import traceback
+import warnings
+from functools import partial
+
+import numpy as np
+import torch
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
+from pytorch_lightning.loggers import Logger
+
+from hoptrain import samplers as s
+from hoptrain.engine import Dataset, Graph
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers.adaptive import AdaptiveNodeClassifier
+from hoptrain.trainers.graph_classifier import GraphClassifier, SmallGraphsDataModule
+from hoptrain.trainers.image_classifier import ImageClassifier, ImageDataModule
+from hoptrain.trainers.link_predictor import LinkDataModule, LinkPredictor
+from hoptrain.trainers.sign import HopDataModule, SIGNClassifier
+
+SAMPLERS = {
+    "neighbor": lambda: s.NeighborSampler([3, 3]),
+    "replaced": lambda: s.NeighborSampler([3, 3], replace=True),
+    "labor": lambda: s.LaborSampler([3, 3]),
+    "ladies": lambda: s.LadiesSampler([32, 32]),
+    "fastgcn": lambda: s.FastGCNSampler([32, 32]),
+    "asgcn": lambda: s.ASGCNSampler([32, 32]),
+    "vrgcn": lambda: s.VRGCNSampler([2, 2]),
+    "mvs": lambda: s.MVSSampler(s.NeighborSampler([3, 3]), num_draws=10),
+    "mvs-vrgcn": lambda: s.MVSSampler(s.VRGCNSampler([2, 2]), num_draws=10),
+    "pinsage": lambda: s.PinSAGESampler([3, 3], num_walks=5, walk_length=2),
+    "cluster": lambda: s.ClusterSampler(16),
+    "saint-node": lambda: s.SaintNodeSampler(30, num_subgraphs=8),
+    "saint-edge": lambda: s.SaintEdgeSampler(30, num_subgraphs=8),
+    "saint-walk": lambda: s.SaintWalkSampler(10, num_subgraphs=8),
+    "ripple": lambda: s.RippleWalkSampler(20, num_subgraphs=8),
+    "shadow": lambda: s.ShadowSampler(depth=2, num_neighbors=3, num_layers=2),
+}
+ONE_A_BATCH = ("saint-node", "saint-edge", "saint-walk", "ripple")
+TASKS = (*SAMPLERS, "links", "hops", "images", "graphs")
+MOMENTS = (
+    "on_train_batch_start", "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_start",
+    "on_train_epoch_end", "on_validation_start", "on_validation_batch_start", "on_validation_end", "on_save_checkpoint", "while it is written",
+)  # fmt: skip
+
+
+def draw(seed, number):
+    """A training and the moment at which it is stopped, as plain values; all tasks come in turn."""
+    pick = random.Random(f"{seed} {number}")
+    task = TASKS[number % len(TASKS)] if number < len(TASKS) else pick.choice(TASKS)
+    swa = pick.random() < 0.1
+    return {
+        "seed": seed,
+        "number": number,
+        "task": task,
+        "arch": pick.choice(("sage", "gat", "gcn", "gin")) if task in ("neighbor", "graphs") else "sage",
+        "norm": pick.choice(("none", "layer")) if swa else pick.choice(("none", "batch", "layer")),
+        "ranks": 1 + (pick.random() < 0.3),
+        "workers": pick.choice((0, 0, 1, 2)),
+        "precision": pick.choice(("32-true", "32-true", "bf16-mixed", "64-true")),
+        "accumulate": pick.choice((1, 1, 2, 3)),
+        "clip": pick.choice((None, 0.1)),
+        "scheduler": None if swa else pick.choice((None, "step", "epoch", "plateau by step", "plateau by epoch")),
+        "limit": pick.choice((None, None, 5, 0.6)),
+        "validate": pick.choice((1.0, 1.0, 2, 0.5)),
+        "end": pick.choice((("max_epochs", 3), ("max_epochs", 3), ("max_steps", pick.randrange(5, 15)))),
+        "checkpoints": sorted({pick.choice(("steps", "validation", "epoch")) for _ in range(2)}),
+        "every": pick.randrange(1, 5),
+        "swa": swa,
+        "early": pick.random() < 0.2,
+        "on_exception": pick.random() < 0.5,
+        "moment": pick.choice(MOMENTS),
+        "at": pick.randrange(1, 14),
+        "kind": pick.choice(("exception", "SIGTERM", "SIGKILL")),
+        "victim": pick.randrange(2),
+    }
+
+
+class StoppedError(RuntimeError):
+    """What ends a run."""
+
+
+class Stopper(Callback):
+    """Stops the run at the n-th time of a moment; a moment that comes less often ends it at its last time by never coming."""
+
+    def __init__(self, case, rank):
+        self.left = case["at"] if case["moment"].startswith(("on_train_b", "on_b", "on_a")) else 1 + case["at"] % 3
+        self.kind = case["kind"]
+        self.is_victim = rank == case["victim"] % case["ranks"] or self.kind == "SIGTERM"
+        if case["moment"] != "while it is written":
+            setattr(self, case["moment"], self.come)
+        elif self.is_victim and rank == 0:
+            torch.save = partial(self.write, torch.save)
+
+    def come(self, *_):
+        self.left -= 1
+        if self.left == 0 and self.is_victim:
+            if self.kind == "exception":
+                raise StoppedError("stopped")
+            os.kill(os.getpid(), getattr(signal, self.kind))
+
+    def write(self, save, *arguments, **options):
+        self.come()
+        return save(*arguments, **options)
+
+
+class Record(Logger):
+    """Keeps what is logged."""
+
+    name, version = "record", 0
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def log_metrics(self, metrics, step=None):
+        # Times and the feed's figures are those of the machine.
+        self.rows.append([step, {name: value for name, value in sorted(metrics.items()) if "loss" in name or "acc" in name}])
+
+    def log_hyperparams(self, *_):
+        pass
+
+
+class Addresses(Callback):
+    """Keeps the addresses of the batches that were trained on."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        address = getattr(batch, "address", None)
+        self.seen.append((batch.epoch, batch.batch) if address is None else (address.epoch, address.batch))
+
+
+def write_data(folder):
+    """The data of all tasks."""
+    rng = np.random.default_rng(3)
+    src, dst = rng.integers(0, 200, 3000), (rng.random(3000) ** 2 * 200).astype(np.int64)
+    order = rng.permutation(200)
+    splits = {"train": np.sort(order[:128]), "val": np.sort(order[128:160]), "test": np.sort(order[160:])}
+    x, y = rng.random((200, 7), dtype=np.float32), rng.integers(0, 3, 200)
+    Dataset(name="random", graph=Graph.from_edges(src, dst, 200), x=x, y=y, splits=splits, num_classes=3).save(folder / "random")
+    sizes = 3 + np.arange(100) % 4
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    before = np.concatenate([(np.arange(size) - 1) % size + begin for begin, size in zip(ptr, sizes, strict=False)])
+    arrays = {"indptr": np.arange(ptr[-1] + 1), "indices": before, "node_label": np.arange(ptr[-1]) % 3, "graph_ptr": ptr}
+    np.savez(folder / "rings.npz", graph_y=np.arange(100) % 2, fold10=np.arange(100) // 10, **arrays)
+    images = {"x": rng.integers(0, 256, (128, 4, 4, 1)), "y": rng.integers(0, 3, 128)}
+    parts = {
+        f"{part}_{name}": array[:size].astype(np.uint8) for part, size in (("train", 128), ("test", 32)) for name, array in images.items()
+    }
+    np.savez(folder / "pictures.npz", **parts)
+
+
+def parts(case, folder):
+    """Data module and model."""
+    task, data = case["task"], folder / "data"
+    if task in ("images", "graphs", "hops"):
+        os.environ["HOPTRAIN_CACHE"] = str(folder / "cache")  # what is converted for this test alone
+    if task == "images":
+        module = ImageDataModule("pictures", root=str(data), batch_size=16, seed=4, shift=1)
+        sizes = {"patch": 2, "width": 8, "head_width": 8, "num_blocks": 1, "neighbors": 2, "heads": 2}
+        return module, scheduled(ImageClassifier, case)(module.image_shape, module.num_classes, norm="group", **sizes)
+    if task == "graphs":
+        module = SmallGraphsDataModule("rings", root=str(data), batch_size=10, seed=4)
+        return module, scheduled(GraphClassifier, case)(module.num_features, module.num_classes, hidden_channels=8, num_layers=2)
+    if task == "hops":
+        module = HopDataModule(str(data / "random"), num_hops=2, batch_size=16, seed=4)
+        return module, scheduled(SIGNClassifier, case)(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
+    if task == "links":
+        sampler = s.LinkSampler(s.NeighborSampler([3, 3]))
+        module = LinkDataModule(dataset=str(data / "random"), sampler=sampler, batch_size=256, num_workers=case["workers"], seed=4)
+        return module, scheduled(LinkPredictor, case)(module.num_features, module.num_hops, hidden_channels=8, out_channels=4, dropout=0.2)
+    batch_size = 1 if task in ONE_A_BATCH else 2 if task == "cluster" else 16
+    module = GraphDataModule(str(data / "random"), SAMPLERS[task](), batch_size=batch_size, num_workers=case["workers"], seed=4)
+    kind = AdaptiveNodeClassifier if task == "asgcn" else NodeClassifier
+    options = {"arch": case["arch"], "norm": case["norm"], "hidden_channels": 8, "heads": 2, "dropout": 0.3, "lr": 0.01}
+    return module, scheduled(kind, case)(module.num_features, module.num_classes, module.num_hops, **options)
+
+
+def scheduled(kind, case):
+    """The model's class with the case's scheduler."""
+    scheduler = case["scheduler"]
+
+    class Scheduled(kind):
+        def configure_optimizers(self):
+            optimizer = super().configure_optimizers()
+            if scheduler is None:
+                return optimizer
+            interval = "step" if "step" in scheduler else "epoch"
+            if scheduler.startswith("plateau"):
+                made = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.7, patience=0, threshold=0.1)
+                return [optimizer], [{"scheduler": made, "interval": interval, "monitor": "val_loss", "strict": False}]
+            made = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+            return [optimizer], [{"scheduler": made, "interval": interval}]
+
+    return Scheduled
+
+
+def callbacks(case, folder):
+    """Those of the case; several checkpoints."""
+    kinds = {
+        "steps": {"every_n_train_steps": case["every"], "save_top_k": -1, "filename": "{step}"},
+        "validation": {"monitor": "val_loss", "save_top_k": 2, "save_last": True, "filename": "{epoch}-{step}-val"},
+        "epoch": {"save_on_train_epoch_end": True, "save_top_k": -1, "filename": "{epoch}-end"},
+    }
+    made = [ModelCheckpoint(folder / kind, **kinds[kind]) for kind in case["checkpoints"]]
+    if case["swa"]:
+        made.append(StochasticWeightAveraging(swa_lrs=0.005, swa_epoch_start=2, annealing_epochs=2))
+    if case["early"]:
+        made.append(EarlyStopping("val_loss", patience=1, min_delta=0.02))
+    if case["on_exception"]:
+        made.append(OnExceptionCheckpoint(folder / "exception"))
+    return made
+
+
+def train(case, folder, out, checkpoint, rank, port):
+    """Train: undisturbed if ``out`` is called so, stopped if it is called so, else resumed; weights and records go to ``out``."""
+    os.dup2(os.open(f"{out}.{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if case["ranks"] > 1:
+        launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": case["ranks"], "NODE_RANK": 0, "LOCAL_RANK": rank}
+        os.environ.update({name: str(value) for name, value in launched.items()})
+    try:
+        module, model = parts(case, folder)
+        addresses, record = Addresses(), Record()
+        extra = [Stopper(case, rank)] if out.name == "stopped" else []
+        ending, number = case["end"]
+        trainer = Trainer(
+            accelerator="cpu", devices=case["ranks"], strategy="ddp" if case["ranks"] > 1 else "auto", precision=case["precision"],
+            accumulate_grad_batches=case["accumulate"], gradient_clip_val=case["clip"], limit_train_batches=case["limit"],
+            val_check_interval=case["validate"], callbacks=[*extra, addresses, *callbacks(case, out)], logger=record, log_every_n_steps=1,
+            use_distributed_sampler=False, num_sanity_val_steps=0, enable_progress_bar=False, enable_model_summary=False,
+            default_root_dir=out, **({"max_steps": number, "max_epochs": -1} if ending == "max_steps" else {"max_epochs": number}),
+        )  # fmt: skip
+        trainer.fit(model, module, ckpt_path=checkpoint, weights_only=True)
+        optimizer = trainer.optimizers[0].state_dict()
+        result = {"weights": model.state_dict(), "optimizer": optimizer, "addresses": addresses.seen, "rows": record.rows}
+        torch.save(result | {"steps": trainer.global_step}, f"{out}.{rank}.pt")
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)

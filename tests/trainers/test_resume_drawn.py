@@ -1,0 +1,113 @@
+"""Trainings drawn at random, stopped at moments drawn at random, resumed from the newest checkpoint: all ends as if nothing had happened, to the bit.
+
+``make test-faults`` draws a hundred; HOPTRAIN_FAULTS_SEED draws others, HOPTRAIN_FAULTS_RECORD names a file that gets a line for each.
+"""
+
+import json
+import multiprocessing
+import os
+import socket
+import time
+
+import pytest
+import resume_case
+import torch
+
+COUNT = int(os.environ.get("HOPTRAIN_FAULTS", "0")) or 10
+SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
+LIMIT_S = 200
+REFUSED = ("changing the weights", "has the state of ranks")
+"""What is said of a checkpoint that an exception wrote where no run can go on."""
+_CONTEXT = multiprocessing.get_context("forkserver")
+pytestmark = pytest.mark.timeout(4 * LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data for all; importing torch and Lightning takes seconds: one process does it, and every training is forked from that."""
+    folder = tmp_path_factory.mktemp("resume")
+    (folder / "data").mkdir()
+    resume_case.write_data(folder / "data")
+    _CONTEXT.set_forkserver_preload(["resume_case"])
+    process = _CONTEXT.Process(target=int)
+    process.start()
+    process.join()
+    return folder
+
+
+def train(case, folder, name, checkpoint=None):
+    """Every rank's exit code. A rank that waits for one that is gone is killed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    out = folder / str(case["number"]) / name
+    ranks = [_CONTEXT.Process(target=resume_case.train, args=(case, folder, out, checkpoint, rank, port)) for rank in range(case["ranks"])]
+    for rank in ranks:
+        rank.start()
+    deadline = time.monotonic() + LIMIT_S
+    while any(rank.is_alive() for rank in ranks) and time.monotonic() < deadline:
+        if any(rank.exitcode for rank in ranks):
+            deadline = min(deadline, time.monotonic() + 3)
+        time.sleep(0.02)
+    for rank in ranks:
+        rank.kill()
+        rank.join()
+    return [rank.exitcode for rank in ranks]
+
+
+def said(folder, case, name):
+    return "\n".join((folder / str(case["number"]) / f"{name}.{rank}.txt").read_text() for rank in range(case["ranks"]))
+
+
+def result(folder, case, name, rank):
+    return torch.load(folder / str(case["number"]) / f"{name}.{rank}.pt", weights_only=True)
+
+
+def differences(one, other, path=""):
+    """Where two structures of tensors and plain values differ."""
+    if isinstance(one, torch.Tensor):
+        return [] if one.shape == other.shape and torch.equal(one.nan_to_num(7), other.nan_to_num(7)) else [path]
+    if isinstance(one, list | tuple):
+        one, other = dict(enumerate(one)), dict(enumerate(other))
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return [f"{path}: {len(one)} and {len(other)}"]
+        return [found for key in one for found in differences(one[key], other[key], f"{path}/{key}")]
+    return [] if repr(one) == repr(other) else [f"{path}: {one} and {other}"]
+
+
+def compare(folder, case):
+    """Weights, optimiser, the last addresses and the last rows of what was logged."""
+    found = []
+    for rank in range(case["ranks"]):
+        whole, resumed = (result(folder, case, name, rank) for name in ("whole", "resumed"))
+        for part in ("addresses", "rows"):
+            whole[part] = whole[part][len(whole[part]) - len(resumed[part]) :]
+        found += differences(whole, resumed, f"rank {rank}")
+    return found
+
+
+def go_on(folder, case):
+    """Resume from the newest checkpoint that can be used; its name."""
+    files = sorted((folder / str(case["number"]) / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for file in [*files, None]:
+        codes = train(case, folder, "resumed", file)
+        if not any(codes):
+            return "from the beginning" if file is None else file.name
+        text = said(folder, case, "resumed")
+        assert any(reason in text for reason in REFUSED), f"{case}\n{file}\n{text}"
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_a_run_that_is_stopped_and_resumed(folder, number):
+    case = resume_case.draw(SEED, number)
+    (folder / str(number)).mkdir()
+    assert train(case, folder, "whole") == [0] * case["ranks"], f"{case}\n{said(folder, case, 'whole')}"
+    codes = train(case, folder, "stopped")
+    source = go_on(folder, case)
+    found = compare(folder, case)
+    if "HOPTRAIN_FAULTS_RECORD" in os.environ:
+        with open(os.environ["HOPTRAIN_FAULTS_RECORD"], "a") as file:
+            print(json.dumps(case | {"was_stopped": any(codes), "went_on": source, "differs": found}), file=file)
+    assert not found, f"{case}\nwent on {source}\n{found[:10]}"
