@@ -170,18 +170,18 @@ class ExactResume(Callback):
                 "the checkpoint was written while the optimiser was changing the weights (an exception, or a second Ctrl-C): they are of no step; "
                 "go on from another one, last.ckpt for instance"
             )
-        write_counters(checkpoint["loops"]["fit_loop"], Place(**saved["place"]))
+        place, ranks = Place(**saved["place"]), saved["ranks"]
+        if place.begun and set(ranks) != set(range(trainer.world_size)):
+            raise InputError(
+                f"the checkpoint has the state of rank {', '.join(map(str, ranks))} in the middle of an epoch, and the run has {trainer.world_size} ranks: "
+                "go on with as many, or from a checkpoint of an epoch's end (an exception in one of several ranks writes its own state alone)"
+            )
+        write_counters(checkpoint["loops"]["fit_loop"], place)
         self._saved = saved
 
     def _load_rank_state(self, ranks: dict[int, dict[str, Tensor]], trainer: Trainer, module: LightningModule) -> None:
-        if not any(ranks.values()):
-            return
-        if trainer.global_rank not in ranks:
-            raise InputError(
-                f"the checkpoint has the state of ranks {', '.join(map(str, ranks))} of an epoch under way, not that of rank {trainer.global_rank}: "
-                "go on with as many ranks, or from a checkpoint of an epoch's end"
-            )
-        state = dict(ranks[trainer.global_rank])
+        # With other ranks than before, which an epoch's end permits, a new one takes what the first had.
+        state = dict(ranks.get(trainer.global_rank, ranks[min(ranks)]))
         for name, parameter in module.named_parameters():
             gradient = state.pop(f"gradient.{name}", None)
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
