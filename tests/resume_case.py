@@ -21,6 +21,7 @@ from hoptrain.trainers.adaptive import AdaptiveNodeClassifier
 from hoptrain.trainers.graph_classifier import GraphClassifier, SmallGraphsDataModule
 from hoptrain.trainers.image_classifier import ImageClassifier, ImageDataModule
 from hoptrain.trainers.link_predictor import LinkDataModule, LinkPredictor
+from hoptrain.trainers.pipeline import PipelineStrategy
 from hoptrain.trainers.sign import HopDataModule, SIGNClassifier
 
 SAMPLERS = {
@@ -40,6 +41,9 @@ SAMPLERS = {
     "saint-walk": lambda: s.SaintWalkSampler(10, num_subgraphs=8),
     "ripple": lambda: s.RippleWalkSampler(20, num_subgraphs=8),
     "shadow": lambda: s.ShadowSampler(depth=2, num_neighbors=3, num_layers=2),
+    "shadow-ppr": lambda: s.ShadowPPRSampler(top=8, num_layers=2),
+    "temporal": lambda: s.TemporalSampler([3, 3], seed_times=np.arange(200) * 2),
+    "pipeline": lambda: s.NeighborSampler([3, 3]),
 }
 ONE_A_BATCH = ("saint-node", "saint-edge", "saint-walk", "ripple")
 TASKS = (*SAMPLERS, "links", "hops", "images", "graphs")
@@ -54,7 +58,7 @@ def draw(seed, number):
     pick = random.Random(f"{seed} {number}")
     task = TASKS[number % len(TASKS)] if number < len(TASKS) else pick.choice(TASKS)
     swa = pick.random() < 0.1
-    return {
+    case = {
         "seed": seed,
         "number": number,
         "task": task,
@@ -79,6 +83,9 @@ def draw(seed, number):
         "kind": pick.choice(("exception", "SIGTERM", "SIGKILL")),
         "victim": pick.randrange(2),
     }
+    if task == "pipeline":  # two stages, what they can do
+        case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none"}
+    return case
 
 
 class StoppedError(RuntimeError):
@@ -144,7 +151,9 @@ def write_data(folder):
     order = rng.permutation(200)
     splits = {"train": np.sort(order[:128]), "val": np.sort(order[128:160]), "test": np.sort(order[160:])}
     x, y = rng.random((200, 7), dtype=np.float32), rng.integers(0, 3, 200)
-    Dataset(name="random", graph=Graph.from_edges(src, dst, 200), x=x, y=y, splits=splits, num_classes=3).save(folder / "random")
+    Dataset(name="random", graph=Graph.from_edges(src, dst, 200, times=np.arange(3000) % 500), x=x, y=y, splits=splits, num_classes=3).save(
+        folder / "random"
+    )
     sizes = 3 + np.arange(100) % 4
     ptr = np.concatenate([[0], np.cumsum(sizes)])
     before = np.concatenate([(np.arange(size) - 1) % size + begin for begin, size in zip(ptr, sizes, strict=False)])
@@ -202,6 +211,13 @@ def scheduled(kind, case):
     return Scheduled
 
 
+def strategy(case):
+    """How the ranks work together."""
+    if case["task"] == "pipeline":
+        return PipelineStrategy(stages=2, chunks=2, balance=[1, 1])
+    return "ddp" if case["ranks"] > 1 else "auto"
+
+
 def callbacks(case, folder):
     """Those of the case; several checkpoints."""
     kinds = {
@@ -234,7 +250,7 @@ def train(case, folder, out, checkpoint, rank, port):
         extra = [Stopper(case, rank)] if out.name == "stopped" else []
         ending, number = case["end"]
         trainer = Trainer(
-            accelerator="cpu", devices=case["ranks"], strategy="ddp" if case["ranks"] > 1 else "auto", precision=case["precision"],
+            accelerator="cpu", devices=case["ranks"], strategy=strategy(case), precision=case["precision"],
             accumulate_grad_batches=case["accumulate"], gradient_clip_val=case["clip"], limit_train_batches=case["limit"],
             val_check_interval=case["validate"], callbacks=[*extra, addresses, *callbacks(case, out)], logger=record, log_every_n_steps=1,
             use_distributed_sampler=False, num_sanity_val_steps=0, enable_progress_bar=False, enable_model_summary=False,

@@ -66,11 +66,12 @@ class ExactResume(Callback):
         trainer._logger_connector._callback_metrics.update(saved["watched"])
         _go_on_averaging(trainer, pl_module)
         self._load_rank_state(saved["ranks"], trainer, pl_module)
-        if place.begun:
+        if saved["stopped"] and _is_still_stopped(trainer):
+            _close(place, trainer)
+        elif place.begun:
             self._go_on_within(place, trainer)
         else:
             _begin_an_epoch(place, trainer)
-        _stop_if_stopped(saved["stopped"], place, trainer)
 
     def _go_on_within(self, place: Place, trainer: Trainer) -> None:
         """Make Lightning do what was still to come after a batch, and no more."""
@@ -80,7 +81,7 @@ class ExactResume(Callback):
         assert loop._data_fetcher is not None
         validates = inner._should_check_val_fx(loop._data_fetcher)
         counts = not inner._should_accumulate()
-        self._after = place.after
+        self._after = "nothing" if place.after == "epoch" else place.after
         if place.after == "batch" and validates:
             inner.val_loop._restart_stage = "restarted_mid_evaluation"
             inner.val_loop.batch_progress.current.reset()
@@ -88,7 +89,7 @@ class ExactResume(Callback):
             self._after = "nothing"
             inner.update_lr_schedulers("step", update_plateau_schedulers=True)
             inner._batches_that_stepped += 1
-        elif place.after == "nothing" and validates:
+        elif place.after in ("nothing", "epoch") and validates:
             # Lightning goes once more through what follows a validation: it must change nothing.
             inner._batches_that_stepped -= counts
             self._schedulers = list(trainer.strategy.lr_scheduler_configs)
@@ -236,14 +237,18 @@ def _go_on_averaging(trainer: Any, module: LightningModule) -> None:
                 group["lr"] = rate
 
 
-def _stop_if_stopped(was_stopped: bool, place: Place, trainer: Any) -> None:
-    """A run that a rule had stopped stays so while the rule says it; what was still to come of the epoch is done."""
+def _is_still_stopped(trainer: Any) -> bool:
+    """Whether the rule that had stopped a run would stop it now: its patience may be another."""
     rules = [callback for callback in trainer.callbacks if isinstance(callback, EarlyStopping)]
-    if not was_stopped or not any(rule.wait_count >= rule.patience for rule in rules) or not trainer.fit_loop._can_stop_early:
-        return
+    return any(rule.wait_count >= rule.patience for rule in rules) and trainer.fit_loop._can_stop_early
+
+
+def _close(place: Place, trainer: Any) -> None:
+    """Train no further; what was still to come of the epoch is done."""
     rank_zero_info("EarlyStopping had ended the run that goes on here: a larger patience lets it train further")
-    if place.begun:
-        inner = trainer.fit_loop.epoch_loop
-        inner.update_lr_schedulers("step", update_plateau_schedulers=True)
+    if place.begun and place.after != "epoch":
+        trainer.fit_loop._restarting = False
+        trainer.fit_loop.epoch_loop.update_lr_schedulers("step", update_plateau_schedulers=True)
+        trainer.fit_loop.epoch_loop._batches_that_stepped += place.after != "nothing"
         trainer.fit_loop.on_advance_end()
     trainer.should_stop = True

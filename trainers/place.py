@@ -13,7 +13,8 @@ from pytorch_lightning import Trainer
 
 After = Literal["nothing", "batch", "validation", "epoch"]
 """What was done last, of which the rest of Lightning's round is still to come: after a batch its validation (where one is due) and the schedulers
-that watch a figure; after the validation these schedulers; after an epoch those that watch a figure of epochs."""
+that watch a figure; after the validation these schedulers; after an epoch those that watch a figure of epochs. An epoch that is under way and
+was closed all the same is one that a rule ended early."""
 
 
 class Place(NamedTuple):
@@ -48,7 +49,7 @@ def place_of(trainer: Trainer, after: After) -> Place:
         return Place(epochs.processed, done, True, _is_whole(trainer), after, total, counted)
     if epochs.processed and _was_left_early(trainer):
         # max_steps or a callback ended the run in mid-epoch; Lightning has closed the epoch, but a longer run has more of it to do.
-        return Place(epochs.processed - 1, done, True, False, "nothing", total, counted)
+        return Place(epochs.processed - 1, done, True, False, "epoch", total, counted)
     return Place(epochs.processed, 0, False, False, "epoch" if epochs.completed < epochs.processed else "nothing", total, counted)
 
 
