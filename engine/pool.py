@@ -167,8 +167,9 @@ class WorkerPool:
         worker.failures += 1
         name = f"worker {worker.index} (pid {worker.process.pid})"
         if worker.failures > self.max_restarts:
+            times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
-                f"{name} {what}, the {worker.failures}th time in a row without a batch: its own messages stand above; "
+                f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
                 "a sampler that fails so needs mending; for a slow one raise stall_timeout"
             )
         _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self.max_restarts)
