@@ -58,7 +58,9 @@ def test_no_worker_is_left_by_a_fit(dataset, tmp_path, failing):
     model = Model(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
     module.failing, model.failing = failing, failing
     options = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
-    trainer = Trainer(max_epochs=1, accelerator="cpu", callbacks=[Watch()], num_sanity_val_steps=0, use_distributed_sampler=False, **options)
+    trainer = Trainer(
+        max_epochs=1, accelerator="cpu", callbacks=[Watch()], num_sanity_val_steps=0, use_distributed_sampler=False, **options
+    )
     if failing == "setup":
         module.loader = module.make_loader(0, 1, 0)
         next(iter(module.loader))
