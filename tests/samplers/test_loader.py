@@ -138,14 +138,19 @@ def test_bad_options(loader_of, options, message):
 
 def test_workers_end_with_the_with_statement(loader_of):
     """Also by an exception, and more than once: the loader starts new ones."""
-    loader = loader_of(num_workers=2)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="left"), loader as entered:
-            assert entered is loader
-            next(iter(loader))
-            pids = loader._pool.pids()
+    loader, pids = loader_of(num_workers=2), []
+
+    def leave():
+        with loader as entered:
+            next(iter(entered))
+            pids.extend(loader._pool.pids())
             raise RuntimeError("left")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="left"):
+            leave()
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert len(set(pids)) == 4
 
 
 def test_an_empty_split(loader_of, dataset):
