@@ -26,6 +26,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import WorkerError
 from hoptrain.engine.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.shared_memory import anonymous_file
+from hoptrain.kernels.cpu.compile import CACHE_ROOT, CACHE_ROOT_VARIABLE
 
 _STACK_S = 1.0  # how long a process may take to write its stack
 _KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
@@ -322,9 +323,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """The trainer's environment and import path. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
+    """The trainer's environment, import path and compiled code. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": path, CACHE_ROOT_VARIABLE: str(CACHE_ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    return os.environ | own
 
 
 def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:

@@ -115,10 +115,10 @@ def _check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> No
     if dtype not in dtypes:
         kind, remedy = ("weights are float32", "numpy float32") if dtypes is _WEIGHTS else ("ids are integers", "numpy int32 or int64")
         raise _BrokenRule(f"{name} of {dtype or type(array).__name__}: {kind}; return {remedy}")
-    if len(shape) != 1 or (name.endswith("indptr") and shape[0] == 0):
-        raise _BrokenRule(
-            f"{name} of shape {shape}: it has one dimension{', and an end for each destination' * (shape == (0,))}; correct it"
-        )
+    if len(shape) != 1:
+        raise _BrokenRule(f"{name} of shape {shape}: it has one dimension; correct it")
+    if name.endswith("indptr") and len(array) == 0:
+        raise _BrokenRule(f"{name} of no entry: offsets begin with 0, followed by an end for each destination; correct it")
 
 
 def _check_ends(batch: MiniBatch) -> None:

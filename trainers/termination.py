@@ -31,7 +31,7 @@ class Termination(Callback):
             trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = self._end_together  # type: ignore[method-assign]
         self._listen()
 
-    def on_train_start(self, *_: Any) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Lightning has set its own handler since."""
         self._listen()
 

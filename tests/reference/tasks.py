@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine import InputError
+from hoptrain.kernels.cpu.compile import CACHE_ROOT
 
 
 class Numbers:
@@ -36,7 +37,7 @@ class Numbers:
         out["step"][:] = step
         heavy = sorted({"torch", "pytorch_lightning", "dgl", "cupy", "torch_geometric"} & set(sys.modules))
         shared = None if self.shared is None else (float(self.shared.sum()), bool(self.shared.flags.writeable))
-        return {"pid": os.getpid(), "heavy": heavy, "shared": shared}
+        return {"pid": os.getpid(), "heavy": heavy, "shared": shared, "cache": str(CACHE_ROOT)}
 
 
 class Faulty:
