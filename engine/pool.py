@@ -27,7 +27,7 @@ Batch = tuple[dict[str, Array], dict[str, Any]]
 """Arrays by name, and the facts that the task returned."""
 
 _TICK_S = 0.2  # how often a wait looks for a dead process or a slot that another thread gave back
-_CLOSE_S = 2.0  # how long an idle worker may take to end before it is killed
+_CLOSE_S = 0.5  # how long a worker may take to end by itself; killed in the middle of a batch it loses nothing
 
 
 def run_inline(task: Task, epoch: int, steps: range, memory: Recycled | None = None) -> Iterator[Batch]:
@@ -167,8 +167,9 @@ class WorkerPool:
         worker.failures += 1
         name = f"worker {worker.index} (pid {worker.process.pid})"
         if worker.failures > self.max_restarts:
+            times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
-                f"{name} {what}, the {worker.failures}th time in a row without a batch: its own messages stand above; "
+                f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
                 "a sampler that fails so needs mending; for a slow one raise stall_timeout"
             )
         _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self.max_restarts)

@@ -48,8 +48,11 @@ def main() -> None:
 
 
 def _die_with(lifeline: int) -> None:
-    """Let the kernel kill this process when the trainer's end of a pipe is closed: also in compiled code, also while it is stopped."""
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    """Let the kernel kill this process when the trainer's end of a pipe is closed: also in compiled code, also while it is stopped.
+
+    With it goes what a sampler has started here: all of the process group, which this process leads.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     ended = select.poll()

@@ -26,9 +26,11 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import WorkerError
 from hoptrain.engine.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.shared_memory import anonymous_file
+from hoptrain.kernels.cpu.compile import CACHE_ROOT, CACHE_ROOT_VARIABLE
 
 _STACK_S = 1.0  # how long a process may take to write its stack
 _KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
+_LOOK_S = 0.005  # how often one looks for the end of a process
 _MESSAGE_S = 5.0  # how long a message may wait for room in the socket, or for its second half: only a stopped process lets it wait
 _LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch"
 
@@ -127,7 +129,7 @@ class WorkerProcess:
                     ],
                     pass_fds=[*inherited, *slots, *self._descriptors],
                     env=_environment(),
-                    process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone
+                    process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone; what a sampler starts belongs to the worker's group
                 )
             finally:
                 os.close(read_end)
@@ -147,7 +149,12 @@ class WorkerProcess:
             self.replace()
 
     def is_alive(self) -> bool:
-        """Whether the process runs (stopped counts)."""
+        """Whether the process runs (stopped counts). What it had started ends with it."""
+        if self.process.returncode is None:
+            with suppress(ChildProcessError):  # somebody else has waited for it
+                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return True
+                self._kill_group()
         return self.process.poll() is None
 
     def owes(self) -> bool:
@@ -242,10 +249,16 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the process, if there still is one. It takes no further step, even if the kernel needs long to end it."""
-        self.process.kill()
+        self._kill_group()
         self._cut_lifeline()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_KILL_S)
+
+    def _kill_group(self) -> None:
+        """The process and what it has started: until somebody has waited for it, its number is that of no other group."""
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def _cut_lifeline(self) -> None:
         """The kernel ends a process that holds the other end; one that has just been started may not hold it yet."""
@@ -274,8 +287,8 @@ class WorkerProcess:
             return "the process is stopped (SIGSTOP, or a debugger)"
         os.ftruncate(self._stack, 0)
         os.lseek(self._stack, 0, os.SEEK_SET)  # the process and its predecessors share the file's position
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGUSR1)  # the process answers by faulthandler, also out of compiled code
+        if self.is_alive():
+            os.kill(self.process.pid, signal.SIGUSR1)  # the process answers by faulthandler, also out of compiled code
         deadline = time.monotonic() + _STACK_S
         size = 0
         while time.monotonic() < deadline:
@@ -310,9 +323,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """The trainer's environment and import path. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
+    """The trainer's environment, import path and compiled code. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": path, CACHE_ROOT_VARIABLE: str(CACHE_ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    return os.environ | own
 
 
 def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:
@@ -321,7 +335,7 @@ def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:
         worker.disconnect()
     deadline = time.monotonic() + patience
     for worker in workers:
-        with suppress(subprocess.TimeoutExpired):
-            worker.process.wait(max(0.0, deadline - time.monotonic()))
+        while worker.is_alive() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
         worker.kill()
         worker.close_files()

@@ -45,10 +45,13 @@ class Sampler(ABC):
         deals_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``units`` are dealt
             out, and a batch says itself which seeds it has.
         one_unit: whether a batch is a single unit.
+        distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
+            seed has a tree of its own.
     """
 
     deals_seeds = True
     one_unit = False
+    distinct_nodes = True
 
     @property
     @abstractmethod
@@ -113,6 +116,9 @@ class Sampler(ABC):
             seeds: as of ``sample``, not checked yet (``check_seeds``).
             address: seed, epoch and batch, checked.
             workspace: scratch memory and threads.
+
+        Returns:
+            What ``MiniBatch`` and ``Block`` say, with ids int32 or int64. The loader checks it (``hoptrain.samplers.checks``).
         """
 
     def sample_bulk(

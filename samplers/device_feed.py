@@ -11,6 +11,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import check_cuda
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.checks import check_batch
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.workspace import Workspace
 
@@ -62,6 +63,7 @@ class DeviceFeed:
             sample_s = (time.perf_counter() - begin) / len(bulk)
             for step, batch in zip(bulk, batches, strict=True):
                 self._check(run, step)
+                check_batch(batch, self._sampler, self._graph)
                 begin = time.perf_counter()
                 filled = self._fill(batch)
                 self._stream.hand_to_torch(*filled.arrays().values(), *(rows for rows in (filled.x, filled.y) if rows is not None))

@@ -7,7 +7,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.pool import WorkerPool
@@ -27,8 +27,8 @@ SomeBatch = TypeVar("SomeBatch", bound=_Sampled)
 class EpochLoader(ABC, Generic[SomeBatch]):
     """Iterates over the mini-batches of an epoch; each iteration takes the next epoch.
 
-    The batches are the same to the bit with any number of workers. Workers start with the first epoch, once, and end with ``close()`` or with
-    this process, however it ends.
+    The batches are the same to the bit with any number of workers. Workers start with the first epoch, once, and end with ``close()``, with
+    the ``with`` statement that the loader was entered by, or with this process, however it ends.
 
     Attributes:
         num_workers: sampler processes; 0 samples in this process.
@@ -109,6 +109,13 @@ class EpochLoader(ABC, Generic[SomeBatch]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from ``state_dict``."""
         self._start = self._position = (state["epoch"], state["step"])
+
+    def __enter__(self) -> Self:
+        """The loader; its workers end with the ``with`` statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""

@@ -94,6 +94,7 @@ class LinkSampler(Sampler):
         if not 0 <= num_negatives < _MOST_NEGATIVES:
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {_MOST_NEGATIVES - 1} negatives; correct it")
         self.sampler = sampler
+        self.distinct_nodes = sampler.distinct_nodes
         self.negatives = negatives
         self.num_negatives = num_negatives
         self.exclude = exclude

@@ -15,6 +15,7 @@ from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.ring import Allocate, Recycled, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler, check_batch_size, check_seeds
+from hoptrain.samplers.checks import check_batch, prepared
 from hoptrain.samplers.epochs import EpochLoader, pool_options, rank_and_world_size
 from hoptrain.samplers.gather import gather_rows
 from hoptrain.samplers.minibatch import MiniBatch
@@ -91,10 +92,8 @@ class SampleLoader(EpochLoader[MiniBatch]):
             rank, world_size = rank_and_world_size()
         seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split, distinct=True)
         check_batch_size(sampler, batch_size)
-        sampler = sampler.prepare(data.graph, seeds)
-        schedule = Schedule(
-            seeds=sampler.units(data.graph, seeds), batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed
-        )
+        sampler, units = prepared(sampler, data.graph, seeds)
+        schedule = Schedule(seeds=units, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
         super().__init__(schedule, num_workers)
         self._on_map = lock_pages if page_lock else None
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule, workspace=workspace)
@@ -132,6 +131,8 @@ class _SampleTask:
     sampler: Sampler
     schedule: Schedule
     workspace: Workspace
+    is_checked: bool = False
+    """Whether a batch of the sampler was checked in full in this process."""
 
     def stores(self) -> dict[str, Array]:
         """Rows by vertex, by the name that they have in a batch."""
@@ -153,6 +154,8 @@ class _SampleTask:
         seeds = self.schedule.batch_seeds(epoch, step)
         number = self.schedule.batch_number(step)
         batch = self.sampler.sample(self.graph, seeds, seed=self.schedule.seed, epoch=epoch, batch=number, workspace=self.workspace)
+        check_batch(batch, self.sampler, self.graph, None if self.is_checked else seeds)
+        self.is_checked = True
         structure = batch.arrays()
         sampled = time.perf_counter()
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]

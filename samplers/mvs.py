@@ -62,6 +62,7 @@ class MVSSampler(Sampler):
                 f"{type(sampler).__name__} under MVSSampler: its batches choose their seeds themselves; take a node-wise sampler"
             )
         self.sampler = sampler
+        self.distinct_nodes = sampler.distinct_nodes
         self.num_draws = num_draws
         self.uniform = uniform
         self._norms: Array | None = None

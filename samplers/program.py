@@ -18,11 +18,13 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.shared.program import MAX_STEPS
 from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds
 from hoptrain.samplers.minibatch import MiniBatch
-from hoptrain.samplers.program_cpu import sample_blocks, sample_walks, walk
+from hoptrain.samplers.program_cpu import is_count, sample_blocks, sample_walks, walk
 from hoptrain.samplers.workspace import Workspace
 
 if TYPE_CHECKING:
     from hoptrain.samplers.cuda.program import CudaProgram
+
+_MOST = (1 << 31) - 1
 
 
 class Program(Sampler):
@@ -143,8 +145,10 @@ class Program(Sampler):
         return walk(self, graph, check_seeds(graph, seeds), (seed, epoch, batch), Workspace()).copy()
 
     def _check(self, graph: Graph) -> None:
-        if not 0 < self.steps <= MAX_STEPS:
-            raise InputError(f"steps is {self.steps} in {type(self).__name__}: a program takes 1 to {MAX_STEPS}; correct it")
+        for name, least, most in (("steps", 1, MAX_STEPS), ("num_walks", 1, _MOST), ("state_size", 0, _MOST)):
+            value = getattr(self, name)
+            if not is_count(value) or not least <= value <= most:
+                raise InputError(f"{name} is {value!r} in {type(self).__name__}: it is a whole number from {least} to {most}; correct it")
         if self.output not in ("blocks", "walks"):
             raise InputError(f'output is {self.output!r} in {type(self).__name__}: a program makes "blocks" or "walks"; choose one')
         if self.sampling_type not in ("individual", "collective") or (self.sampling_type, self.output) == ("collective", "walks"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,11 +91,18 @@ def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspac
 
 
 def checked_size(program: Program, step: int) -> int:
-    """``sample_size``, at least 1."""
+    """``sample_size``, an integer of at least 1."""
     num_draws = program.sample_size(step)
-    if num_draws < 1:
-        raise InputError(f"sample_size({step}) is {num_draws} in {type(program).__name__}: a step makes at least one draw; correct it")
+    if not is_count(num_draws) or num_draws < 1:
+        raise InputError(
+            f"sample_size({step}) is {num_draws!r} in {type(program).__name__}: a step makes at least one draw, a whole number; correct it"
+        )
     return num_draws
+
+
+def is_count(value: object) -> bool:
+    """Whether it is an integer, Python's or NumPy's."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _draw_edges(
@@ -184,6 +192,10 @@ def _run(program: Program, kernel: Callable[..., Any], *args: Any) -> int:
         raise InputError(explain(program, str(error))) from error
 
 
+_OWN_ERROR = "TypingError: "
+"""How Numba's message tells what a rule of ours says (``hoptrain.kernels.shared.program``): in the middle of the rules that did not fit."""
+
+
 def explain(program: Program, message: str) -> str:
     """Numba's message in one line: the user's function, the line there, and the cause."""
     code = {name: getattr(type(program), name).__code__ for name in ("next", "transit_of")}
@@ -192,7 +204,9 @@ def explain(program: Program, message: str) -> str:
     line = lines[-1] if lines else code["next"].co_firstlineno
     name = max((name for name in code if code[name].co_firstlineno <= line), key=lambda name: code[name].co_firstlineno, default="next")
     causes = [text.strip() for text in message.splitlines() if text.strip()]
-    cause = next((text for text in causes if not text.startswith(("Failed in", "During:", "File", "-", "Traceback"))), causes[0])
+    own = (text.removeprefix(_OWN_ERROR) for text in causes if text.startswith(_OWN_ERROR))
+    theirs = (text for text in causes if not text.startswith(("Failed in", "During:", "File", "-", "Traceback")))
+    cause = next(chain(own, theirs), causes[0])
     return (
         f"{type(program).__name__}.{name}, {file}:{line}, cannot be compiled: {cause}; use numbers, arrays and the functions of a program"
     )

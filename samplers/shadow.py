@@ -36,6 +36,8 @@ class DisjointSampler(Sampler):
     than a subgraph has hops. No weights: a destination's edges stand for as many each.
     """
 
+    distinct_nodes = False
+
     def __init__(self, num_layers: int) -> None:
         """State the number of blocks.
 

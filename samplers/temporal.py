@@ -45,6 +45,8 @@ class TemporalSampler(Sampler):
     ``seed_times`` (B,) int64. Exact evaluation by ``NodeClassifier`` takes all edges of the graph whatever their times.
     """
 
+    distinct_nodes = False
+
     def __init__(
         self,
         fanouts: Sequence[int],

@@ -6,6 +6,8 @@ The engine is imported when it is needed, since ``hoptrain doctor`` has to work 
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +26,7 @@ MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0, 1 for a failure of ours, 2 for a mistake in the input."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    atexit.register(gc.freeze)  # else the interpreter, at its end, looks for a second or more at torch's objects, which go with the process
     try:
         return _doctor(arguments) if arguments[:1] == ["doctor"] else _run(arguments)
     except KeyboardInterrupt:

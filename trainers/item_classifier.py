@@ -30,6 +30,7 @@ class ItemClassifier(ScoredModule):
     def __init__(self, model: nn.Module, num_classes: int) -> None:
         super().__init__(partial(MulticlassAccuracy, num_classes=num_classes, average="micro"))
         self.model = model
+        self._num_classes = num_classes
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit."""
@@ -55,7 +56,7 @@ class ItemClassifier(ScoredModule):
         if batch.address is not None:
             torch.manual_seed(address_seed(*batch.address))  # for dropout
         logits = self(batch)
-        total = F.cross_entropy(logits, batch.y, reduction="sum")
+        total = self._loss(logits, batch.y)
         self.count("fit", logits, batch.y, total)
         self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
         return total * (self.trainer.world_size / batch.num_step_items)
@@ -88,7 +89,7 @@ class ItemClassifier(ScoredModule):
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, int]) -> Tensor:
         """A chunk's share of the mean loss over all items of the step; the last stage's metrics take its scores."""
         y, num_step_items = target
-        total = F.cross_entropy(logits, y, reduction="sum")
+        total = self._loss(logits, y)
         self.count("fit", logits, y, total)
         return total / num_step_items
 
@@ -101,4 +102,8 @@ class ItemClassifier(ScoredModule):
         """A batch of this rank's share."""
         if len(batch.y):
             logits = self(batch)
-            self.count(stage, logits, batch.y, F.cross_entropy(logits, batch.y, reduction="sum"))
+            self.count(stage, logits, batch.y, self._loss(logits, batch.y))
+
+    def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Sum over the items."""
+        return F.cross_entropy(self.checked(logits, len(y), self._num_classes), y, reduction="sum")

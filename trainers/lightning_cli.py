@@ -26,6 +26,7 @@ from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.rank_watch import RankWatch
 from hoptrain.trainers.restarts import last_checkpoint, meet_again
 from hoptrain.trainers.tasks import Task, TaskName, task_of
+from hoptrain.trainers.termination import Termination
 from hoptrain.trainers.timeline import TimelineMonitor
 
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -106,8 +107,8 @@ class HoptrainCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the progress bar and the logs, unless they are switched off or given."""
         options = self.config_init[self.subcommand].trainer
-        # The timeline comes first, lest a step's time hold that of the others.
-        callbacks: list[Callback] = [TimelineMonitor(self._timeline), FeedMonitor(), PredictionWriter(), RankWatch()]
+        # Of those that do something in a step the timeline comes first, lest a step's time hold that of the others.
+        callbacks: list[Callback] = [Termination(), TimelineMonitor(self._timeline), FeedMonitor(), PredictionWriter(), RankWatch()]
         if options.enable_progress_bar is not False:
             callbacks.append(ProgressBar())
         self.trainer_defaults["callbacks"] = callbacks
@@ -182,7 +183,8 @@ def run(arguments: list[str]) -> HoptrainCLI:
     except MisconfigurationException as error:
         raise InputError(" ".join(str(error).split())) from error
     except SIGTERMException:
-        print("hoptrain: terminated (SIGTERM)", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # one line for all ranks
+            print("hoptrain: terminated (SIGTERM)", file=sys.stderr)
         raise SystemExit(128 + signal.SIGTERM) from None
     except SystemExit as end:
         if isinstance(end.__context__, KeyboardInterrupt):  # Lightning has tidied up

@@ -132,7 +132,7 @@ class LinkPredictor(ScoredModule):
         """Mean loss over the pairs of a mini-batch, links and others."""
         torch.manual_seed(dropout_seed(batch))
         x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
-        vectors = self.model(x, batch.blocks, degrees)
+        vectors = self.checked(self.model(x, batch.blocks, degrees), batch.num_seeds, self.hparams["out_channels"])
         scores, labels = scores_of(vectors, batch.extra["pairs"]), batch.extra["labels"]
         total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)

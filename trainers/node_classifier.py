@@ -230,6 +230,7 @@ class NodeClassifier(ScoredModule):
 
     def _loss(self, logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum over the vertices (with several labels, of their labels' mean), each with its weight."""
+        logits = self.checked(logits, len(y), self.hparams["num_classes"])
         if self.multilabel:
             losses = F.binary_cross_entropy_with_logits(logits, y.float(), reduction="none").mean(1)
         else:

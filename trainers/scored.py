@@ -11,6 +11,8 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 
+from hoptrain.engine import InputError
+
 STAGES = ("fit", "val", "test")
 
 
@@ -113,6 +115,20 @@ class ScoredModule(LightningModule):
 
     def _fit_metrics(self) -> dict[str, Metric]:
         return {name: metric_of(metrics, "fit") for name, metrics in (("loss", self.losses), ("score", self.scores)) if "fit" in metrics}
+
+    def checked(self, outputs: object, rows: int, columns: int) -> Tensor:
+        """What the model returned, if it is ``rows`` rows of ``columns`` scores. A subclass may bring any model.
+
+        Raises:
+            InputError: it is something else.
+        """
+        if isinstance(outputs, Tensor) and outputs.shape == (rows, columns) and outputs.is_floating_point():
+            return outputs
+        found = f"{outputs.dtype} of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(
+            f"the model of {type(self).__name__} returned {found}: it gives floating scores of shape ({rows}, {columns}), a row for each "
+            "example of the batch; correct its forward"
+        )
 
     def _log(self, stage: str, name: str) -> None:
         loss = metric_of(self.losses, stage)

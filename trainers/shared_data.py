@@ -91,6 +91,10 @@ class SharedDataModule(LightningDataModule):
         if self.loader is not None:
             self.loader.close()
 
+    def on_exception(self, exception: BaseException) -> None:
+        """End them also where Lightning does not get as far as ``teardown``."""
+        self.teardown("")
+
     @property
     def world_size(self) -> int:
         """Ranks among which evaluation is shared out."""

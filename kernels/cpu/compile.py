@@ -16,6 +16,9 @@ from pathlib import Path
 import numba
 from numba import njit
 
+CACHE_ROOT_VARIABLE = "HOPTRAIN_NUMBA_ROOT"
+"""By this a trainer tells its sampler processes where it keeps machine code."""
+
 _MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True}
 
 
@@ -43,9 +46,11 @@ def sources_hash(kernels):
 def private_cache_root():
     """A folder that is ours alone: in ``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``, else ``hoptrain-UID`` among the temporary files.
 
-    Where neither can be used, a new folder that goes when the process ends. Numba's cache files are pickles: reading one that somebody else
-    could write would run their code.
+    Where neither can be used, a new folder that goes when the process ends. A sampler process, which ends without tidying up, is told the
+    folder of its trainer. Numba's cache files are pickles: reading one that somebody else could write would run their code.
     """
+    if CACHE_ROOT_VARIABLE in os.environ:
+        return Path(os.environ[CACHE_ROOT_VARIABLE])
     places = (
         lambda: Path(os.environ.get("HOPTRAIN_CACHE") or Path.home() / ".cache" / "hoptrain") / "numba",
         lambda: Path(tempfile.gettempdir()) / f"hoptrain-{os.getuid()}",
@@ -77,6 +82,7 @@ def private_folder(path):
     return path
 
 
-_CACHE_DIR = private_cache_root() / f"{sources_hash(Path(__file__).parents[1])}-numba{numba.__version__}"
+CACHE_ROOT = private_cache_root()
+_CACHE_DIR = CACHE_ROOT / f"{sources_hash(Path(__file__).parents[1])}-numba{numba.__version__}"
 with contextlib.suppress(OSError):  # a full disk is no reason to fail: Numba looks for another place
     _CACHE_DIR.mkdir(mode=0o700, exist_ok=True)  # by us, since Numba would leave the mode to the umask

@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 
 from hoptrain.kernels.cpu.prefetch import prefetch_many
-from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, make_draw, make_step
+from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, edge_number, make_draw, make_step
 
 _CHUNK = 32
 
@@ -108,7 +108,7 @@ def collective_kernel(next_edge):
         for j in range(num_draws if len(candidates) else 0):
             transit = Transit(np.int64(-1), candidates, counts, np.int64(-1), layer, state, indptr, indices)
             random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(0), np.uint64(j), np.uint64(num_draws))
-            place = np.int64(next_edge(parameters, transit, step, random))
+            place = edge_number(next_edge(parameters, transit, step, random))
             if place >= len(candidates) or place < STOP:
                 return j
             if place != STOP:

@@ -12,7 +12,7 @@ from numba.core import config
 from hoptrain.kernels.cuda.compile import MAX_REGISTERS, cuda_kernel
 from hoptrain.kernels.cuda.group import MEMBERS, unpack_request
 from hoptrain.kernels.cuda.relabel import find_slot
-from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, make_draw, make_step
+from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, edge_number, make_draw, make_step
 
 
 def _compiled(function):
@@ -125,7 +125,7 @@ def collective_kernel(next_edge):
             # Blocks keep no state: what ``transit.state`` has to be is some array of int64.
             transit = Transit(np.int64(-1), neighbors, weights, np.int64(-1), layer, wrong[:0], indptr, indices)
             random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(0), np.uint64(j), np.uint64(num_draws))
-            place = np.int64(next_edge(parameters, transit, step, random))
+            place = edge_number(next_edge(parameters, transit, step, random))
             if place >= number[b] or place < STOP:
                 wrong[0], wrong[1] = 1, j
             elif place != STOP:

@@ -7,6 +7,8 @@ and E edges of the graph, D edges of the transit.
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.core import types
+from numba.core.errors import TypingError
 from numba.extending import overload
 
 from hoptrain.kernels.shared import shared
@@ -121,6 +123,18 @@ def _compile_in_column(indptr, indices, source, destination):
     return in_column
 
 
+def edge_number(value):
+    """What ``next`` returned, as ``int64``. A program whose ``next`` returns anything but integers is not compiled."""
+    return np.int64(value)
+
+
+@overload(edge_number)
+def _compile_edge_number(value):
+    if not isinstance(value, types.Integer):
+        raise TypingError(f"next returns {value}: an edge has a whole number")
+    return lambda value: np.int64(value)
+
+
 def make_step(compiled, next_edge, transit_of):
     """The function that takes one step of one walk.
 
@@ -150,7 +164,7 @@ def make_step(compiled, next_edge, transit_of):
         edges = weights[begin:end] if len(weights) else weights
         transit = Transit(vertex, indices[begin:end], edges, begin, earlier, states[walk], indptr, indices)
         random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(root), np.uint64(copy), np.uint64(copies))
-        offset = np.int64(next_edge(parameters, transit, step, random))
+        offset = edge_number(next_edge(parameters, transit, step, random))
         if offset == STOP:
             return STOP
         return begin + offset if 0 <= offset < end - begin else WRONG
@@ -176,7 +190,7 @@ def make_draw(compiled, next_edge):
         edges = weights[begin:end] if len(weights) else weights
         transit = Transit(vertex, indices[begin:end], edges, begin, earlier, state, indptr, indices)
         random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(vertex), np.uint64(draw), np.uint64(num_draws))
-        offset = np.int64(next_edge(parameters, transit, step, random))
+        offset = edge_number(next_edge(parameters, transit, step, random))
         if offset == STOP:
             return STOP
         return begin + offset if 0 <= offset < end - begin else WRONG

@@ -18,7 +18,7 @@ from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
 from hoptrain.samplers.minibatch import MiniBatch
 from hoptrain.samplers.program import Program
-from hoptrain.samplers.program_cpu import explain, no_edge
+from hoptrain.samplers.program_cpu import checked_size, explain, no_edge
 
 
 class CudaProgram(CudaNeighborSampling):
@@ -31,7 +31,7 @@ class CudaProgram(CudaNeighborSampling):
             InputError: CUDA cannot be used, or an unknown kernel or placement.
         """
         walks = program.output == "walks"
-        fanouts = [program.num_walks * (program.steps + 1)] if walks else [program.sample_size(step) for step in range(program.steps)]
+        fanouts = [program.num_walks * (program.steps + 1)] if walks else [checked_size(program, step) for step in range(program.steps)]
         super().__init__(graph, fanouts, replace=True, bulk_type=WalkBulk if walks else BlockBulk, **options)
         self.program = program
         self.parameters = place_parameters(program, self.stream)

@@ -134,7 +134,7 @@ def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_p
 
 def test_a_worker_that_dies_again_and_again_ends_the_run(pool_of, tmp_path):
     pool = pool_of(Faulty(tmp_path, {2: ("writing", "kill")}, again=True), 2, max_restarts=2)
-    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL, the 3th time in a row without a batch"):
+    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL, 3 times in a row without a batch"):
         run(pool, 0, 6)
 
 
@@ -185,18 +185,53 @@ def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
     batches.close()
 
 
+def started(folder):
+    """What the samplers have started, forked or executed: two processes for each of them."""
+    return [int(pid) for path in folder.glob("started-*") for pid in path.read_text().split()]
+
+
+def assert_none_runs(pids, seconds=20):
+    deadline = time.monotonic() + seconds
+    while any(map(_is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [pid for pid in pids if _is_running(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+@pytest.mark.parametrize("end", ["close", "exit", "kill", "spin", "stop"])
+def test_what_a_sampler_starts_ends_with_its_worker(pool_of, tmp_path, end):
+    """``exit``: the worker ends by itself and leaves them behind. ``spin`` and ``stop``: it is replaced."""
+    faults = {0: ("sampling", "start")} | ({} if end == "close" else {1: ("sampling", end)})
+    pool = pool_of(Faulty(tmp_path, faults), 1, stall_timeout=4, max_restarts=10)
+    assert run(pool, 0, 3) == undisturbed(0, 3)
+    pids = started(tmp_path)
+    assert len(pids) == 2
+    if end == "close":
+        assert all(map(_is_running, pids))
+        pool.close()
+    assert_none_runs(pids)
+
+
 TRAINER = """
-import os, sys, time
+import glob, os, sys, time
 from reference.tasks import Faulty
 from hoptrain.engine.pool import WorkerPool
 pool = WorkerPool(Faulty({folder!r}, {faults!r}), 2)
 batches = pool.run(0, range(1000))
 print(*pool.pids(), flush=True)
+while len(glob.glob({folder!r} + "/started-*")) < {starting}:
+    time.sleep(0.05)
 {action}
 """
 
 
-@pytest.mark.parametrize("faults", [{}, {0: ("sampling", "stop"), 1: ("sampling", "spin")}], ids=["well", "stopped and stuck"])
+@pytest.mark.parametrize(
+    "faults",
+    [{}, {0: ("sampling", "stop"), 1: ("sampling", "spin")}, {0: ("sampling", "start"), 1: ("written", "start")}],
+    ids=["well", "stopped and stuck", "with processes of their own"],
+)
 @pytest.mark.parametrize(
     "action",
     [
@@ -208,7 +243,8 @@ print(*pool.pids(), flush=True)
     ids=["killed", "ends without close", "exits at once", "dies while a fork of it lives"],
 )
 def test_no_worker_outlives_its_trainer(tmp_path, action, faults):
-    script = TRAINER.format(folder=str(tmp_path), faults=faults, action=action.format(faults=faults))
+    starting = sum(action == "start" for _, action in faults.values())
+    script = TRAINER.format(folder=str(tmp_path), faults=faults, starting=starting, action=action.format(faults=faults))
     trainer = subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
@@ -218,14 +254,11 @@ def test_no_worker_outlives_its_trainer(tmp_path, action, faults):
     )
     pids = [int(pid) for pid in trainer.stdout.readline().split()]
     assert len(pids) == 2
-    trainer.wait(20)
-    deadline = time.monotonic() + 10
-    while any(_is_running(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    running = [pid for pid in pids if _is_running(pid)]
-    subprocess.run(["pkill", "-9", "-f", str(tmp_path)], check=False)
+    trainer.wait(60)
     trainer.stdout.close()
-    assert not running
+    pids += started(tmp_path)
+    assert len(pids) == 2 + 2 * starting
+    assert_none_runs(pids)
 
 
 def _is_running(pid):

@@ -167,20 +167,28 @@ def test_no_home(tmp_path, monkeypatch, temporary):
 
 
 WHERE = """
-from hoptrain.kernels.cpu.compile import _CACHE_DIR
-print(_CACHE_DIR.parent, _CACHE_DIR.is_dir())
+from hoptrain.engine.pool import WorkerPool
+from hoptrain.kernels.cpu.compile import CACHE_ROOT
+from reference.tasks import Numbers
+
+print(CACHE_ROOT, CACHE_ROOT.is_dir())
+pool = WorkerPool(Numbers(), 1)
+for _, facts in pool.run(0, range(1)):
+    print(facts["cache"])
+pool.close()
 """
 
 
 def test_last_resort_is_a_folder_that_goes_with_the_process(tmp_path, temporary):
-    """Neither the cache nor the temporary folder is ours alone."""
+    """Neither the cache nor the temporary folder is ours alone. Sampler processes, which are killed, make no folder of their own."""
     (tmp_path / "file").touch()
     substitute(temporary).mkdir()
     substitute(temporary).chmod(0o777)
-    environment = os.environ | {"HOPTRAIN_CACHE": str(tmp_path / "file"), "TMPDIR": str(temporary)}
+    tests = str(Path(__file__).parents[1])
+    environment = os.environ | {"HOPTRAIN_CACHE": str(tmp_path / "file"), "TMPDIR": str(temporary), "PYTHONPATH": tests}
     child = subprocess.run([sys.executable, "-c", WHERE], env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
-    root, exists = child.stdout.split()
-    assert (Path(root).parent, exists) == (temporary, "True")
+    root, exists, of_worker = child.stdout.split()
+    assert (Path(root).parent, exists, of_worker) == (temporary, "True", root)
     assert Path(root).name.startswith("hoptrain-numba-")
     assert list(temporary.iterdir()) == [substitute(temporary)]
 

@@ -2,7 +2,11 @@
 
 import os
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from hoptrain.samplers import NeighborSampler
 
@@ -34,3 +38,23 @@ class KillingItsRank(Failing):
         if not Path(self.done).exists():
             Path(self.done).touch()
             os.kill(os.getppid(), signal.SIGKILL)
+
+
+class Hanging(KillingItsRank):
+    """Makes nothing any more; ``done`` tells that it has begun."""
+
+    def fail(self):
+        Path(self.done).touch()
+        time.sleep(1000)
+
+
+class Floating(NeighborSampler):
+    """From batch number ``batch`` on its ids are floats."""
+
+    def __init__(self, fanouts: list[int], batch: int = 0):
+        super().__init__(fanouts)
+        self.batch = batch
+
+    def sample_on_cpu(self, graph, seeds, address, workspace):
+        batch = super().sample_on_cpu(graph, seeds, address, workspace)
+        return batch if address.batch < self.batch else replace(batch, node_ids=batch.node_ids.astype(np.float64))

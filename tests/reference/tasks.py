@@ -3,12 +3,15 @@
 import os
 import signal
 import struct
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from hoptrain.engine import InputError
+from hoptrain.kernels.cpu.compile import CACHE_ROOT
 
 
 class Numbers:
@@ -34,7 +37,7 @@ class Numbers:
         out["step"][:] = step
         heavy = sorted({"torch", "pytorch_lightning", "dgl", "cupy", "torch_geometric"} & set(sys.modules))
         shared = None if self.shared is None else (float(self.shared.sum()), bool(self.shared.flags.writeable))
-        return {"pid": os.getpid(), "heavy": heavy, "shared": shared}
+        return {"pid": os.getpid(), "heavy": heavy, "shared": shared, "cache": str(CACHE_ROOT)}
 
 
 class Faulty:
@@ -59,7 +62,7 @@ class Faulty:
     def _act(self, epoch, step, state):
         at, action = self.faults.get(step, (None, None))
         if at == state and (self.again or _first_time(f"{self.folder}/{epoch}-{step}")):
-            ACTIONS[action]()
+            ACTIONS[action](self.folder)
 
 
 def _first_time(path):
@@ -70,30 +73,42 @@ def _first_time(path):
     return True
 
 
-def _spin():
+def _spin(folder):
     while True:
         pass
 
 
-def _raise():
+def _raise(folder):
     raise RuntimeError("broken once")
 
 
-def _write_half():
+def _write_half(folder):
     """Begin a message to the trainer, whose socket is the second argument of the process, and stop."""
     os.write(int(sys.argv[2]), struct.pack("!i", 100) + b"the rest is missing")
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def _start(folder):
+    """Two processes that stay, a program and a fork; their ids are left in the folder."""
+    program, fork = subprocess.Popen(["sleep", "300"]), os.fork()
+    if fork == 0:
+        time.sleep(300)
+        os._exit(0)
+    path = Path(folder) / f"started-{os.getpid()}"
+    path.with_suffix(".new").write_text(f"{program.pid} {fork}")
+    path.with_suffix(".new").rename(path)
+
+
 ACTIONS = {
     "half": _write_half,
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "exit": lambda: os._exit(0),
+    "start": _start,
+    "kill": lambda folder: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda folder: os.kill(os.getpid(), signal.SIGSEGV),
+    "stop": lambda folder: os.kill(os.getpid(), signal.SIGSTOP),
+    "exit": lambda folder: os._exit(0),
     "spin": _spin,
     "raise": _raise,
-    "sleep": lambda: time.sleep(0.05),
+    "sleep": lambda folder: time.sleep(0.05),
 }
 
 

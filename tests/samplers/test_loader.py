@@ -1,5 +1,7 @@
 """The loader gives the same batches however they are made, and each seed once."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -132,6 +134,23 @@ def test_seeds_may_be_given_as_ids(loader_of):
 def test_bad_options(loader_of, options, message):
     with pytest.raises(InputError, match=message):
         loader_of(**options)
+
+
+def test_workers_end_with_the_with_statement(loader_of):
+    """Also by an exception, and more than once: the loader starts new ones."""
+    loader, pids = loader_of(num_workers=2), []
+
+    def leave():
+        with loader as entered:
+            next(iter(entered))
+            pids.extend(loader._pool.pids())
+            raise RuntimeError("left")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="left"):
+            leave()
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert len(set(pids)) == 4
 
 
 def test_an_empty_split(loader_of, dataset):

@@ -201,6 +201,21 @@ class Odd(Sage):
     output = "trees"
 
 
+class Counted(Counting):
+    def __init__(self, name, value):
+        setattr(self, name, value)
+
+
+class Half(Sage):
+    def next(self, transit, step, random):
+        return below(random, len(transit.neighbors)) / 2
+
+
+class HalfWalk(Counting):
+    def next(self, transit, step, random):
+        return 0.5
+
+
 class CollectiveWalk(Counting):
     sampling_type = "collective"
 
@@ -216,8 +231,14 @@ class StateOfBlocks(Sage):
         (Negative([2]), "Negative.next returned no edge"),
         (Astray(), "Astray.next returned no edge of its transit for the walk from vertex 3.*transit_of a place in earlier"),
         (BeyondLayer(), "BeyondLayer.next returned no edge of its transit for draw 0 at step 0"),
+        (Half([2]), "Half.next, .*cannot be compiled: next returns float64: an edge has a whole number; use numbers"),
+        (HalfWalk(), "HalfWalk.next, .*cannot be compiled: next returns float64"),
         (Sage([2, 0]), r"sample_size\(1\) is 0"),
-        (Endless(), "steps is 0 in Endless"),
+        (Sage([2, 2.5]), r"sample_size\(1\) is 2.5 in Sage: a step makes at least one draw, a whole number"),
+        (Endless(), "steps is 0 in Endless: it is a whole number from 1 to"),
+        (Counted("steps", 2.0), "steps is 2.0 in Counted"),
+        (Counted("num_walks", 0), "num_walks is 0 in Counted: it is a whole number from 1"),
+        (Counted("state_size", True), "state_size is True in Counted"),
         (Odd([1]), "output is 'trees' in Odd"),
         (CollectiveWalk(), "sampling_type is 'collective' with output 'walks'"),
         (StateOfBlocks([1]), "state_size is 1 in StateOfBlocks"),

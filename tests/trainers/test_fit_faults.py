@@ -15,6 +15,8 @@ QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 TESTS = Path(__file__).parents[1]
 SHORT = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu", "--data.num_workers=1")
 
+ON_EXCEPTION = ("--trainer.callbacks+=OnExceptionCheckpoint", "--trainer.callbacks.dirpath=end")
+
 START_S = 200  # a busy machine takes a minute to start two ranks
 pytestmark = pytest.mark.timeout(2 * START_S + 50)
 
@@ -68,15 +70,15 @@ def end_all(run):
 
 
 @pytest.mark.parametrize(
-    ("number", "ranks", "code", "line"),
+    ("number", "options", "code", "line"),
     [
-        (signal.SIGINT, 2, 130, "hoptrain: interrupted"),
-        (signal.SIGTERM, 1, 143, "hoptrain: terminated (SIGTERM)"),
+        (signal.SIGINT, (), 130, "hoptrain: interrupted"),
+        (signal.SIGTERM, ON_EXCEPTION, 143, "hoptrain: terminated (SIGTERM)"),
     ],
 )
-def test_a_run_that_is_asked_to_end(tmp_path, number, ranks, code, line):
+def test_a_run_that_is_asked_to_end(tmp_path, number, options, code, line):
     """A Ctrl-C in the terminal goes to all ranks, and to no worker."""
-    run = start(tmp_path, "--trainer.max_epochs=5000", f"--trainer.devices={ranks}")
+    run = start(tmp_path, "--trainer.max_epochs=5000", "--trainer.devices=2", *options)
     try:
         wait_for(tmp_path / "runs/version_0/checkpoints/last.ckpt", run)
         os.killpg(run.pid, number)
@@ -85,6 +87,25 @@ def test_a_run_that_is_asked_to_end(tmp_path, number, ranks, code, line):
         assert errors.splitlines().count(line) == 1
         assert "Traceback" not in errors
         assert none_left(run)
+        assert (tmp_path / "end" / "on_exception.ckpt").exists() == bool(options)
+    finally:
+        end_all(run)
+
+
+def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path):
+    """By SIGTERM to the process alone, long before a sampler that hangs would be replaced."""
+    done = tmp_path / "hangs"
+    sampler = ("--data.sampler=reference.samplers.Hanging", "--data.sampler.fanouts=[5,5]", f"--data.sampler.done={done}")
+    run = start(tmp_path, *sampler, "--data.sampler.batch=3", *ON_EXCEPTION)
+    try:
+        wait_for(done, run)
+        time.sleep(2)  # the trainer takes the batches before it, and waits
+        run.send_signal(signal.SIGTERM)
+        _, errors = run.communicate(timeout=20)
+        assert run.returncode == 143, errors
+        assert errors.splitlines()[-1] == "hoptrain: terminated (SIGTERM)"
+        assert none_left(run)
+        assert (tmp_path / "end" / "on_exception.ckpt").exists()
     finally:
         end_all(run)
 

@@ -1,18 +1,21 @@
 """Layers over blocks against the same layers over whole graphs."""
 
+import sys
+import tempfile
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import gcn_weights
-from hoptrain.trainers.models.pyg_layers import SAGELayer, _narrows_first
+from hoptrain.trainers.models.pyg_layers import SAGELayer, _narrows_first, make_layer
 
 ARCHS = ("sage", "gat", "gcn", "gin")
 
@@ -50,6 +53,18 @@ def whole_graph_layer(arch, layer):
         return conv
     assert isinstance(layer.conv, {"sage": SAGEConv, "gat": GATConv, "gin": GINConv}[arch])
     return layer.conv
+
+
+def test_no_file_is_left(monkeypatch, tmp_path):
+    """PyG writes one with the first convolution of a kind."""
+    name = f"{SAGEConv.__module__}_SAGEConv_propagate"
+    monkeypatch.setattr(SAGEConv, "propagate", MessagePassing.propagate)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    make_layer("sage", 3, 2)
+    assert Path(sys.modules[name].__file__).is_relative_to(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert tempfile.tempdir == str(tmp_path)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,7 +24,20 @@ _ADDITION = 8
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
     """One layer; ``options`` are GAT's heads, concat and dropout."""
     kinds: dict[Arch, type[nn.Module]] = {"sage": SAGELayer, "gat": GATLayer, "gcn": GCNLayer, "gin": GINLayer}
-    return kinds[arch](in_channels, out_channels, **options)
+    with _temporary_files_that_go():
+        return kinds[arch](in_channels, out_channels, **options)
+
+
+@contextmanager
+def _temporary_files_that_go() -> Iterator[None]:
+    """PyG writes a module for each kind of convolution to the temporary folder, imports it, and leaves it there for good."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="hoptrain-pyg-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def adjacency(block: Block, values: Tensor) -> Tensor:
