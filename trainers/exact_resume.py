@@ -129,9 +129,9 @@ class ExactResume(Callback):
         self._restore_schedulers(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Of a failure the other ranks know nothing; a SIGTERM all ranks obey together."""
+        """Of a failure the other ranks know nothing; a SIGTERM all obey together, between two batches."""
         self._restore_schedulers(trainer)
-        self._fails_alone = not isinstance(exception, SIGTERMException)
+        self._fails_alone = type(exception) is not SIGTERMException
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add what is lacking. Every rank takes part, but where it fails alone."""

@@ -16,6 +16,10 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 _BATCH_S = 1.0  # how long the batch that is under way may take; a checkpoint that is written between batches resumes to the bit
 
 
+class InterruptedByTermError(SIGTERMException):
+    """Raised wherever this rank was; with several ranks the others are elsewhere, and no collective is to be begun."""
+
+
 class Termination(Callback):
     """Takes the place of Lightning's handler of SIGTERM, in the process's main thread. It is the first of the callbacks."""
 
@@ -69,4 +73,4 @@ class Termination(Callback):
 
 
 def _end(number: int, frame: Any) -> None:
-    raise SIGTERMException
+    raise InterruptedByTermError
