@@ -1,6 +1,6 @@
 # make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
 # make soak: trains for SOAK_MINUTES while workers are killed and stopped at random.
-# make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.   make test-faults: each fault of a worker 50 times.
+# make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.   make test-faults: each fault of a worker 50 times, and of a rank once.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 VENV := .venv
@@ -27,7 +27,7 @@ test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/test_*_cuda.py
 
 test-faults: $(STAMP)
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py tests/samplers/test_many_ranks.py
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py tests/samplers/test_many_ranks.py tests/trainers/test_fit_faults.py
 
 soak: $(STAMP)
 	$(BIN)/hoptrain bench soak --minutes $(SOAK_MINUTES)

@@ -1,14 +1,17 @@
 """``hoptrain`` with a fault in one rank: ``FAULT`` is "rank place action", run as a script by a launcher's processes."""
 
 import ctypes
+import inspect
 import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 
 def act(action):
+    Path("fault").touch()
     if action == "raise":
         raise RuntimeError("this rank fails")
     if action == "leave":
@@ -49,7 +52,7 @@ def main():
                 act(action)
             return undisturbed(self, *arguments, **options)
 
-        disturbed.__signature__ = __import__("inspect").signature(undisturbed)
+        disturbed.__signature__ = inspect.signature(undisturbed)
         setattr(NodeClassifier, name, disturbed)
     from hoptrain.trainers.cli import main
 

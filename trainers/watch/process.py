@@ -101,8 +101,8 @@ class Watch:
             state = "stopped" if self._sight.is_stopped else "still" if self._sight.is_still else ""
             self._tell(state=state, place=self._place, **({"arrived": True} if self._has_arrived else {}))
         if self._hub is not None and self._now > self._hub_heard + SILENCE_S:
-            self._obey(Verdict(0, "died", f"rank 0 is cut off: nothing was heard from its machine for {SILENCE_S:.0f} s"))
-        if self._now >= self._tell_at and not self._is_waiting():
+            self._lose_hub(f"rank 0 is cut off: nothing was heard from its machine for {SILENCE_S:.0f} s")
+        if self._now >= self._tell_at:
             self._tell_at, self._kill_at = inf, self._now + _END_S
             self._say()
             self._link.send(end=True)
@@ -118,10 +118,6 @@ class Watch:
                 self._say()
             return True
         return False
-
-    def _is_waiting(self) -> bool:
-        """Rank 0 ends last: a shell goes on when it has ended, and by then all has been said."""
-        return self._server is not None and self._server.has_others(self._rank) and self._now < self._tell_at + _OWN_S
 
     def _see_end(self) -> None:
         """Look whether the rank is there still; if not, tell how it ended, once."""
@@ -177,15 +173,13 @@ class Watch:
         elif kind == "asked":  # others were too
             self._kind, self._line = kind, ""
             self._tell_at, self._kill_at = inf, self._now + _TIDY_S
-        else:
-            self._tell_at = min(self._tell_at, self._now)
 
     def _join(self, address: str) -> None:
         host, port, key = address.split()
         try:
             self._hub = Channel(socket.create_connection((host, int(port)), _CONNECT_S))
         except OSError:
-            self._obey(Verdict(0, "died", "rank 0 is gone: nothing answers where its watch was"))
+            self._lose_hub("rank 0 is gone: nothing answers where its watch was")
             return
         self._hub_heard = self._now
         self._selector.register(self._hub, selectors.EVENT_READ, self._hear_hub)
@@ -198,11 +192,23 @@ class Watch:
         for message in messages or []:
             if "verdict" in message:
                 self._obey(Verdict(**message["verdict"]))
+            if "end" in message:
+                self._hurry()
         if messages is None:
             self._selector.unregister(self._hub)
             self._hub.close()
             self._hub = None
-            self._obey(Verdict(0, "died", "rank 0 is gone, and its watch with it"))
+            self._lose_hub("rank 0 is gone, and its watch with it")
+
+    def _lose_hub(self, text: str) -> None:
+        """Nobody is left to give a verdict, or the word to end."""
+        self._obey(Verdict(0, "died", text))
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """End the rank now, if it is to be ended at all."""
+        if self._tell_at < inf:
+            self._tell_at = self._now
 
     def _obey(self, verdict: Verdict) -> None:
         """End the rank, or let it end, and prepare what is to be said; the first verdict counts."""
@@ -219,7 +225,7 @@ class Watch:
             self._line, self._kill_at = verdict.text, now
         else:
             self._line = f"rank {self._rank} ends, because {verdict.text}"
-            self._tell_at = now + _ASKED_S if verdict.kind == "asked" and not self._kind else now
+            self._tell_at = now + (_ASKED_S if verdict.kind == "asked" else _OWN_S)
 
     def _say(self) -> None:
         if self._line:

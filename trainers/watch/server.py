@@ -34,6 +34,7 @@ class Server:
         self._key = secrets.token_hex(16)
         self._now = self._due = 0.0
         self._told_at: float | None = None
+        self._ended: set[int] = set()
         self._socket = _listen(host)
         self._socket.setblocking(False)
         self.address = f"{host} {self._socket.getsockname()[1]} {self._key}"
@@ -85,15 +86,26 @@ class Server:
             self._told_at = now
             for channel in self._peers:
                 channel.send(verdict=asdict(verdict))
+        if verdict is not None and verdict.kind in ("died", "failed"):
+            self._give_turns(verdict.rank)
         if now >= self._due:
             self._due = now + _BEAT_S
             for channel in self._peers:
                 channel.send(beat=True)
 
-    def has_others(self, rank: int) -> bool:
-        """Whether other watches than this rank's are still at work, and well."""
-        members = self._hub.members
-        return any(other != rank and self._now < (members[other].heard or 0.0) + 2 * _BEAT_S for other in self._peers.values())
+    def _give_turns(self, cause: int) -> None:
+        """Let the ranks end in order: first the one that failed, which tells its error, and last rank 0, since a shell goes on when that has ended."""
+        working = self._working()
+        others = working - {0}
+        turn = set() if cause in working else others or working
+        for channel, rank in self._peers.items():
+            if rank in turn - self._ended:
+                channel.send(end=True)
+        self._ended |= turn
+
+    def _working(self) -> set[int]:
+        """Ranks whose watches are there and well."""
+        return {rank for rank in self._peers.values() if self._now < (self._hub.members[rank].heard or 0.0) + 2 * _BEAT_S}
 
     @property
     def is_needed(self) -> bool:
@@ -101,7 +113,7 @@ class Server:
         members = self._hub.members
         if self._told_at is None:
             return not all(member.is_done for member in members)
-        is_complete = not self.has_others(-1) and all(member.heard is not None for member in members)
+        is_complete = not self._working() and all(member.heard is not None for member in members)
         return not is_complete and self._now < self._told_at + _LINGER_S
 
 
