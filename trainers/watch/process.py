@@ -59,9 +59,8 @@ class Watch:
         self._hub: Channel | None = None  # the way to it
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._link, selectors.EVENT_READ, self._hear_rank)
-        self._end_fd = _end_of(pid)
-        if self._end_fd is not None:
-            self._selector.register(self._end_fd, selectors.EVENT_READ, self._see_end)
+        if self._sight.end is not None:  # to look before its parent has asked how it ended
+            self._selector.register(self._sight.end, selectors.EVENT_READ, self._see_end)
         self._now = self._beat_due = self._hub_heard = 0.0
         self._place = self._kind = ""
         self._has_arrived = self._is_done = False
@@ -125,8 +124,8 @@ class Watch:
         self._sight.look()
         if was_gone or not self._sight.is_gone:
             return
-        if self._end_fd is not None:
-            self._selector.unregister(self._end_fd)
+        if self._sight.end is not None:
+            self._selector.unregister(self._sight.end)
         self._hear_rank()  # its last words
         if not self._kind and not self._is_done:
             what, where = _crash_of(self._crash)
@@ -232,14 +231,6 @@ class Watch:
             with suppress(OSError):
                 os.write(2, f"hoptrain: {self._line}\n".encode())
             self._line = ""
-
-
-def _end_of(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends, before its parent may have asked how; None where the kernel has no such thing."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
 
 
 def _crash_of(report: int) -> tuple[str, str]:

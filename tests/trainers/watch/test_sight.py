@@ -11,6 +11,8 @@ import pytest
 
 from hoptrain.trainers.watch.sight import Sight
 
+KILLED = "was killed by SIGKILL, by hand or since memory ran out"
+
 
 @pytest.fixture
 def start():
@@ -41,7 +43,7 @@ def look_until(sight, what, look=Sight.look):
     ("line", "how", "was_asked"),
     [
         ("os._exit(7)", "ended with exit code 7 before the run was done", False),
-        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL, by hand or since memory ran out", False),
+        ("os.kill(os.getpid(), 9)", KILLED, False),
         ("os.kill(os.getpid(), 11)", "was killed by SIGSEGV", False),
         ("os.kill(os.getpid(), 15)", "was killed by SIGTERM", True),
         ("os.kill(os.getpid(), 40)", "was killed by signal 40", False),
@@ -60,6 +62,19 @@ def test_a_process_whose_parent_was_faster(start):
     process.wait()
     sight.look()
     assert sight.is_gone
+    assert sight.how_it_ended() in (
+        KILLED,
+        "ended without a word: it was killed (SIGKILL, by hand or since memory ran out), or left by os._exit",
+    )
+
+
+def test_a_process_of_which_nothing_is_known(start, monkeypatch):
+    process = start("time.sleep(100)")
+    sight = Sight(process.pid)
+    monkeypatch.setattr("hoptrain.trainers.watch.sight._kept_code", lambda end: None)
+    process.kill()
+    process.wait()
+    sight.look()
     assert sight.how_it_ended() == "ended without a word: it was killed (SIGKILL, by hand or since memory ran out), or left by os._exit"
     assert sight.how_it_ended("crashed: Segmentation fault") == "crashed: Segmentation fault"
 
