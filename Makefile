@@ -1,7 +1,8 @@
 # make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
 # make soak: trains for SOAK_MINUTES while workers are killed and stopped at random.
-# make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.   make test-faults: each fault of a worker
-# 50 times, and a hundred trainings drawn at random that are stopped and resumed; HOPTRAIN_FAULTS_SEED=2 draws others.
+# make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
+# make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed;
+#   HOPTRAIN_FAULTS_SEED=2 draws others.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 VENV := .venv
@@ -28,7 +29,7 @@ test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/test_*_cuda.py
 
 test-faults: $(STAMP)
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py tests/samplers/test_many_ranks.py
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py tests/samplers/test_many_ranks.py tests/trainers/test_fit_faults.py
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/test_resume_drawn.py
 
 soak: $(STAMP)

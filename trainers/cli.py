@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
+from hoptrain.trainers.watch.member import watched
+
 LIGHTNING = {
     "fit": "train, then test the best checkpoint",
     "validate": "evaluate a checkpoint on the validation split",
@@ -58,9 +60,10 @@ def _run(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
-        from hoptrain.trainers.lightning_cli import run  # torch and Lightning take seconds to import: only where they are needed
+        with watched():
+            from hoptrain.trainers.lightning_cli import run  # torch and Lightning take seconds to import: only where they are needed
 
-        run(arguments)
+            run(arguments)
         return 0
     options = _parser().parse_args(arguments)
     code: int = options.run(options)

@@ -23,7 +23,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter, ProgressBar
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
-from hoptrain.trainers.rank_watch import RankWatch
+from hoptrain.trainers.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.restarts import last_checkpoint, meet_again
 from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.termination import Termination
@@ -115,7 +115,9 @@ class HoptrainCLI(LightningCLI):
         if options.logger in (None, True):
             table = CSVLogger(options.default_root_dir, name="")
             kwargs["logger"] = [table, TensorBoardLogger(options.default_root_dir, name="", version=table.version)]
-        return super().instantiate_trainer(**kwargs)
+        trainer = super().instantiate_trainer(**kwargs)
+        watch_launch(trainer)
+        return trainer
 
     def before_fit(self) -> None:
         """Check before any process is started what would otherwise fail in all of them."""

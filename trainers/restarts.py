@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
-from pytorch_lightning import Trainer
 from torch import distributed
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+if TYPE_CHECKING:
+    from pytorch_lightning import Trainer  # a rank's watch needs this module before Lightning is imported
+
+_MEETING_S = 120.0
 
 
 def last_checkpoint(folder: str) -> str | None:
@@ -28,10 +34,34 @@ def meet_again(trainer: Trainer) -> None:
     device = trainer.strategy.root_device
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False)
     distributed.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        store=PrefixStore(f"attempt {attempt}", store),
+        store=_agent_store(),
         rank=trainer.global_rank,
         world_size=trainer.world_size,
     )
+
+
+def exchange(address: str) -> str:
+    """Rank 0's ``address`` for all ranks of torchrun, by the store of its agent, which is there before them.
+
+    Args:
+        address: rank 0's; nothing on the others.
+
+    Raises:
+        RuntimeError: rank 0 was not heard of in time.
+    """
+    store = _agent_store(timedelta(seconds=_MEETING_S))
+    if address:
+        store.set("hoptrain watch", address)
+        return address
+    try:
+        return store.get("hoptrain watch").decode()
+    except RuntimeError as error:
+        raise RuntimeError(f"rank 0 has not arrived: nothing was heard of it for {_MEETING_S:.0f} s") from error
+
+
+def _agent_store(timeout: timedelta = timedelta(minutes=5)) -> Store:
+    """The store of torchrun's agent, under names of this attempt's own."""
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False, timeout)
+    return PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

@@ -1,4 +1,7 @@
-"""What ends or disturbs ``hoptrain fit`` from outside has one outcome within seconds, and leaves no process behind."""
+"""What ends or disturbs ``hoptrain fit`` from outside has one outcome within seconds, and leaves no process behind.
+
+``HOPTRAIN_FAULTS=1`` tries each fault of a rank, in each rank, under each launcher (``make test-faults``).
+"""
 
 import csv
 import os
@@ -7,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +27,7 @@ pytestmark = pytest.mark.timeout(2 * START_S + 50)
 
 def start(folder, *arguments, launcher=("-m", "hoptrain.trainers.cli")):
     """``hoptrain fit`` in a session of its own, as a terminal would start it."""
-    return subprocess.Popen(
+    run = subprocess.Popen(
         [sys.executable, *launcher, "fit", "--config", QUICKSTART, *SHORT, *map(str, arguments)],
         cwd=folder,
         stdout=subprocess.PIPE,
@@ -32,6 +36,8 @@ def start(folder, *arguments, launcher=("-m", "hoptrain.trainers.cli")):
         env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )
+    run.folder = str(folder)
+    return run
 
 
 def wait_for(path, run, seconds=START_S):
@@ -43,15 +49,12 @@ def wait_for(path, run, seconds=START_S):
 
 
 def left_of(run):
-    """Processes of the run's session, and those of the sampler that it started."""
+    """Processes in the run's folder: ranks (torchrun gives each a session of its own), their watches, and the samplers that they started."""
     found = []
     for folder in Path("/proc").iterdir():
-        try:
-            session = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-        except (OSError, IndexError):
-            continue
-        if int(session[3]) == run.pid and session[0] not in "ZX":
-            found.append(folder.name)
+        with suppress(OSError):
+            if os.readlink(folder / "cwd") == run.folder:  # a zombie has none
+                found.append(folder.name)
     return found
 
 
@@ -110,17 +113,66 @@ def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path):
         end_all(run)
 
 
-def test_an_exception_in_one_rank_s_worker_is_told_by_every_rank(tmp_path):
-    """Of rank 0, with which the ranks' common store ends. It has the first five batches."""
+def test_an_exception_in_one_rank_s_worker_is_told_by_that_rank_and_its_cause_by_every_rank(tmp_path):
+    """Of rank 0, which has the first five batches."""
     sampler = ("--data.sampler=reference.samplers.Failing", "--data.sampler.fanouts=[5,5]", "--data.sampler.batch=3")
     run = start(tmp_path, "--trainer.devices=2", *sampler)
     try:
         _, errors = run.communicate(timeout=START_S)
         assert run.returncode != 0
         assert none_left(run)
-        assert "hoptrain: rank 0 fails, its error follows" in errors
-        assert "hoptrain: rank 1 ends, because rank 0 failed: WorkerError: worker 0 failed at batch 3:\nTraceback" in errors
-        assert errors.count("RuntimeError: this sampler fails at batch 3") == 2
+        assert "hoptrain: worker 0 failed at batch 3:\nTraceback" in errors
+        cause = "rank 0 failed: WorkerError: worker 0 failed at batch 3: ... RuntimeError: this sampler fails at batch 3 (at "
+        assert f"hoptrain: rank 1 ends, because {cause}" in errors
+        assert errors.splitlines()[-1].startswith(f"hoptrain: {cause}")
+        assert errors.count("Traceback") == 1
+    finally:
+        end_all(run)
+
+
+KILLED = "was killed by SIGKILL, by hand or since memory ran out"
+RAISED = "failed: RuntimeError: this rank fails (at "
+EXITED = "ended with exit code 3 before the run was done"
+CAUSES = {
+    "constructor raise": RAISED,
+    "constructor exit": EXITED,
+    "constructor sleep": "has not arrived: it does nothing for 12 s while another waits for it (last seen at ",
+    "early kill": KILLED,
+    "step kill": KILLED,
+    "step crash": "was killed by SIGSEGV at ",
+    "step stop": "was stopped (SIGSTOP) and did not go on for 10 s (last seen at epoch ",
+    "step exit": EXITED,
+    "step leave": "ended by sys.exit(3) before the run was done (at ",
+    "step raise": RAISED,
+}
+LIGHTNING, TORCHRUN = "lightning", "torchrun"
+EVERY_FAULT = [(launcher, victim, fault) for launcher in (LIGHTNING, TORCHRUN) for victim in (0, 1) for fault in CAUSES]
+SOME_FAULTS = [(LIGHTNING, 0, "step stop"), (LIGHTNING, 1, "constructor sleep"), (LIGHTNING, 1, "step raise"), (TORCHRUN, 0, "step crash")]
+
+
+@pytest.mark.parametrize(("launcher", "victim", "fault"), EVERY_FAULT if "HOPTRAIN_FAULTS" in os.environ else SOME_FAULTS)
+def test_a_rank_that_fails_is_named(tmp_path, monkeypatch, launcher, victim, fault):
+    """The other rank says one line, and nothing of the connection that it lost."""
+    if launcher == LIGHTNING and victim == 0 and fault.startswith("constructor"):
+        pytest.skip("no other rank is launched before")
+    monkeypatch.setenv("FAULT", f"{victim} {fault}")
+    script = str(TESTS / "reference" / "failing_rank.py")
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}")
+    run = start(
+        tmp_path, "--trainer.devices=2", "--trainer.max_epochs=500", launcher=(*torchrun, script) if launcher == TORCHRUN else (script,)
+    )
+    try:
+        wait_for(tmp_path / "fault", run)
+        _, errors = run.communicate(timeout=60)  # seconds, but on a busy machine
+        assert run.returncode != 0
+        assert none_left(run)
+        lines = [line for line in errors.splitlines() if line.startswith("hoptrain: ")]
+        cause = f"rank {victim} {CAUSES[fault]}"
+        assert sorted(line.partition(cause)[0] for line in lines) == ["hoptrain: ", f"hoptrain: rank {1 - victim} ends, because "], errors
+        assert f"[rank{1 - victim}]:" not in errors
+        if launcher == LIGHTNING:  # torchrun has the last word
+            assert errors.splitlines()[-1] in lines
+            assert errors.count("Traceback") == fault.endswith("raise")
     finally:
         end_all(run)
 

@@ -1,113 +1,63 @@
-"""The failure of one rank ends all of them within seconds, with its cause."""
+"""Where a run of Lightning begins to be watched: in a script of one's own, when its ranks have met."""
 
-import multiprocessing
 import os
 import signal
-import socket
+import subprocess
 import sys
-import time
-from contextlib import suppress
-from datetime import timedelta
-from functools import partial
-from types import SimpleNamespace
 
-import pytest
+from pytorch_lightning import Trainer
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+from hoptrain.trainers.rank_watch import RankWatch, watch_launch
+from hoptrain.trainers.watch.member import current
 
+SCRIPT = """
+import os, signal, warnings
+warnings.simplefilter("ignore")
+from pytorch_lightning import LightningModule, Trainer
+from torch import nn, optim, ones
+from hoptrain.trainers.rank_watch import RankWatch
+from hoptrain.trainers.watch.member import current
 
-@pytest.fixture(scope="module", autouse=True)
-def _fork_server():
-    """Importing torch and Lightning takes seconds: one process does it, and every rank is forked from that."""
-    _CONTEXT.set_forkserver_preload(["hoptrain.trainers.rank_watch"])
-    process = _CONTEXT.Process(target=int)
-    process.start()
-    process.join()
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+    def training_step(self, batch, index):
+        if self.trainer.max_epochs == 2 and index == 5 and self.global_rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.layer(ones(1, 1)).sum()
+    def configure_optimizers(self):
+        return optim.SGD(self.parameters(), 0.1)
 
-
-@pytest.mark.parametrize(
-    ("victim", "action", "cause"),
-    [
-        (1, "raise", "rank 1 failed: RuntimeError: worker 3 failed at batch 7"),
-        (0, "raise", "rank 0 failed: RuntimeError: worker 3 failed at batch 7"),
-        (2, "kill", "rank 2 is gone: its heartbeat stopped"),
-        (2, "stop", "rank 2 is gone: its heartbeat stopped"),
-        (0, "kill", "rank 0 is gone"),
-    ],
-)
-def test_all_ranks_end(victim, action, cause, start):
-    ranks = [start(rank, action if rank == victim else "wait") for rank in range(3)]
-    others = [rank for i, rank in enumerate(ranks) if i != victim]
-    begin = time.monotonic()
-    for rank in others:
-        rank.join(50)
-    assert time.monotonic() - begin < 50  # a collective that waits for ever is given 60 s here
-    assert [rank.exitcode for rank in others] == [1, 1]
-    assert all(cause in rank.errors.read_text() for rank in others)
+for epochs in (1, 2):
+    options = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer = Trainer(max_epochs=epochs, accelerator="cpu", devices=2, callbacks=[RankWatch()], **options)
+    trainer.fit(Model(), [0] * 20)
+    assert current() is None
+    print("fitted", flush=True)
+"""
 
 
-def test_a_stopped_rank_is_killed_by_the_one_that_started_it(start):
-    waiting, stopped = start(1, "wait"), start(2, "stop")
-    first = start(0, "wait", waiting.pid, stopped.pid)
-    for rank in (first, waiting, stopped):
-        rank.join(50)
-    assert "rank 2 is gone: its heartbeat stopped" in first.errors.read_text()
-    assert (first.exitcode, stopped.exitcode) == (1, -signal.SIGKILL)
+def test_a_script_of_one_s_own(tmp_path):
+    """The first fit ends in order; in the second rank 0 is killed."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    run = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=110, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert run.returncode == -signal.SIGKILL
+    assert run.stdout.count("fitted") == 2
+    cause = "rank 0 was killed by SIGKILL, by hand or since memory ran out (last seen at epoch 0, step "
+    lines = [line for line in run.stderr.splitlines() if line.startswith("hoptrain: ")]
+    assert sorted(line.partition(cause)[0] for line in lines) == ["hoptrain: ", "hoptrain: rank 1 ends, because "], run.stderr
+    assert run.stderr.splitlines()[-1] in lines
+    assert "Traceback" not in run.stderr
 
 
-def test_ranks_that_finish_one_after_another_disturb_nobody(start):
-    ranks = [start(rank, "finish") for rank in range(3)]
-    for rank in ranks:
-        rank.join(100)
-    assert [rank.exitcode for rank in ranks] == [0, 0, 0], [rank.errors.read_text() for rank in ranks]
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts a rank; ``started`` are the ranks that it may kill."""
-    ranks = []
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-
-    def start_one(rank, action, *started):
-        process = _CONTEXT.Process(target=_rank, args=(rank, port, action, started, tmp_path / f"{rank}"))
-        process.errors = tmp_path / f"{rank}"
-        process.start()
-        ranks.append(process)
-        return process
-
-    yield start_one
-    for rank in ranks:
-        rank.kill()
-        rank.join()
-
-
-def _kill(pid):
-    """As ``Popen.kill`` does it."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _rank(rank, port, action, started, errors):
-    from torch.distributed import TCPStore
-
-    from hoptrain.trainers import rank_watch
-
-    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
-    rank_watch.SILENCE_S = 5.0
-    store = TCPStore("127.0.0.1", port, None, rank == 0, timedelta(seconds=30), wait_for_workers=False)
-    processes = [SimpleNamespace(kill=partial(_kill, pid), poll=lambda: None) for pid in started]
-    watch = rank_watch._Watch(store, rank, 3, processes)
-    time.sleep(2)
-    if action == "raise":
-        watch.fail(RuntimeError("worker 3 failed at batch 7"))
-        sys.exit(1)
-    if action == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if action == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    if action == "finish":
-        watch.stop()
-        sys.exit(0)
-    time.sleep(60)  # a collective that waits for ever
+def test_one_rank_is_not_watched():
+    trainer = Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, callbacks=[RankWatch()])
+    launcher = trainer.strategy.launcher
+    watch_launch(trainer)
+    assert trainer.strategy.launcher is launcher
+    RankWatch().setup(trainer, None, "fit")
+    assert current() is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,8 +23,6 @@ from hoptrain.trainers.pipeline.optimizers import named_state, own_state, whole_
 from hoptrain.trainers.pipeline.pipeline import Pipeline, check_model
 from hoptrain.trainers.pipeline.plan import Order, Plan
 from hoptrain.trainers.pipeline.seeds import ChunkedBatch, Chunking, ChunkLoader, cut_by_index
-from hoptrain.trainers.pipeline.stage import LostStageError
-from hoptrain.trainers.rank_watch import PATIENCE_S
 
 _EXAMPLE_SEEDS = 256
 """Seeds of the chunk that layers are timed with, at most."""
@@ -174,12 +170,7 @@ class PipelineStrategy(DDPStrategy):
             pipeline.tighten()
         for parameter in module.parameters():
             parameter.grad = None
-        try:
-            step = pipeline.step(_task(module).make_chunks(batch))
-        except LostStageError as error:
-            print(f"hoptrain: {error}", file=sys.stderr, flush=True)
-            time.sleep(PATIENCE_S)  # the other ranks' watch knows the cause by then, and ends this process with it
-            raise
+        step = pipeline.step(_task(module).make_chunks(batch))
         self._gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
         for parameter, _ in self._gradients:
             parameter.grad = None

@@ -1,0 +1,229 @@
+"""The failure of one rank ends all of them within seconds, with its cause, whichever it is: processes without torch, each with its watch."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RANK = Path(__file__).parents[2] / "reference" / "light_rank.py"
+END_S = 60  # a busy machine
+
+
+class Ranks:
+    """Three ranks that wait in a collective for ever, but for one."""
+
+    def __init__(self, folder):
+        self.folder, self.ranks, self.address = folder, [], ""
+
+    def start(self, *actions):
+        self.begin(*actions)
+        time.sleep(0.5)  # by then each has told its place
+        self.go()
+
+    def begin(self, *actions):
+        for rank, action in enumerate(actions):
+            if action == "absent":
+                continue
+            environment = dict(os.environ)
+            if rank:
+                environment |= {"HOPTRAIN_WATCH": self.address, "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(actions))}
+            with open(self.folder / f"errors{rank}", "wb") as errors:
+                self.ranks.append(
+                    subprocess.Popen(
+                        [sys.executable, RANK, action, *([str(len(actions))] if rank == 0 else [])],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=errors,
+                        text=True,
+                        env=environment,
+                        start_new_session=True,
+                    )
+                )
+            if rank == 0:
+                self.address = self.ranks[0].stdout.readline().strip()
+
+    def go(self):
+        for process in self.ranks:
+            process.stdin.write("\n")
+            process.stdin.flush()
+
+    def wait(self):
+        """How all have ended, and the last line of each, once its watch has gone too."""
+        deadline = time.monotonic() + END_S
+        for process in self.ranks:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        while left := [pid for process in self.ranks for pid in of_session(process.pid)]:
+            assert time.monotonic() < deadline, f"watches are left: {left}"
+            time.sleep(0.05)
+        lines = [path.read_text().splitlines() for path in sorted(self.folder.glob("errors*"))]
+        return [process.returncode for process in self.ranks], lines
+
+    def close(self):
+        for process in self.ranks:
+            for pid in of_session(process.pid):
+                os.kill(pid, signal.SIGKILL)
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+
+def of_session(session):
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    ranks = Ranks(tmp_path)
+    yield ranks
+    ranks.close()
+
+
+SEEN = " (last seen at epoch 2, step 31)"
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(
+    ("action", "cause", "code"),
+    [
+        ("raise", "failed: RuntimeError: worker 3 failed at batch 7: ... ValueError: too deep (at ", 1),
+        ("leave4", "ended by sys.exit(4) before the run was done (at ", 4),
+        ("exit", "ended with exit code 3 before the run was done" + SEEN, 3),
+        ("KILL", "was killed by SIGKILL, by hand or since memory ran out" + SEEN, -signal.SIGKILL),
+        ("crash", f"was killed by SIGSEGV at {sys.prefix}", -signal.SIGSEGV),
+    ],
+)
+def test_every_rank_tells_the_cause(ranks, victim, action, cause, code):
+    actions = ["wait"] * 3
+    actions[victim] = action
+    ranks.start(*actions)
+    codes, lines = ranks.wait()
+    if action == "crash":
+        cause = "was killed by SIGSEGV at "
+        assert "in string_at" in lines[victim][-1]
+    for rank in range(3):
+        assert codes[rank] == (code if rank == victim else 1)
+        words = "" if rank == victim else f"rank {rank} ends, because "
+        assert lines[rank][-1].startswith(f"hoptrain: {words}rank {victim} {cause}")
+        assert len(lines[rank]) == 1 or (rank == victim and action == "raise")
+
+
+def test_a_stopped_rank_and_one_that_holds_the_interpreter_are_killed(ranks):
+    ranks.start("STOP", "hold", "wait")
+    codes, lines = ranks.wait()
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 1]
+    cause = "rank 0 was stopped (SIGSTOP) and did not go on for 10 s" + SEEN
+    assert lines == [[f"hoptrain: {cause}"], [f"hoptrain: rank 1 ends, because {cause}"], [f"hoptrain: rank 2 ends, because {cause}"]]
+
+
+def test_a_rank_that_waits_for_ever_before_it_arrives(ranks):
+    ranks.start("wait", "late", "wait")
+    _, lines = ranks.wait()
+    cause = "rank 1 has not arrived: it does nothing for 12 s while another waits for it" + SEEN
+    assert [errors[-1] for errors in lines] == [
+        f"hoptrain: rank 0 ends, because {cause}",
+        f"hoptrain: {cause}",
+        f"hoptrain: rank 2 ends, because {cause}",
+    ]
+
+
+def test_an_error_that_follows_from_another_is_not_told(ranks):
+    ranks.start("raise", "raise-lost", "raise-lost")
+    _, lines = ranks.wait()
+    assert lines[0][-1].startswith("hoptrain: rank 0 failed: RuntimeError: worker 3")
+    for rank in (1, 2):
+        (line,) = lines[rank]
+        assert line.startswith(f"hoptrain: rank {rank} ends, because rank 0 failed: RuntimeError: worker 3")
+
+
+@pytest.mark.parametrize(("number", "code"), [("INT", -signal.SIGINT), ("TERM", -signal.SIGTERM)])
+def test_a_rank_that_is_asked_to_end_is_no_failure(ranks, number, code):
+    ranks.start("wait", number, "wait")
+    codes, lines = ranks.wait()
+    assert codes == [1, code, 1]
+    assert not any(line.startswith("hoptrain: ") for line in lines[1])
+    assert lines[0][0].startswith("hoptrain: rank 0 ends, because rank 1 was")
+
+
+def test_ranks_that_are_all_asked_to_end_say_nothing(ranks):
+    ranks.start("INT", "INT", "INT")
+    _, lines = ranks.wait()
+    assert not any(line.startswith("hoptrain: ") for errors in lines for line in errors)
+
+
+@pytest.mark.parametrize("action", ["finish", "leave0"])
+def test_ranks_that_end_in_order_say_nothing(ranks, action):
+    ranks.start(action, action, action)
+    assert ranks.wait() == ([0, 0, 0], [[], [], []])
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_without_its_watch_ends(ranks, victim):
+    """As when a whole machine goes."""
+    ranks.start("wait", "wait", "wait")
+    (watch,) = set(of_session(ranks.ranks[victim].pid)) - {ranks.ranks[victim].pid}
+    os.kill(watch, signal.SIGKILL)
+    codes, lines = ranks.wait()
+    assert codes == [1, 1, 1]
+    assert lines[victim] == ["hoptrain: this rank ends, because its watch is gone"]
+    assert lines[2] == [f"hoptrain: rank 2 ends, because rank {victim} is gone, and its watch with it"]
+
+
+def greet(address, rank, key=None):
+    """A watch of a machine that is then cut off: nothing is sent any more, nothing is closed."""
+    host, port, its_key = address.split()
+    connection = socket.create_connection((host, int(port)), 10)
+    connection.sendall(json.dumps({"rank": rank, "key": key or its_key}).encode() + b"\n")
+    return connection
+
+
+def test_a_machine_that_is_cut_off(ranks):
+    ranks.begin("wait", "wait", "absent")
+    with greet(ranks.address, 2):
+        ranks.go()
+        codes, lines = ranks.wait()
+    assert codes == [1, 1]
+    cause = "rank 2 is cut off: nothing was heard from its machine for 10 s"
+    assert lines == [[f"hoptrain: rank {rank} ends, because {cause}"] for rank in (0, 1)]
+
+
+def test_the_machine_that_is_cut_off_from_rank_0(ranks):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ranks.address = f"127.0.0.1 {silent.getsockname()[1]} key"
+        ranks.begin("absent", "wait")
+        ranks.go()
+        codes, lines = ranks.wait()
+    assert codes == [1]
+    assert lines == [["hoptrain: rank 1 ends, because rank 0 is cut off: nothing was heard from its machine for 10 s"]]
+
+
+def test_a_rank_that_comes_when_rank_0_has_gone(ranks):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    ranks.address = f"127.0.0.1 {port} key"
+    ranks.begin("absent", "wait")
+    codes, lines = ranks.wait()
+    assert codes == [1]
+    assert lines == [["hoptrain: rank 1 ends, because rank 0 is gone: nothing answers where its watch was"]]
+
+
+@pytest.mark.parametrize("key", ["guessed", None])
+def test_a_stranger_changes_nothing(ranks, key):
+    ranks.begin("finish", "finish")
+    with greet(ranks.address, 1 if key else 7, key) as stranger:
+        assert stranger.recv(100) == b""
+    ranks.go()
+    assert ranks.wait() == ([0, 0], [[], []])
