@@ -140,8 +140,9 @@ def push(columns, seed_vertex, alpha, threshold):
 
 
 def pagerank_set(columns, seed_vertex, top, alpha, threshold):
-    """The seed and the vertices with the highest scores above 0; ties by order of discovery."""
-    score, _ = push(columns, seed_vertex, alpha, threshold)
+    """The seed and the vertices with the highest scores above 0, with what would end there at once; ties by order of discovery."""
+    score, residue = push(columns, seed_vertex, alpha, threshold)
+    score = {v: score[v] + residue[v] * alpha // 2**16 for v in score}
     others = [v for v in score if v != seed_vertex and score[v] > 0]
     return [seed_vertex, *sorted(others, key=lambda v: -score[v])[:top]]
 
