@@ -221,13 +221,16 @@ def check_bulk_address(seed: int, epoch: int, first_batch: int, number: int) -> 
     check_address(seed, epoch, first_batch + number - 1)
 
 
-def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False) -> Array:
-    """The seeds as an array, checked for kind and range and, if asked, for duplicates."""
+_DISTINCT = "use numpy.unique(seeds)"
+
+
+def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False, remedy: str = _DISTINCT) -> Array:
+    """The seeds as an array, checked for kind and range and, if asked, for duplicates, against which there is a remedy."""
     seeds = check_vertices(seeds, graph.num_nodes)
     if distinct:
         values, counts = np.unique(seeds, return_counts=True)
         if counts.max() > 1:
-            raise seed_given_twice(values[counts.argmax()])
+            raise seed_given_twice(values[counts.argmax()], remedy)
     return seeds
 
 
@@ -242,9 +245,9 @@ def check_vertices(seeds: Array, num_nodes: int) -> Array:
     return seeds
 
 
-def seed_given_twice(vertex: int) -> InputError:
+def seed_given_twice(vertex: int, remedy: str = _DISTINCT) -> InputError:
     """The error for a seed that stands in a batch or split more than once."""
-    return InputError(f"seed {vertex} is given twice: the seeds of a batch are distinct; use numpy.unique(seeds)")
+    return InputError(f"seed {vertex} is given twice: the seeds of a batch are distinct; {remedy}")
 
 
 def check_batch_size(sampler: Sampler, batch_size: int) -> None:

@@ -55,8 +55,8 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
 
 
 def is_distinct_by_weight(rule: kernels.Rule) -> bool:
-    """Whether edges are drawn by weight without replacement: ``hoptrain.kernels.cpu.weighted`` does it, from ``WeightedColumns``."""
-    return bool(rule.weighted and not rule.replace)
+    """Whether a hop takes distinct edges that have weight, some or all: ``hoptrain.kernels.cpu.weighted`` does it, from ``WeightedColumns``."""
+    return bool(rule.weighted and (rule.fanout < 0 or not rule.replace))
 
 
 def count_edges(columns: kernels.Columns | weighted.WeightedColumns, nodes: Array, first: int, last: int, rule: kernels.Rule) -> int:

@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu.weighted import WeightedColumns, count_positive
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.alias import NO_TABLES, AliasTables, build_alias_tables
 from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds, seed_given_twice
-from hoptrain.samplers.hop import Hop, count_edges, sample_hop
+from hoptrain.samplers.hop import Hop, count_edges, is_distinct_by_weight, sample_hop
 from hoptrain.samplers.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.workspace import Workspace
 
@@ -44,10 +44,10 @@ class NeighborSampler(Sampler):
         """State the hops.
 
         Args:
-            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
+            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all edges, each once.
             replace: draw with replacement.
-            weighted: draw an edge with a probability proportional to its weight (``graph.weights``). One of weight 0 is never taken, and a
-                vertex without any other gives none.
+            weighted: draw an edge with a probability proportional to its weight (``graph.weights``). One of weight 0 is never taken, nor with
+                a fanout of -1, and a vertex without any other gives none.
             expand: which vertices a hop expands: "all" found so far, resampled in each hop, as DGL does; or the "new" ones, found on the hop
                 before, as PyG does. With "new" a vertex has the same edges in all blocks: they are nested.
 
@@ -83,17 +83,17 @@ class NeighborSampler(Sampler):
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         seeds = check_seeds(graph, seeds)
-        work = _Batch(graph, self._columns(graph), workspace)
+        work = _Batch(graph, workspace)
         work.enter_seeds(seeds)
         blocks: list[Block] = []
         first = 0
-        for hop, fanout in enumerate(self.fanouts):
-            rule = kernels.Rule(fanout, self.replace, self.weighted)
+        for hop, rule in enumerate(self._rules()):
+            how = self._columns(graph, rule), rule, address.at_hop(hop)
             if self.expand == "all":
-                blocks.append(work.sample_hop(0, rule, address.at_hop(hop), f"{hop}", 0))
+                blocks.append(work.sample_hop(0, *how, f"{hop}", 0))
             else:
                 known = work.num_nodes
-                blocks.append(work.sample_hop(first, rule, address.at_hop(hop), "", blocks[-1].num_edges if blocks else 0))
+                blocks.append(work.sample_hop(first, *how, "", blocks[-1].num_edges if blocks else 0))
                 first = known
         nested = self.expand == "new"
         return MiniBatch(
@@ -111,15 +111,21 @@ class NeighborSampler(Sampler):
         from hoptrain.samplers.cuda.weighted import CudaWeightedSampling
 
         key = graph, self.fanouts, self.replace, self.weighted, self.expand
-        columns = self._columns(graph)
-        if isinstance(columns, WeightedColumns):
-            return held_by(workspace, key, partial(CudaWeightedSampling, graph, self.fanouts, self.expand, columns))
-        tables = (columns.threshold, columns.alias) if self.weighted else None
+        of_hops = [self._columns(graph, rule) for rule in self._rules()]
+        for columns in of_hops:
+            if isinstance(columns, WeightedColumns):  # those of all hops are the same
+                return held_by(workspace, key, partial(CudaWeightedSampling, graph, self.fanouts, self.replace, self.expand, columns))
+        tables = self._alias_tables(graph) if self.weighted else None
         return held_by(workspace, key, partial(CudaNeighborSampling, graph, self.fanouts, self.replace, self.expand, tables))
 
-    def _columns(self, graph: Graph) -> kernels.Columns | WeightedColumns:
+    def _rules(self) -> list[kernels.Rule]:
+        """How each hop takes edges."""
+        return [kernels.Rule(fanout, self.replace, self.weighted) for fanout in self.fanouts]
+
+    def _columns(self, graph: Graph, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
+        """What a hop draws from."""
         tables = self._alias_tables(graph)
-        if not self.weighted or self.replace:
+        if not is_distinct_by_weight(rule):
             return kernels.Columns(graph.indptr, graph.indices, *tables)
         if self._positive is None or self._positive[0] is not graph:
             self._positive = graph, np.empty(graph.num_nodes, np.int32)
@@ -140,7 +146,6 @@ class _Batch:
     """A mini-batch in the making."""
 
     graph: Graph
-    columns: kernels.Columns | WeightedColumns
     workspace: Workspace
     num_nodes: int = 0
 
@@ -158,10 +163,20 @@ class _Batch:
             raise seed_given_twice(nodes[again])
         self.num_nodes = len(seeds)
 
-    def sample_hop(self, first: int, rule: kernels.Rule, address: kernels.Address, name: str, num_edges: int) -> Block:
+    def sample_hop(
+        self,
+        first: int,
+        columns: kernels.Columns | WeightedColumns,
+        rule: kernels.Rule,
+        address: kernels.Address,
+        name: str,
+        num_edges: int,
+    ) -> Block:
         """Expand the nodes from ``first`` on. ``num_edges`` edges stand in the arrays called ``name`` already, and stay."""
         graph, workspace, last = self.graph, self.workspace, self.num_nodes
-        most = self._most_edges(first, last, rule)
+        most = (last - first) * rule.fanout
+        if rule.fanout < 0 or most > _EXACT_COUNT:
+            most = count_edges(columns, self.nodes(), first, last, rule)
         self.workspace.table.reserve(self.nodes(), last, min(last + most, graph.num_nodes))
         nodes = self.nodes(min(most, graph.num_nodes - last) + 1)  # relabelling writes one entry beyond the last new node
         edges = kernels.Edges(
@@ -170,11 +185,5 @@ class _Batch:
             indices=workspace.array(f"indices{name}", num_edges + most, graph.indices.dtype, keep=num_edges),
         )
         edges.indptr[first] = num_edges
-        self.num_nodes, total = sample_hop(Hop(workspace, self.columns, nodes, first, last, rule, address, edges, num_edges))
+        self.num_nodes, total = sample_hop(Hop(workspace, columns, nodes, first, last, rule, address, edges, num_edges))
         return Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.positions[:total], num_src=self.num_nodes)
-
-    def _most_edges(self, first: int, last: int, rule: kernels.Rule) -> int:
-        most = (last - first) * rule.fanout
-        if rule.fanout < 0 or most > _EXACT_COUNT:
-            most = count_edges(self.columns, self.nodes(), first, last, rule)
-        return most

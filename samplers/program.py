@@ -127,7 +127,7 @@ class Program(Sampler):
 
         Args:
             graph: the graph; walks go from a vertex to one of its in-neighbours.
-            seeds: (B,) vertex ids.
+            seeds: (B,) distinct vertex ids; ``num_walks`` says how many walks begin at each: a walk is a function of its vertex and its number.
             seed: as of ``sample``.
             epoch: as of ``sample``.
             batch: as of ``sample``.
@@ -142,7 +142,8 @@ class Program(Sampler):
             raise InputError(f'{type(self).__name__} makes blocks: it has no walks; use sample, or set output = "walks"')
         check_address(seed, epoch, batch)
         self._check(graph)
-        return walk(self, graph, check_seeds(graph, seeds), (seed, epoch, batch), Workspace()).copy()
+        seeds = check_seeds(graph, seeds, distinct=True, remedy=f"several walks from each: {type(self).__name__}(num_walks=...)")
+        return walk(self, graph, seeds, (seed, epoch, batch), Workspace()).copy()
 
     def _check(self, graph: Graph) -> None:
         for name, least, most in (("steps", 1, MAX_STEPS), ("num_walks", 1, _MOST), ("state_size", 0, _MOST)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,33 +10,34 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu import alias
+from hoptrain.kernels.cpu import alias, inclusion, visits
 from hoptrain.kernels.cpu import saint as kernels
+from hoptrain.kernels.cpu.inclusion import Rates
 from hoptrain.kernels.cpu.neighbor import Address
 from hoptrain.kernels.shared.philox import HOP_PRESAMPLE
 from hoptrain.samplers.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.minibatch import Block
-from hoptrain.samplers.subgraph import MAX_ATTEMPTS, Members, SubgraphSampler, check_one_unit, induced, members_of
+from hoptrain.samplers.subgraph import MAX_ATTEMPTS, Members, SubgraphSampler, bitmap, check_one_unit, members_of
 from hoptrain.samplers.workspace import Workspace
 
 if TYPE_CHECKING:
     from hoptrain.samplers.cuda.subgraph import CudaSubgraphs, Drawing
 
-_COVERAGE = 20
-"""How often presampling meets a vertex of the graph on average, where its number of subgraphs is not given."""
-_TRIALS = 20
-"""Subgraphs that tell how many seeds one has, where nothing is presampled."""
 _MOST_DRAWS = 1 << 31
+_MOST_WALKS = 1 << 32
+"""Walks that are counted at most: a count takes 4 bytes."""
+_SLICE = 1 << 16
+"""Walks that are made before they are counted."""
+_ERROR = 0.1
 
 
-class Counts(NamedTuple):
-    """In how many of ``number`` presampled subgraphs each vertex and each edge was."""
+class SaintWeights(NamedTuple):
+    """The weights that normalise any subgraph."""
 
-    number: int
     of_nodes: Array
-    """(V,) uint32."""
+    """(V,) float32: of a seed, divided by the seeds of the batch."""
     of_edges: Array
-    """(E,) uint32."""
+    """(E,) float32."""
 
 
 class SaintSampler(SubgraphSampler):
@@ -44,35 +46,37 @@ class SaintSampler(SubgraphSampler):
     The units that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1. Where the
     draws meet no vertex of the split they are made again, up to 100 times. All that follows regards the law under this condition.
 
-    Let p(v) and p(e) be the probabilities that a subgraph contains a vertex and an edge. They are estimated by P subgraphs that are drawn
-    beforehand, of which C(v) and C(e) contain the vertex and the edge. An edge e into v weighs (C(v) + 1) / (C(e) + 1), an estimate of
-    p(v) / p(e): over the subgraphs that contain v the weighted sum of its edges estimates the sum over all its in-edges (the paper's
-    aggregator normalisation). A seed weighs B / N * (P + 1) / (C(v) + 1), with B seeds in the batch and N in the split: the mean of the
-    weighted losses of a batch estimates the mean loss over the split (the paper's loss normalisation). Counting the batch itself as one more
-    presampled subgraph keeps all weights finite, and makes the bias small and known: an estimate falls short by the factor
-    1 - (1 - p(v))**(P + 1), the aggregator's by 1 - (1 - p(e) / p(v))**(C(v) + 1).
+    Let p(v) and p(u, v) be the probabilities that a subgraph contains a vertex, and both ends of an edge u -> v. The edge weighs
+    p(v) / p(u, v): over the subgraphs that contain v the weighted sum of its edges has the sum over all its in-edges as its mean (the paper's
+    aggregator normalisation, for one layer; what a model makes of such sums has another mean). Not in the sum are in-edges from vertices that
+    no draw hits; a vertex of the split that no draw hits has no part in the loss. A seed weighs B / (N p(v)), with B
+    seeds in the batch and N in the split: the mean of the weighted losses of a batch has the mean loss over the split as its mean (the paper's
+    loss normalisation).
 
-    Presampling costs 4 bytes a vertex and an edge, shared by the workers. It is the same for every seed of the user's.
+    The paper counts both over subgraphs drawn beforehand. Here the draws of a subgraph are independent and alike, so that what one draw hits
+    says all: with a, b and c the probabilities that it hits u, v and both, n draws hit both ends with probability
+    1 - (1 - a)**n - (1 - b)**n + (1 - a - b + c)**n. For draws of vertices and edges a, b and c are known, and the weights are those of the
+    exact probabilities, up to float32; for walks they are counted, see ``SaintWalkSampler``.
+
+    Weights take 4 bytes a vertex and an edge, shared by the workers. They are the same for every seed of the user's.
     """
 
     one_unit = True
 
-    def __init__(self, num_layers: int, presample: int | None, num_subgraphs: int | None) -> None:
+    def __init__(self, num_layers: int, normalise: bool, num_subgraphs: int | None) -> None:
         """As the classes below say."""
         super().__init__(num_layers)
-        if presample is not None and presample < 0:
-            raise InputError(f"presample is {presample}: it is a number of subgraphs, 0 for no normalisation; correct it or leave it out")
         if num_subgraphs is not None and num_subgraphs < 1:
-            raise InputError(f"num_subgraphs is {num_subgraphs}: an epoch has at least one; correct it or leave it out")
-        self.presample = presample
+            raise InputError(f"num_subgraphs is {num_subgraphs}: an epoch has at least one; correct it")
+        self.normalise = normalise
         self.num_subgraphs = num_subgraphs
-        self._counts: Counts | None = None
+        self._weights: SaintWeights | None = None
 
     def prepare(self, graph: Graph, seeds: Array) -> SaintSampler:
-        """With what the draws need, and presampled; see ``Sampler.prepare``."""
+        """With what the draws need, and the weights; see ``Sampler.prepare``."""
         other = self.prepared_copy(graph, seeds)
         other._prepare_draws(graph)
-        other._presample(graph)
+        other._weigh(graph)
         return other
 
     def units(self, graph: Graph, seeds: Array) -> Array:
@@ -82,35 +86,22 @@ class SaintSampler(SubgraphSampler):
     def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
         check_one_unit(units, self.num_units, self)
-        return self._draw_members(graph, address, workspace)
-
-    def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
-        """The weights of the edges and of the seeds by the counts."""
-        counts = self._counts
-        if counts is None:
-            return None, None
-        weights = workspace.array("weights", block.num_edges, np.float32)
-        kernels.edge_weights(members.nodes, block.indptr, block.edge_ids, counts.of_nodes, counts.of_edges, weights)
-        seed_weights = workspace.array("seed_weights", members.num_seeds, np.float32)
-        scale = members.num_seeds * (counts.number + 1) / len(self.split.seeds)
-        kernels.loss_weights(members.nodes, counts.of_nodes, scale, seed_weights)
-        return weights, seed_weights
-
-    def _prepare_draws(self, graph: Graph) -> None:
-        """Compute what the draws need."""
-        return
-
-    @abstractmethod
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
-        """The drawn vertices (K,), each as often as it was drawn; a view of the workspace."""
-
-    def _draw_members(self, graph: Graph, address: Address, workspace: Workspace) -> Members:
         is_seed = self.split.is_seed
         for attempt in range(MAX_ATTEMPTS):
             members = members_of(graph, self._draw(graph, address, attempt, workspace), is_seed, workspace)
             if members.num_seeds:
                 return members
         raise self.no_seed_met()
+
+    def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
+        """The weights of the edges and of the seeds."""
+        if self._weights is None:
+            return None, None
+        weights = workspace.array("weights", block.num_edges, np.float32)
+        kernels.edge_weights(block.edge_ids, self._weights.of_edges, weights)
+        seed_weights = workspace.array("seed_weights", members.num_seeds, np.float32)
+        kernels.loss_weights(members.nodes, self._weights.of_nodes, seed_weights)
+        return weights, seed_weights
 
     def no_seed_met(self) -> InputError:
         """The error for draws that do not meet the split."""
@@ -119,36 +110,39 @@ class SaintSampler(SubgraphSampler):
         )
 
     @property
-    def counts(self) -> Counts | None:
-        """What was counted for the weights; None without presampling."""
-        return self._counts
-
-    def _presample(self, graph: Graph) -> None:
-        workspace = Workspace()
-        of_nodes, of_edges = np.zeros(graph.num_nodes, np.uint32), np.zeros(graph.num_edges if self.presample != 0 else 0, np.uint32)
-        number = num_vertices = num_seeds = 0
-        while not self._is_enough(number, num_vertices / graph.num_nodes):
-            address = Address(np.uint64(0), np.uint64(0), np.uint64(number), HOP_PRESAMPLE)
-            members = self._draw_members(graph, address, workspace)
-            if self.presample != 0:
-                kernels.count_members(members.nodes, of_nodes)
-                kernels.count_members(induced(graph, members, workspace).edge_ids, of_edges)
-            number += 1
-            num_vertices += len(members.nodes)
-            num_seeds += members.num_seeds
-        self._counts = Counts(number, of_nodes, of_edges) if self.presample != 0 else None
-        if self.num_subgraphs is None:
-            self.num_subgraphs = -(-len(self.split.seeds) * number // num_seeds)
-
-    def _is_enough(self, number: int, coverage: float) -> bool:
-        if self.presample is None:
-            return coverage >= _COVERAGE
-        return number >= (self.presample or _TRIALS)
+    def weights(self) -> SaintWeights | None:
+        """What normalises any subgraph; None before ``prepare``, and without normalisation."""
+        return self._weights
 
     @property
     def num_units(self) -> int:
         """Subgraphs of an epoch; known once the split is."""
         return (self.num_subgraphs or 0) if self.split else 0
+
+    @abstractmethod
+    def _prepare_draws(self, graph: Graph) -> None:
+        """Compute what the draws need."""
+
+    @abstractmethod
+    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+        """The drawn vertices (K,), each as often as it was drawn; a view of the workspace."""
+
+    @abstractmethod
+    def _rates(self, graph: Graph, pairs: Array) -> Rates:
+        """What a draw hits. Fills ``pairs`` (E,) float32, zeros, with the probability that it hits both ends of an edge, unless it is empty."""
+
+    def _weigh(self, graph: Graph) -> None:
+        """Compute the weights, and how many subgraphs have as many seeds as the split."""
+        of_nodes, of_edges = (np.zeros(n, np.float32) for n in (graph.num_nodes, graph.num_edges if self.normalise else 0))
+        rates = self._rates(graph, of_edges)
+        num_seeds, met = inclusion.weigh_seeds(rates, self.split.seeds, of_nodes)
+        if met * MAX_ATTEMPTS < 1:
+            raise self.no_seed_met()
+        if self.normalise:
+            inclusion.weigh_edges(graph.indptr, graph.indices, rates, of_edges)
+            self._weights = SaintWeights(of_nodes, of_edges)
+        if self.num_subgraphs is None:
+            self.num_subgraphs = math.ceil(len(self.split.seeds) / num_seeds)
 
 
 class SaintNodeSampler(SaintSampler):
@@ -158,20 +152,19 @@ class SaintNodeSampler(SaintSampler):
     counting by itself). A vertex without out-edges is never drawn. Units, batches and weights as in ``SaintSampler``.
     """
 
-    def __init__(self, budget: int, num_layers: int = 2, presample: int | None = None, num_subgraphs: int | None = None) -> None:
+    def __init__(self, budget: int, num_layers: int = 2, normalise: bool = True, num_subgraphs: int | None = None) -> None:
         """State the budget.
 
         Args:
             budget: draws of a subgraph; it has at most as many vertices.
             num_layers: layers of the model: blocks of a batch.
-            presample: subgraphs drawn beforehand for the weights; by default until a vertex has been in 20 of them on average; 0 leaves out
-                all weights.
+            normalise: whether edges and seeds have weights.
             num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
 
         Raises:
             InputError: a number out of range.
         """
-        super().__init__(num_layers, presample, num_subgraphs)
+        super().__init__(num_layers, normalise, num_subgraphs)
         self.budget = check_draws(budget, "budget")
         self._tables: AliasTables = NO_TABLES
 
@@ -193,6 +186,14 @@ class SaintNodeSampler(SaintSampler):
         kernels.draw_weighted(self.budget, address, attempt, *self._tables, words, lanes, drawn)
         return drawn
 
+    def _rates(self, graph: Graph, pairs: Array) -> Rates:
+        """By the masses of the alias table, whole numbers; a draw hits one vertex."""
+        masses, is_seed = np.empty(graph.num_nodes, np.int64), self.split.is_seed
+        inclusion.table_masses(*self._tables, masses)
+        whole = graph.num_nodes << 32
+        hits = masses / whole
+        return Rates(self.budget, hits, np.where(is_seed, 0.0, hits), int(masses[~is_seed].sum()) / whole)
+
 
 class SaintEdgeSampler(SaintSampler):
     """``budget`` draws of an edge with replacement; the subgraph has the ends of all of them, and every edge between them.
@@ -202,20 +203,19 @@ class SaintEdgeSampler(SaintSampler):
     proportional to 1 / d(u) + 1 / d(v), the paper's law for such graphs. Units, batches and weights as in ``SaintSampler``.
     """
 
-    def __init__(self, budget: int, num_layers: int = 2, presample: int | None = None, num_subgraphs: int | None = None) -> None:
+    def __init__(self, budget: int, num_layers: int = 2, normalise: bool = True, num_subgraphs: int | None = None) -> None:
         """State the budget.
 
         Args:
             budget: edges drawn for a subgraph; it has at most twice as many vertices.
             num_layers: layers of the model: blocks of a batch.
-            presample: subgraphs drawn beforehand for the weights; by default until a vertex has been in 20 of them on average; 0 leaves out
-                all weights.
+            normalise: whether edges and seeds have weights.
             num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
 
         Raises:
             InputError: a number out of range.
         """
-        super().__init__(num_layers, presample, num_subgraphs)
+        super().__init__(num_layers, normalise, num_subgraphs)
         self.budget = check_draws(budget, "budget")
         self._ends: Array = np.zeros(0, np.int32)
 
@@ -232,16 +232,45 @@ class SaintEdgeSampler(SaintSampler):
     def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.budget, 1, self._ends, address, attempt, workspace)
 
+    def _rates(self, graph: Graph, pairs: Array) -> Rates:
+        """By the degrees; a draw hits both ends of an edge."""
+        hits, outside = np.empty((2, graph.num_nodes))
+        missed = inclusion.edge_rates(graph.indptr, graph.indices, len(self._ends), self.split.is_seed, hits, outside)
+        if len(pairs):
+            turned = np.empty(graph.num_nodes + 1, np.int64), np.empty_like(graph.indices)
+            inclusion.turn_round(graph.indptr, graph.indices, *turned)
+            inclusion.edge_pair_rates(graph.indptr, graph.indices, len(self._ends), *turned, np.empty(graph.num_nodes), pairs)
+        return Rates(self.budget, hits, outside, missed)
+
 
 class SaintWalkSampler(SaintSampler):
     """The vertices of ``num_roots`` random walks of ``walk_length`` steps, from roots drawn with replacement, uniformly from the split.
 
     A step takes a uniform in-edge to its source, so that a walk goes where messages come from; a vertex without in-edges is stayed at. (The
     paper draws roots from all vertices of its training graph, of which all carry loss.) Units, batches and weights as in ``SaintSampler``.
+
+    What a walk hits is counted over k walks from each vertex of the split, k being doubled until the stated ``error`` is reached: k N walks
+    say as much as k N / num_roots subgraphs, and more, since only what one walk visits is left to chance, not which walks meet in a subgraph.
+
+    * A vertex of the split is the root of its own k walks: the standard error of its probability is at most 1 / (2 sqrt(k)) of it, whatever
+      the graph. k is at least 1 / (4 error**2).
+    * The probabilities of edges have an estimated relative standard error of at most ``error``: root mean square over the edges between visited
+      vertices, each as often as walks visit the vertex that it enters.
+
+    An inverse has a bias of the square of such an error; counts are rounded up by what removes most of it (``hoptrain.kernels.cpu.visits``). An
+    edge of which no walk visited both ends has the probability that two walks do, and that of up to one walk in k N. So the in-edges of
+    vertices that a batch hardly ever has weigh less than they should, and those whose sources no walk visits are not in the sum at all. Counting
+    takes about 2 microseconds a walk on one core.
     """
 
     def __init__(
-        self, num_roots: int, walk_length: int = 2, num_layers: int = 2, presample: int | None = None, num_subgraphs: int | None = None
+        self,
+        num_roots: int,
+        walk_length: int = 2,
+        num_layers: int = 2,
+        normalise: bool = True,
+        num_subgraphs: int | None = None,
+        error: float | None = None,
     ) -> None:
         """State the walks.
 
@@ -249,19 +278,24 @@ class SaintWalkSampler(SaintSampler):
             num_roots: walks of a subgraph.
             walk_length: steps of a walk; a subgraph has at most ``num_roots * (walk_length + 1)`` vertices.
             num_layers: layers of the model: blocks of a batch.
-            presample: subgraphs drawn beforehand for the weights; by default until a vertex has been in 20 of them on average; 0 leaves out
-                all weights.
+            normalise: whether edges and seeds have weights.
             num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
+            error: relative standard error of the probabilities, between 0 and 1; by default 0.1. Half of it takes about four times the walks.
 
         Raises:
-            InputError: a number out of range.
+            InputError: a number out of range, or an error of weights that are not wanted.
         """
-        super().__init__(num_layers, presample, num_subgraphs)
+        super().__init__(num_layers, normalise, num_subgraphs)
         if walk_length < 1:
             raise InputError(f"walk_length is {walk_length}: a walk has at least one step; correct it")
         check_draws(num_roots * (walk_length + 1), "num_roots * (walk_length + 1)")
+        if error is not None and not normalise:
+            raise InputError(f"error is {error} with normalise=False: there are no weights that could have it; leave it out")
+        if error is not None and not 0 < error < 1:
+            raise InputError(f"error is {error}: it is a relative standard error, between 0 and 1; correct it")
         self.num_roots = num_roots
         self.walk_length = walk_length
+        self.error = _ERROR if error is None else error
 
     def drawing(self, work: CudaSubgraphs) -> Drawing:
         """Walks from the split; see ``SubgraphSampler.drawing``."""
@@ -271,6 +305,46 @@ class SaintWalkSampler(SaintSampler):
 
     def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.num_roots, self.walk_length, self.split.seeds, address, attempt, workspace)
+
+    def _prepare_draws(self, graph: Graph) -> None:
+        return
+
+    def _rates(self, graph: Graph, pairs: Array) -> Rates:
+        """By counts; see the class. A walk begins in the split."""
+        num_seeds, is_seed = len(self.split.seeds), self.split.is_seed
+        hits, times = np.empty(graph.num_nodes), np.zeros(graph.num_nodes, np.int64)
+        together = np.zeros(len(pairs), np.uint32)
+        done, goal = 0, _least_walks(self.error)
+        while done < goal:
+            if goal * num_seeds > _MOST_WALKS:
+                raise InputError(f"error is {self.error}: it takes more than {_MOST_WALKS:,} walks from {num_seeds:,} vertices; raise it")
+            for turn in range(done, goal):
+                self._count_walks(graph, turn, times, together)
+            done = goal
+            visits.walk_rates(done * num_seeds, done, is_seed, times, hits)
+            if len(pairs):
+                error = visits.walk_pair_rates(graph.indptr, graph.indices, self.num_roots, done * num_seeds, hits, together, pairs)
+                goal *= 2 if error > self.error**2 else 1
+        return Rates(self.num_roots, hits, np.zeros(graph.num_nodes), 0.0)
+
+    def _count_walks(self, graph: Graph, turn: int, times: Array, together: Array) -> None:
+        """One walk more from each vertex of the split."""
+        workspace, seeds, stride = Workspace(), self.split.seeds, self.walk_length + 1
+        bits = bitmap(graph, workspace)
+        bits[:] = 0
+        address = Address(np.uint64(0), np.uint64(0), np.uint64(turn), HOP_PRESAMPLE)
+        for number, first in enumerate(range(0, len(seeds), _SLICE)):
+            roots = seeds[first : first + _SLICE]
+            walks = _draw_walks(graph, len(roots), self.walk_length, roots, address, number, workspace, in_turn=True)
+            visits.count_visits(walks, stride, graph.indptr, graph.indices, graph.is_sorted, bits, times, together)
+
+
+def _least_walks(error: float) -> int:
+    """Walks from each root by which the probability of a root has the error, a power of two."""
+    least = 1
+    while 4 * least * error**2 < 1:
+        least *= 2
+    return least
 
 
 def check_draws(number: int, name: str) -> int:
@@ -290,9 +364,11 @@ def check_edges(graph: Graph) -> None:
         )
 
 
-def _draw_walks(graph: Graph, number: int, length: int, roots: Array, address: Address, attempt: int, workspace: Workspace) -> Array:
+def _draw_walks(
+    graph: Graph, number: int, length: int, roots: Array, address: Address, attempt: int, workspace: Workspace, in_turn: bool = False
+) -> Array:
     drawn, words, lanes = _scratch(graph, number, length, workspace)
-    kernels.draw_walks(number, length, address, attempt, roots, graph.indptr, graph.indices, words, lanes, drawn)
+    kernels.draw_walks(number, length, address, attempt, roots, in_turn, graph.indptr, graph.indices, words, lanes, drawn)
     return drawn
 
 

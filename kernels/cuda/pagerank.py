@@ -129,6 +129,14 @@ def push_all(indptr, indices, seed, alpha, threshold, keys, values, members, res
 
 
 @device_function
+def end_at_once(score, residue, w, size, alpha):
+    """Add to the scores the share of the walks that still stand at each vertex which ends there at once."""
+    for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
+        score[w, place] += (residue[w, place] * alpha) >> ALPHA_BITS
+    cuda.syncthreads()
+
+
+@device_function
 def order_of(score, w, place):
     """Higher scores first, then by place; negative if the vertex has none."""
     value = score[w, place]
@@ -192,6 +200,7 @@ def pagerank_sets(
         i = np.int32(task - b * capacity)
         if i < num_seeds[b]:
             size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)
+            end_at_once(score, residue, w, size, alpha)
             number = keep_first(score, w, size, top, kept, buffer)
             for k in range(cuda.threadIdx.x, number, cuda.blockDim.x):
                 rank = np.int64(0)

@@ -8,10 +8,8 @@ from numba import cuda
 
 from hoptrain.kernels.cuda.compile import cuda_kernel
 from hoptrain.kernels.cuda.draw import words_at
-from hoptrain.kernels.cuda.induce import row_at
 from hoptrain.kernels.cuda.relabel import clear_table, find_slot, relabel
 from hoptrain.kernels.cuda.scan import exclusive_scan
-from hoptrain.kernels.shared.double import double_of, over, single_of
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded_wide, word_at
 
 _START_WORDS = 2
@@ -114,28 +112,24 @@ def draw_walks(indptr, indices, roots, number, length, attempts, address, drawn)
 
 
 @cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int64[::1], uint32[::1], uint32[::1], float32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], uint32[::1], uint32[::1], float32[:, ::1])",
+    "void(int32[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
 )
-def weigh_edges(nodes, num_nodes, indptr, edge_ids, num_edges, of_nodes, of_edges, weights):
-    """(counts of the destination + 1) / (counts of the edge + 1), for as many edges as ``weights`` has room for."""
+def weigh_edges(edge_ids, num_edges, of_edges, weights):
+    """The weights of each batch's edges, as many as there is room for."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(thread, min(num_edges[b], np.int64(weights.shape[1])), cuda.gridDim.x * cuda.blockDim.x):
-        vertex = nodes[b, row_at(indptr, b, 0, num_nodes[b], e)]
-        weights[b, e] = np.float32(np.int64(of_nodes[vertex]) + 1) / np.float32(np.int64(of_edges[edge_ids[b, e]]) + 1)
+        weights[b, e] = of_edges[edge_ids[b, e]]
 
 
 @cuda_kernel(
-    "void(int32[:, ::1], int64[::1], uint32[::1], int64, int64, int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], uint32[::1], int64, int64, int32[:, ::1])",
+    "void(int32[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
+    "void(int64[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
 )
-def weigh_seeds(nodes, num_seeds, of_nodes, number, num_split, weights):
-    """B (number + 1) / num_split / (counts + 1), the bits of float32."""
+def weigh_seeds(nodes, num_seeds, of_nodes, weights):
+    """The weights of each batch's seeds, times their number."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, num_seeds[b], cuda.gridDim.x * cuda.blockDim.x):
-        scale, exponent = over(*double_of(num_seeds[b] * (number + 1)), *double_of(num_split))
-        count, power = double_of(np.int64(of_nodes[nodes[b, i]]) + 1)
-        weight, exponent = over(scale, exponent, count, power)
-        weights[b, i] = single_of(weight, exponent)
+        weights[b, i] = np.float32(num_seeds[b]) * of_nodes[nodes[b, i]]

@@ -20,9 +20,7 @@ class SaintDrawing(Drawing):
     def __init__(self, sampler: SaintSampler, work: CudaSubgraphs, number: int, length: int) -> None:
         """``number`` draws of ``length`` + 1 vertices each."""
         self.sampler, self.number, self.length = sampler, number, length
-        self._counts = sampler.counts
-        if self._counts is not None:
-            self._of_nodes, self._of_edges = (work.place(a, "the counts") for a in (self._counts.of_nodes, self._counts.of_edges))
+        self._weights = None if sampler.weights is None else [work.place(array, "the weights") for array in sampler.weights]
 
     def begin(self, work: CudaSubgraphs, units: list[Array]) -> int:
         """A unit is a subgraph, and a batch is one."""
@@ -39,19 +37,15 @@ class SaintDrawing(Drawing):
             raise self.sampler.no_seed_met()
 
     def weigh(self, work: CudaSubgraphs, edge_room: int) -> tuple[Any | None, Any | None]:
-        """By the counts of the presampled subgraphs."""
-        if self._counts is None:
+        """Those of the sampler, for the edges and seeds of each batch."""
+        if self._weights is None:
             return None, None
+        of_nodes, of_edges = self._weights
         sizes, most = work.sizes, work.nodes.shape[1]
-        weights = work.matrix("weights", edge_room, np.float32)
-        work.launch.rows(
-            weigh_edges, edge_room, work.nodes, sizes["nodes"], work.indptr, work.edge_ids, sizes["edges"],
-            self._of_nodes, self._of_edges, weights,
-        )  # fmt: skip
-        seed_weights = work.matrix("seed_weights", most, np.int32)
-        number, num_split = self._counts.number, len(self.sampler.split.seeds)
-        work.launch.rows(weigh_seeds, most, work.nodes, sizes["seeds"], self._of_nodes, number, num_split, seed_weights)
-        return weights, seed_weights.view(np.float32)
+        weights, seed_weights = work.matrix("weights", edge_room, np.float32), work.matrix("seed_weights", most, np.float32)
+        work.launch.rows(weigh_edges, edge_room, work.edge_ids, sizes["edges"], of_edges, weights)
+        work.launch.rows(weigh_seeds, most, work.nodes, sizes["seeds"], of_nodes, seed_weights)
+        return weights, seed_weights
 
 
 class VertexDrawing(SaintDrawing):

@@ -40,14 +40,14 @@ def bounded(word, n):
 def offsets(degree, fanout, replace, key, vertex, tables=None):
     """Offsets into the column of a vertex: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset.
 
-    Without replacement by ``tables`` (threshold, alias, weights): see ``distinct_by_weight``.
+    Without replacement, or all, by ``tables`` (threshold, alias, weights): see ``distinct_by_weight``.
     """
-    if tables and not replace:
+    if tables and (fanout < 0 or not replace):
         return distinct_by_weight(*tables, fanout, key, vertex) if degree else []
     if degree == 0 or fanout < 0 or (not replace and degree <= fanout):
         return list(range(degree))
     if tables:
-        threshold, alias = tables
+        threshold, alias, *_ = tables
         stream = words(key, vertex, 2 * fanout)
         drawn = [(bounded(place, degree), keep) for place, keep in zip(stream[::2], stream[1::2], strict=True)]
         return [offset if keep < threshold[offset] else alias[offset] for offset, keep in drawn]
@@ -113,7 +113,7 @@ def hop(columns, nodes, fanout, replace, key, tables=None, first=0):
 def batch(graph, seeds, fanouts, replace, seed, epoch, batch, *, tables=None, expand="all"):
     """A mini-batch: (indptr, indices, edge ids, number of sources) of every block from the seeds outward, and the input nodes.
 
-    ``tables`` are the alias tables over all edges; without replacement the edges' weights are a third one. With ``expand="new"`` the rows of
+    ``tables`` are the alias tables over all edges; the edges' weights are a third one, where edges are distinct in a hop. With ``expand="new"`` the rows of
     all hops so far make up a block.
     """
     starts = graph.indptr.tolist()

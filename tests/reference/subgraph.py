@@ -1,6 +1,6 @@
 """A slow, plain reference of the samplers of subgraphs: Python integers, lists and sets; alias tables and METIS's clusters are taken as given."""
 
-from collections import Counter, deque
+from collections import deque
 from itertools import pairwise
 
 from reference.neighbor import bounded, offsets, words
@@ -68,11 +68,6 @@ def walks(columns, roots, number, length, key, attempt=0):
 def edge_draws(columns, budget, key, attempt=0):
     """Edges: an in-edge of a vertex that has any, and its ends."""
     return walks(columns, [v for v, column in enumerate(columns) if column], budget, 1, key, attempt)
-
-
-def counts(graph, subgraphs):
-    """In how many of the subgraphs (vertices each) every vertex and every edge is."""
-    return Counter(v for nodes in subgraphs for v in nodes), Counter(e for nodes in subgraphs for e in induced(graph, nodes)[2])
 
 
 # Ripple walks
@@ -145,8 +140,9 @@ def push(columns, seed_vertex, alpha, threshold):
 
 
 def pagerank_set(columns, seed_vertex, top, alpha, threshold):
-    """The seed and the vertices with the highest scores above 0; ties by order of discovery."""
-    score, _ = push(columns, seed_vertex, alpha, threshold)
+    """The seed and the vertices with the highest scores above 0, with what would end there at once; ties by order of discovery."""
+    score, residue = push(columns, seed_vertex, alpha, threshold)
+    score = {v: score[v] + residue[v] * alpha // 2**16 for v in score}
     others = [v for v in score if v != seed_vertex and score[v] > 0]
     return [seed_vertex, *sorted(others, key=lambda v: -score[v])[:top]]
 

@@ -69,7 +69,7 @@ def test_any_problem_in_any_variant(problem, threads, hashed, address, any_sizes
     replace, weighted = "distinct" not in problem["mode"], "weighted" in problem["mode"]
     sampler = NeighborSampler(fanouts, replace, weighted, problem["expand"])
     tables = build_alias_tables(graph) if weighted else None
-    tables = (*tables, graph.weights) if weighted and not replace else tables
+    tables = tables and (*tables, graph.weights)
     epoch, first = address
     expected = [
         reference.batch(graph, seeds, fanouts, replace, 2**64 - 3, epoch, first + i, tables=tables, expand=problem["expand"])
@@ -209,10 +209,12 @@ def test_a_draw_from_what_is_left_goes_by_weight():
     assert ((counts[1:] - expected) ** 2 / expected).sum() < stats.chi2.ppf(0.999, 3)
 
 
-def test_by_weight_without_replacement_takes_all_edges_that_have_weight():
+@pytest.mark.parametrize(("fanout", "replace"), [(2, False), (3, False), (-1, False), (-1, True)])
+def test_all_edges_by_weight_are_all_that_have_weight(fanout, replace):
     graph = Graph.from_edges([1, 2, 3, 4, 0], [0, 0, 0, 0, 1], weights=np.array([0.0, 2.0, 0.0, 1.0, 0.0]))
-    for fanout in (2, 3, -1):
-        block = NeighborSampler([fanout], weighted=True).sample(graph, np.array([0, 1])).blocks[0]
+    for threads in (1, 2):
+        sampler = NeighborSampler([fanout], weighted=True, replace=replace)
+        block = sampler.sample(graph, np.array([0, 1]), workspace=Workspace(threads)).blocks[0]
         assert block.indptr.tolist() == [0, 2, 2]
         assert block.edge_ids.tolist() == [1, 3]
 

@@ -14,9 +14,9 @@ from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampl
 pytestmark = needs_cuda
 ONE = np.array([0])
 SAMPLERS = {
-    "node": SaintNodeSampler(9, presample=20, num_layers=1),
-    "edge": SaintEdgeSampler(5, presample=0),
-    "walk": SaintWalkSampler(3, 4, presample=7, num_layers=3),
+    "node": SaintNodeSampler(9, num_layers=1),
+    "edge": SaintEdgeSampler(5, normalise=False),
+    "walk": SaintWalkSampler(3, 4, num_layers=3),
 }
 
 
@@ -32,9 +32,7 @@ def test_equal_to_the_cpu(small, name):
     assert batches[0] != batches[1]
 
 
-@pytest.mark.parametrize(
-    "sampler", [SaintNodeSampler(2, presample=2), SaintEdgeSampler(1, presample=2), SaintWalkSampler(1, 1, presample=2)]
-)
+@pytest.mark.parametrize("sampler", [SaintNodeSampler(2), SaintEdgeSampler(1), SaintWalkSampler(1, 1)])
 def test_a_bulk_of_16(small, sampler):
     check_bulk_of_16(sampler.prepare(small, np.arange(40)), small, [ONE])
 
@@ -46,18 +44,18 @@ def test_too_little_room(small, monkeypatch):
 
 def test_subgraphs_without_a_seed_are_drawn_again(small):
     """One batch more often than another."""
-    check_bulks(SaintNodeSampler(4, presample=3).prepare(small, np.array([3, 4])), small, [[ONE] * 2])
+    check_bulks(SaintNodeSampler(4).prepare(small, np.array([3, 4])), small, [[ONE] * 2])
 
 
 def test_through_the_loader(small):
-    check_loader(small, SaintWalkSampler(2, 2, presample=2, num_subgraphs=3), 1)
+    check_loader(small, SaintWalkSampler(2, 2, num_subgraphs=3), 1)
 
 
 def test_a_split_that_cannot_be_met(monkeypatch):
     for module in (saint, saint_cuda):
         monkeypatch.setattr(module, "MAX_ATTEMPTS", 3)
     graph = Graph.from_edges([0, 1], [1, 0], 3)
-    sampler = SaintWalkSampler(2, presample=0, num_subgraphs=1).prepare(graph, np.array([2]))
+    sampler = SaintWalkSampler(2, normalise=False, num_subgraphs=1).prepare(graph, np.array([2]))
     assert sampler.sample(graph, ONE, workspace=workspace()).seeds.tolist() == [2]
     sampler._split = sampler.split._replace(is_seed=np.zeros(3, np.bool_))  # what no walk from the split can bring about
     with pytest.raises(InputError, match="3 subgraphs in a row met none of the 1 vertices"):
@@ -65,7 +63,7 @@ def test_a_split_that_cannot_be_met(monkeypatch):
 
 
 def test_wrong_use(small):
-    sampler = SaintNodeSampler(4, presample=1)
+    sampler = SaintNodeSampler(4)
     with pytest.raises(InputError, match="does not know the vertices to train on"):
         sampler.sample(small, ONE, workspace=workspace())
     sampler = sampler.prepare(small, np.arange(9))

@@ -92,6 +92,17 @@ def test_the_top_vertices_are_those_with_the_highest_pagerank():
         assert top == 3 or batch.node_ids[1:].tolist() == others
 
 
+def test_walks_that_stand_somewhere_count():
+    """A hub of degree 300 holds a tenth of the walks, too few for a push; vertices that few walks reach are pushed, and rank below it."""
+    leaves = np.arange(12, 311)
+    src = np.r_[1:11, np.full(10, 11), leaves]  # 0 <- 1 ... 10 <- 11 <- the leaves
+    dst = np.r_[np.zeros(10, int), 1:11, np.full(299, 11)]
+    sampler = ShadowPPRSampler(11, alpha=0.15, epsilon=0.004)
+    others = sampler.sample(Graph.from_edges(src, dst), np.array([0])).node_ids[1:].tolist()
+    assert others[0] == 11
+    assert sorted(others[1:]) == list(range(1, 11))
+
+
 def test_neighbour_sets_take_every_subset_equally_often():
     """3 of a seed's 9 neighbours: each pair in 3 * 2 / (9 * 8) of the batches."""
     graph, together, batches = Graph.from_edges(np.arange(1, 10), np.zeros(9, int)), np.zeros((10, 10)), 4000

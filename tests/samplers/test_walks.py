@@ -67,6 +67,15 @@ def test_walks_end_where_no_edge_enters():
     assert RandomWalk(4).walks(graph, np.array([0, 2])).tolist() == [[0, 1, 2, -1, -1], [2, -1, -1, -1, -1]]
 
 
+def test_several_walks_from_a_root_have_numbers(ring):
+    """A root that is given again would walk the same way again: it is refused, and the message names what gives other walks."""
+    with pytest.raises(InputError, match=r"seed 3 is given twice: .*; several walks from each: RandomWalk\(num_walks=...\)"):
+        RandomWalk(20).walks(ring, np.array([3, 1, 3]))
+    walks = RandomWalk(20, num_walks=3).walks(ring, np.array([3, 1]))
+    assert walks[:, 0].tolist() == [3, 3, 3, 1, 1, 1]
+    assert len(np.unique(walks, axis=0)) == 6
+
+
 @pytest.mark.parametrize("restart", [0.15, 0.6])
 def test_visits_of_walks_with_restart_follow_pagerank(ring, restart):
     step = np.zeros((8, 8))

@@ -51,6 +51,13 @@ def test_a_bulk_of_16_and_all_edges_with_weight():
     check_equal(NeighborSampler([2, -1], weighted=True), weighted(even), [np.array([v]) for v in range(16)], on_cuda())
 
 
+@pytest.mark.parametrize(("expand", "kernel"), [("all", "sample"), ("new", "transit")])
+def test_all_edges_beside_draws_with_replacement(expand, kernel):
+    graph, sampler = weighted(even), NeighborSampler([2, -1, 2], replace=True, weighted=True, expand=expand)
+    for batch in check_equal(sampler, graph, [np.arange(4), np.arange(9)], on_cuda(kernel)):
+        assert all(graph.weights[block.edge_ids].all() for block in batch.blocks)
+
+
 def test_shares_are_those_of_doubles():
     rng = np.random.default_rng(1)
     doubles = np.concatenate([10.0 ** rng.uniform(-320, 300, 300), 1 - rng.random(300) * 2.0**-45, [5e-324, 1e-310, 1.0]])
