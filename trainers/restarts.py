@@ -1,19 +1,13 @@
-"""A run that is started again goes on from its last checkpoint, with all its ranks: by hand, or by ``torchrun --max-restarts``."""
+"""A run that ``torchrun --max-restarts`` starts again meets with all its ranks."""
 
 from __future__ import annotations
 
-import glob
 import os
 
 import torch
 from pytorch_lightning import Trainer
 from torch import distributed
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
-
-
-def last_checkpoint(folder: str) -> str | None:
-    """The newest ``last.ckpt`` in the folders that match ``folder`` (``**`` stands for any), if there is one."""
-    return max(glob.glob(f"{folder}/last*.ckpt", recursive=True), key=os.path.getmtime, default=None)
 
 
 def meet_again(trainer: Trainer) -> None:
