@@ -23,7 +23,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter, ProgressBar
 from hoptrain.trainers.checkpoints import CheckpointFiles, last_checkpoint
-from hoptrain.trainers.options import check_folder, check_ranks, check_seed, check_trainer_options, no_room
+from hoptrain.trainers.options import check_folder, check_seed, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.parser import OptionParser
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.rank_watch import RankWatch
@@ -130,7 +130,7 @@ class HoptrainCLI(LightningCLI):
             raise
         except (ValueError, TypeError) as error:  # what it says of a device, an accelerator or a strategy that it does not have
             raise InputError(f"trainer: {' '.join(str(error).split())}") from error
-        check_ranks(trainer)
+        check_trainer(trainer)
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not one of the user's
             trainer.strategy.checkpoint_io = CheckpointFiles()
         return trainer

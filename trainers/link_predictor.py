@@ -144,7 +144,7 @@ class LinkPredictor(ScoredModule):
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Vectors of this rank's share of the vertices, (N, out_channels) float32 on the CPU."""
-        return self._exact(batch.node_ids.cpu().numpy()).cpu()
+        return self._exact(batch.node_ids.cpu().numpy()).float().cpu()
 
     def _exact(self, nodes: Any) -> Tensor:
         return exact_logits(

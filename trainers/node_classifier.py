@@ -177,7 +177,7 @@ class NodeClassifier(ScoredModule):
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Scores of this rank's share of the vertices, (N, num_classes) float32 on the CPU."""
-        return self._exact(batch).cpu()
+        return self._exact(batch).float().cpu()
 
     def _exact(self, batch: NodeBatch) -> Tensor:
         return exact_logits(

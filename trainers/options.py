@@ -14,6 +14,8 @@ from pytorch_lightning import Trainer
 from hoptrain.engine import InputError
 
 MOST_RANKS_A_CORE = 8
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+"""Of ``trainer.precision``; the others convert what a batch holds, its vertices too."""
 _LEAST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "check_val_every_n_epoch": 1, "num_nodes": 1, "log_every_n_steps": 0}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
@@ -78,12 +80,14 @@ def check_folder(option: str, folder: str | None) -> None:
         raise InputError(f"{option} {folder} cannot be written ({reason}): name a folder of your own") from None
 
 
-def check_ranks(trainer: Trainer) -> None:
-    """Whether the machine's cores can bear as many ranks.
+def check_trainer(trainer: Trainer) -> None:
+    """Whether the precision is one that mini-batches can have, and whether the machine's cores can bear as many ranks.
 
     Raises:
-        InputError: they cannot.
+        InputError: one is not so.
     """
+    if trainer.precision not in PRECISIONS:
+        raise InputError(f"trainer.precision is {trainer.precision}: a run has {', '.join(PRECISIONS)}; choose one of them")
     cores = len(os.sched_getaffinity(0))
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > MOST_RANKS_A_CORE * cores:
         raise InputError(

@@ -56,7 +56,7 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
     if unknown := re.search(r"(?:does not accept option|Option) '([^']+)'", message):
         return _unknown(parser, unknown[1])
     if missing := re.match(r"the following arguments are required: (.+)", message):
-        names = ", ".join(name.partition(".")[2] for name in missing[1].split(", "))
+        names = re.sub(r"\b(fit|validate|test|predict)\.", "", missing[1])
         return f"needed: {names}; name a configuration with them, for instance --config configs/quickstart.yaml, or give them as options"
     if linked := re.match(r'Linked "([^"]+)" must be given via "([^"]+)"', message):
         return _linked(parser, *linked.groups())
@@ -91,6 +91,8 @@ def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
             known = sorted(set().union(*map(_subclasses, _classes(kind)))) if "No module named" not in (reason or "") else []
             hint = did_you_mean(found["value"].rpartition(".")[2], known) or "name one by its path, as package.module.Class"
             return f"{key} is {found['value']}{f' ({reason})' if reason else ''}: it takes {_words(kind)}; {hint}"
+    if nested := re.search(r"NestedArg\(key='([^']+)'", message):
+        return f"there is no option {key}.{nested[1]}: {key} takes {_words(kind)}, whose own options come behind its name"
     value = re.search(r"(?:Got value|Given value): (.*)$", message)
     if value is None or kind is None:
         return f"{key}: {message.partition(': ')[2]}; 'hoptrain {_command(parser)} --help' shows what is accepted"
@@ -134,7 +136,8 @@ def _classes(kind: Any) -> Iterator[type]:
 
 def _subclasses(cls: type) -> set[str]:
     """The names of all public classes below ``cls`` that were imported."""
-    below: list[type] = [sub for sub in cls.__subclasses__() if not sub.__name__.startswith("_")]
+    subclasses: list[type] = cls.__subclasses__()
+    below = [sub for sub in subclasses if not sub.__name__.startswith("_")]
     return {sub.__name__ for sub in below}.union(*map(_subclasses, below))
 
 
