@@ -79,6 +79,7 @@ fit Q --data.sampler.init_args.fanout [5]   | data.sampler: there is no option f
 fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it takes a Sampler; did you mean NeighborSampler...?
 fit Q --data.num_workers -1                 | num_workers is -1: it is at least 0; correct it
 fit Q --data.num_workers 0 --data.prefetch 2 | prefetch is 2 and num_workers 0: ...
+fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
 fit Q --data.features random                | data.features is random: it takes one of stored, degrees, walks
 fit Q --data.dataset corra                  | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
 fit Q --data.dataset bare                   | bare has no features: a model needs some; make them from the graph by features: walks (or degrees)
