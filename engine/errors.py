@@ -1,4 +1,9 @@
-"""What goes wrong, in two kinds: the caller's mistake and a worker's failure."""
+"""What goes wrong, in two kinds: the caller's mistake and a worker's failure; and how a name that does not exist is answered."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
 
 
 class InputError(ValueError):
@@ -7,3 +12,21 @@ class InputError(ValueError):
 
 class WorkerError(RuntimeError):
     """A sampler process failed, died or went silent. The message names the worker, the batch and what is known."""
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """``did you mean X?`` with the names of ``known`` nearest to ``name``; empty where none is near.
+
+    Names may have parts, as ``data.batch_size``: a part that was left out (``batch_size``) or cut short (``data.batch``) counts as near, and
+    names of the same first part come before others.
+    """
+    last = name.rpartition(".")[2]
+    if not last:
+        return ""
+    near = [each for each in known if each.rpartition(".")[2] == last] or [each for each in known if each.startswith(name)]
+    beside = [each for each in known if each.partition(".")[0] == name.partition(".")[0]] if "." in name else []
+    near = near or difflib.get_close_matches(name, beside or known, n=2, cutoff=0.7)
+    if not near:  # of another first part, or without one
+        lasts = difflib.get_close_matches(last, [each.rpartition(".")[2] for each in known], n=1, cutoff=0.7)
+        near = [each for each in known if each.rpartition(".")[2] in lasts]
+    return f"did you mean {' or '.join(near[:2])}?" if near else ""

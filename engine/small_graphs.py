@@ -64,7 +64,9 @@ def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 
         with np.load(path, allow_pickle=False) as file:
             ptr, y, folds = file["graph_ptr"], file["graph_y"], file["fold10"] if "fold10" in file.files else None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} holds no small graphs ({' '.join(str(error).split())}): it needs graph_ptr and graph_y") from None
+        raise InputError(
+            f"{path} holds no small graphs ({' '.join(str(error).split())}): it needs graph_ptr, graph_y; task: nodes reads one graph"
+        ) from None
     _check(path, vertices, ptr, y, folds)
     if folds is None:
         folds = np.empty(len(y), np.int64)

@@ -13,7 +13,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +75,20 @@ def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def create_new_folder(path: Path, kind: str) -> AbstractContextManager[FolderWriter]:
+@contextmanager
+def create_new_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
     """``create_folder`` for a place of the user's, where nothing may be lost.
 
     Raises:
-        InputError: ``path`` exists.
+        InputError: ``path`` exists, or cannot be written.
     """
     if path.exists():
         raise InputError(f"{path} exists: {kind} folders are not written over; remove it or name another folder")
-    return create_folder(path, kind)
+    try:
+        with create_folder(path, kind) as writer:
+            yield writer
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror or error}): make room, or name a folder of your own") from error
 
 
 def _clear_leftovers(path: Path) -> None:

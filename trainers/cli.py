@@ -9,8 +9,9 @@ import argparse
 import atexit
 import gc
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
@@ -76,8 +77,23 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""
         from hoptrain.engine import InputError
+        from hoptrain.engine.errors import did_you_mean
 
-        raise InputError(f"{message}; see '{self.prog} --help'")
+        hint = ""
+        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            names = choice[2].replace("'", "")
+            message, hint = f"there is no {choice[1]!r}: choose one of {names}", did_you_mean(choice[1], names.split(", "))
+        elif unknown := re.match(r"unrecognized arguments: (--\S+)", message):
+            hint = did_you_mean(unknown[1], sorted(set(_options(self))))
+        raise InputError(f"{message}; {hint or f'see {self.prog} --help'}")
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The options of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield from action.option_strings
+        for inner in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            yield from _options(inner)
 
 
 class _DoctorParser(argparse.ArgumentParser):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,10 +12,13 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.made_features import make_features
 from hoptrain.samplers import SampleLoader, Sampler
 from hoptrain.samplers.epochs import EpochLoader
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.shared_data import SharedDataModule
+
+Features = Literal["stored", "degrees", "walks"]
 
 
 class NodeBatch(NamedTuple):
@@ -35,8 +39,6 @@ class GraphDataModule(SharedDataModule):
     Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
     """
 
-    needs_labels = True
-
     def __init__(
         self,
         dataset: str,
@@ -53,6 +55,7 @@ class GraphDataModule(SharedDataModule):
         bulk: int | None = None,
         in_memory: bool = False,
         slots_dir: str | None = None,
+        features: Features = "stored",
     ) -> None:
         """Open the data set (and convert, download or generate it the first time).
 
@@ -72,16 +75,11 @@ class GraphDataModule(SharedDataModule):
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             bulk: batches sampled at once on cuda with num_workers=0; by default 8.
             slots_dir: folder for the workers' queue where memory is short; by default it lies in memory.
+            features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
         """
         super().__init__(batch_size, seed)
-        self.data: Dataset = load_dataset(dataset, root=root, scale=scale)
-        if self.needs_labels and self.data.y is None:
-            raise InputError(
-                f"{dataset} has no labels: node classification needs them and features; choose another data set ('hoptrain data list')"
-            )
-        if self.data.x is None:
-            raise InputError(f"{dataset} has no features: a model needs some; choose another data set ('hoptrain data list')")
         self.sampler = sampler
+        self.data: Dataset = with_features(self.prepare(load_dataset(dataset, root=root, scale=scale)), features)
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         if in_memory and self.num_workers:
             raise InputError(
@@ -91,6 +89,17 @@ class GraphDataModule(SharedDataModule):
             self.data = self.data.in_memory()
         self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
         self._feed_options |= {"device": sampler_device, "bulk": bulk, "slots_dir": slots_dir}
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """What of the data set is trained on; features that are made come from its graph.
+
+        Raises:
+            InputError: it has no labels.
+        """
+        if data.y is None:
+            tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
+            raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
+        return data
 
     @property
     def num_features(self) -> int:
@@ -150,3 +159,16 @@ class GraphDataModule(SharedDataModule):
         y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
         batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def with_features(data: Dataset, features: Features) -> Dataset:
+    """The data set with the features it has, or with others made from its graph (see ``make_features``).
+
+    Raises:
+        InputError: it has none, and none are to be made.
+    """
+    if features != "stored":
+        return replace(data, x=make_features(data.graph, features), validate=False)
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: a model needs some; make them from the graph by features: walks (or degrees)")
+    return data

@@ -15,6 +15,7 @@ from hoptrain.trainers.item_classifier import ItemClassifier
 from hoptrain.trainers.items import Address, ItemDataModule
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Arch, Norm
+from hoptrain.trainers.options import check_training
 
 Readout = Literal["sum", "mean"]
 
@@ -140,6 +141,7 @@ class GraphClassifier(ItemClassifier):
             lr: AdamW's learning rate.
             weight_decay: AdamW's decay.
         """
+        check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         gnn = GNN(arch, in_channels, hidden_channels, hidden_channels, num_layers, dropout=dropout, heads=heads, norm=norm)
         super().__init__(GraphModel(gnn, hidden_channels, num_classes, readout, dropout), num_classes)
         self.save_hyperparameters()

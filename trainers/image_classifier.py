@@ -7,12 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.images import ImageSet, load_images
 from hoptrain.trainers.item_classifier import ItemClassifier
 from hoptrain.trainers.items import Address, ItemDataModule
 from hoptrain.trainers.models.vig import ImageConv, ImageGraph, ViG
 from hoptrain.trainers.models.vig_layers import ImageNorm
+from hoptrain.trainers.options import check_training
 from hoptrain.trainers.pipeline.chunk import address_seed
 
 
@@ -40,6 +42,8 @@ class ImageDataModule(ItemDataModule):
             shift: move each training image by up to so many pixels each way, at random; what comes in is the colour of the middle.
             mirror: mirror every second training image, at random.
         """
+        if shift < 0:
+            raise InputError(f"shift is {shift}: images move by up to so many pixels; give 0 or more")
         super().__init__(load_images(images, root=root), batch_size, seed)
         self.shift = shift
         self.mirror = mirror
@@ -112,6 +116,7 @@ class ImageClassifier(ItemClassifier):
             lr: AdamW's learning rate.
             weight_decay: AdamW's decay.
         """
+        check_training(lr=lr, weight_decay=weight_decay)
         model = ViG(
             image_shape,
             num_classes,

@@ -17,9 +17,6 @@ from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.scored import ScoredModule
 
-_FREE = {"lr", "weight_decay", "dropout"}
-"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score."""
-
 
 class ItemClassifier(ScoredModule):
     """Trains ``model``, which maps a batch's ``x`` to (B, num_classes) logits.
@@ -31,16 +28,6 @@ class ItemClassifier(ScoredModule):
         super().__init__(partial(MulticlassAccuracy, num_classes=num_classes, average="micro"))
         self.model = model
         self._num_classes = num_classes
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit."""
-        theirs = checkpoint.get("hyper_parameters", {})
-        for name in set(theirs) & set(self.hparams) - _FREE:
-            if theirs[name] != self.hparams[name]:
-                raise InputError(
-                    f"the checkpoint's model has {name} {theirs[name]}, this one {self.hparams[name]}: "
-                    "use the data and the configuration that it was trained with"
-                )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, with the weight decay apart from the gradient."""

@@ -8,11 +8,11 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from lightning_utilities.core.rank_zero import rank_zero_info
+from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
@@ -22,9 +22,12 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter, ProgressBar
+from hoptrain.trainers.checkpoints import CheckpointFiles, last_checkpoint
+from hoptrain.trainers.options import check_folder, check_seed, check_trainer, check_trainer_options, no_room
+from hoptrain.trainers.parser import OptionParser
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.rank_watch import RankWatch, watch_launch
-from hoptrain.trainers.restarts import last_checkpoint, meet_again
+from hoptrain.trainers.restarts import meet_again
 from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.termination import Termination
 from hoptrain.trainers.timeline import TimelineMonitor
@@ -37,16 +40,6 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "log_every_n_steps": 10,
     "default_root_dir": "runs",
 }
-
-
-class _Parser(LightningArgumentParser):
-    """Reports a wrong option or configuration in one line, and takes no abbreviations: they would hide typing errors."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs, allow_abbrev=False)
-
-    def error(self, message: str, ex: Exception | None = None) -> Any:
-        raise InputError(f"{' '.join(message.split())}; 'hoptrain COMMAND --help' shows what is accepted")
 
 
 class HoptrainCLI(LightningCLI):
@@ -77,36 +70,53 @@ class HoptrainCLI(LightningCLI):
                 type=str | None,
                 help="Write where the time of each batch goes to this file, for chrome://tracing or Perfetto.",
             )
+        else:
+            parser.add_argument(
+                "--untrained", action="store_true", help="Run without a checkpoint, with weights that nothing was learnt by."
+            )
         return parser
 
     def _parse_ckpt_path(self) -> None:
         """Find the last one, or look whether the file is there. The model compares its sizes with the checkpoint's."""
-        options = self.config[self.config.subcommand]
-        path = options.get("ckpt_path")
+        command, options = self.config.subcommand, self.config[self.config.subcommand]
+        path, untrained = options.get("ckpt_path"), options.get("untrained", False)
         self._go_on_in: str | None = None
+        if command != "fit" and (path is None) != untrained:
+            given = f"{command} with ckpt_path {path} and untrained" if untrained else f"{command} without a checkpoint"
+            raise InputError(f"{given}: give --ckpt_path, a file or last; or --untrained alone, for weights that nothing was learnt by")
         if path == "last":
             options.ckpt_path, self._go_on_in = self._last_checkpoint(options)
-        elif path not in (None, "best", "hpc", "registry") and not Path(path).is_file():
-            raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written")
+        elif path is not None and not Path(path).is_file():
+            raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written, or last")
 
     def _last_checkpoint(self, options: Any) -> tuple[str | None, str | None]:
         """The newest ``last.ckpt`` of the runs in the folder, and where it lies; for fit nothing, where there is none yet."""
-        folder = options.checkpoint.dirpath or f"{options.trainer.default_root_dir}/**/checkpoints"
-        found = last_checkpoint(folder)
+        folder = options.checkpoint.dirpath or options.trainer.default_root_dir
+        found = last_checkpoint(folder, below="" if options.checkpoint.dirpath else "**/checkpoints")
         if found is None and self.config.subcommand != "fit":
             raise InputError(f"no last.ckpt is in {folder}: give the path of a .ckpt file that a run has written")
         if found is None:
-            rank_zero_info(f"no last.ckpt is in {folder} yet: training starts anew")
+            _say(f"hoptrain: no last.ckpt is in {folder} yet: training starts anew")
             return None, None
         return found, os.path.dirname(found)
+
+    def _set_seed(self) -> None:
+        check_seed(self.config[self.config.subcommand].seed_everything)
+        super()._set_seed()
 
     def before_instantiate_classes(self) -> None:
         """Take the timeline's file out of the configuration: the run's copy of it serves other commands, and must not write over the file."""
         self._timeline: str | None = self.config[self.subcommand].pop("timeline", None)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Add the progress bar and the logs, unless they are switched off or given."""
+        """Add the progress bar and the logs, unless they are switched off or given.
+
+        Raises:
+            InputError: what Lightning does not take.
+        """
         options = self.config_init[self.subcommand].trainer
+        check_trainer_options(options)
+        check_folder("checkpoint.dirpath", self.config_init[self.subcommand].checkpoint.dirpath)
         # Of those that do something in a step the timeline comes first, lest a step's time hold that of the others.
         callbacks: list[Callback] = [Termination(), TimelineMonitor(self._timeline), FeedMonitor(), PredictionWriter(), RankWatch()]
         if options.enable_progress_bar is not False:
@@ -115,7 +125,15 @@ class HoptrainCLI(LightningCLI):
         if options.logger in (None, True):
             table = CSVLogger(options.default_root_dir, name="")
             kwargs["logger"] = [table, TensorBoardLogger(options.default_root_dir, name="", version=table.version)]
-        trainer = super().instantiate_trainer(**kwargs)
+        try:
+            trainer: Trainer = super().instantiate_trainer(**kwargs)
+        except (InputError, MisconfigurationException):
+            raise
+        except (ValueError, TypeError) as error:  # what it says of a device, an accelerator or a strategy that it does not have
+            raise InputError(f"trainer: {' '.join(str(error).split())}") from error
+        check_trainer(trainer)
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not one of the user's
+            trainer.strategy.checkpoint_io = CheckpointFiles()
         watch_launch(trainer)
         return trainer
 
@@ -152,10 +170,32 @@ class HoptrainCLI(LightningCLI):
         return checkpoint
 
 
+@rank_zero_only
+def _say(line: str) -> None:
+    """A line for the user, whatever the level of the logs."""
+    print(line, file=sys.stderr, flush=True)
+
+
+_CHATTER = (
+    "litlogger",  # an advertisement
+    "Seed set to",  # stands in the configuration
+    "GPU available: ",
+    "TPU available: ",
+    "HPU available: ",
+    "Restoring states from the checkpoint path",  # "Restored all states" or "Loaded model weights" follow
+)
+"""Parts of Lightning's messages that do not help; that a GPU lies idle is another one, a warning."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not any(part in record.getMessage() for part in _CHATTER)
+
+
 def quieten() -> None:
     """Drop what Lightning says that a user of hoptrain can do nothing about."""
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # between Lightning and jsonargparse
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(lambda record: "litlogger" not in record.getMessage())
+    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.seed", "lightning_utilities.core.rank_zero"):
+        logging.getLogger(name).addFilter(_is_news)  # the same one again is not added
     for message in (
         "LightningCLI's args parameter",  # hoptrain's own dispatch passes them
         "`isinstance\\(treespec, LeafSpec\\)`",  # between Lightning and torch
@@ -163,6 +203,7 @@ def quieten() -> None:
         "Couldn't infer the batch indices",  # predictions are written in vertex order, not by batch
         "The dirpath has changed",  # each run has a folder of its own
         "The number of training batches",  # epoch figures are logged all the same
+        "Precision .* is not supported by the model summary",  # which counts bytes as of float32 then
         "It is recommended to use `self.log",  # scores are those of all ranks when they are logged, times those of rank 0
     ):
         warnings.filterwarnings("ignore", message=message)
@@ -178,7 +219,7 @@ def run(arguments: list[str]) -> HoptrainCLI:
             trainer_defaults=dict(TRAINER_DEFAULTS),
             seed_everything_default=1,
             auto_configure_optimizers=False,
-            parser_class=_Parser,
+            parser_class=OptionParser,
             parser_kwargs={"prog": "hoptrain"},
             args=arguments,
         )
@@ -192,5 +233,5 @@ def run(arguments: list[str]) -> HoptrainCLI:
         if isinstance(end.__context__, KeyboardInterrupt):  # Lightning has tidied up
             raise KeyboardInterrupt from None
         raise
-    except UnpicklingError as error:
-        raise InputError("the checkpoint is damaged or holds more than weights and plain values: give one that hoptrain wrote") from error
+    except OSError as error:
+        raise no_room(error) or error from error

@@ -20,6 +20,7 @@ from hoptrain.trainers.inference import exact_logits
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Arch, Norm
 from hoptrain.trainers.node_classifier import dropout_seed
+from hoptrain.trainers.options import check_training
 from hoptrain.trainers.scored import STAGES, ScoredModule
 
 
@@ -41,8 +42,6 @@ class LinkDataModule(GraphDataModule):
     Messages pass along the links that are left, in validation and test too. Labels are not needed.
     """
 
-    needs_labels = False
-
     def __init__(self, val_share: float = 0.05, test_share: float = 0.1, split_seed: int = 0, **options: Any) -> None:
         """Open the data set and hold out links.
 
@@ -55,15 +54,19 @@ class LinkDataModule(GraphDataModule):
         Raises:
             InputError: a sampler that is no ``LinkSampler``, or names its edges; as ``hold_out_links``.
         """
+        self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
         super().__init__(**options)
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """The data set without the links that are held out."""
         if not isinstance(self.sampler, LinkSampler) or self.sampler.edges is not None:
             raise InputError(
                 f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
             )
-        graph, self.held_out = hold_out_links(self.data.graph, {"val": val_share, "test": test_share}, split_seed)
+        graph, self.held_out = hold_out_links(data.graph, self._shares, self._split_seed)
         ends = {name: np.unique(held.pairs) for name, held in self.held_out.items() if len(held.labels)}
         splits = {"train": np.arange(graph.num_nodes)} | ends
-        self.data = Dataset(name=self.data.name, graph=graph, x=self.data.x, splits=splits, meta=self.data.meta)
+        return Dataset(name=data.name, graph=graph, x=data.x, splits=splits, meta=data.meta)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """This rank's share of the validation pairs."""
@@ -117,6 +120,7 @@ class LinkPredictor(ScoredModule):
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
         """
+        check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         super().__init__(BinaryAUROC, scored=STAGES[1:])
         self.save_hyperparameters()
         self.model = GNN(arch, in_channels, hidden_channels, out_channels, num_layers, dropout=dropout, norm=norm)
@@ -140,7 +144,7 @@ class LinkPredictor(ScoredModule):
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Vectors of this rank's share of the vertices, (N, out_channels) float32 on the CPU."""
-        return self._exact(batch.node_ids.cpu().numpy()).cpu()
+        return self._exact(batch.node_ids.cpu().numpy()).float().cpu()
 
     def _exact(self, nodes: Any) -> Tensor:
         return exact_logits(

@@ -21,15 +21,13 @@ from hoptrain.trainers.gradient_norms import GradientNorms
 from hoptrain.trainers.inference import exact_logits
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Arch, Conv, Norm
+from hoptrain.trainers.options import check_training
 from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
 from hoptrain.trainers.pipeline.seeds import ChunkedBatch, chunk_of
 from hoptrain.trainers.scored import ScoredModule
 
 if TYPE_CHECKING:
     from hoptrain.trainers.variance_reduction import VarianceReduction
-
-_SHAPE = ("arch", "conv", "in_channels", "num_classes", "num_layers", "hidden_channels", "heads", "out_heads", "norm")
-"""The arguments that fix the shapes of the weights."""
 
 
 class NodeClassifier(ScoredModule):
@@ -76,6 +74,7 @@ class NodeClassifier(ScoredModule):
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
         """
+        check_training(dropout=dropout, input_dropout=input_dropout, lr=lr, weight_decay=weight_decay)
         super().__init__(partial(_score, multilabel, num_classes))
         self.save_hyperparameters()
         self.model = GNN(
@@ -123,16 +122,6 @@ class NodeClassifier(ScoredModule):
         # Each rank has a history of its own; by default DDP would send rank 0's to the others, at every step.
         self._ddp_params_and_buffers_to_ignore = [f"reduction.{name}" for name, _ in reduction.named_buffers()]
         return reduction
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit."""
-        theirs = checkpoint.get("hyper_parameters", {})
-        for name in _SHAPE:
-            if name in theirs and theirs[name] != self.hparams[name]:
-                raise InputError(
-                    f"the checkpoint's model has {name} {theirs[name]}, this one {self.hparams[name]}: "
-                    "use the data set and the configuration that it was trained with"
-                )
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Scores of the batch's seeds, (B, num_classes)."""
@@ -208,7 +197,7 @@ class NodeClassifier(ScoredModule):
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Scores of this rank's share of the vertices, (N, num_classes) float32 on the CPU."""
-        return self._exact(batch).cpu()
+        return self._exact(batch).float().cpu()
 
     def _exact(self, batch: NodeBatch) -> Tensor:
         return exact_logits(

@@ -1,8 +1,7 @@
-"""A run that is started again goes on from its last checkpoint, with all its ranks: by hand, or by ``torchrun --max-restarts``."""
+"""A run that ``torchrun --max-restarts`` starts again meets with all its ranks."""
 
 from __future__ import annotations
 
-import glob
 import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -15,11 +14,6 @@ if TYPE_CHECKING:
     from pytorch_lightning import Trainer  # a rank's watch needs this module before Lightning is imported
 
 _MEETING_S = 120.0
-
-
-def last_checkpoint(folder: str) -> str | None:
-    """The newest ``last.ckpt`` in the folders that match ``folder`` (``**`` stands for any), if there is one."""
-    return max(glob.glob(f"{folder}/last*.ckpt", recursive=True), key=os.path.getmtime, default=None)
 
 
 def meet_again(trainer: Trainer) -> None:

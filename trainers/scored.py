@@ -14,6 +14,8 @@ from torchmetrics import MeanMetric, Metric
 from hoptrain.engine import InputError
 
 STAGES = ("fit", "val", "test")
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout"}
+"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score."""
 
 
 class ScoredModule(LightningModule):
@@ -67,6 +69,20 @@ class ScoredModule(LightningModule):
     def on_test_epoch_end(self) -> None:
         """Log loss and score over all ranks."""
         self._log("test", "test")
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit.
+
+        Raises:
+            InputError: it is another one.
+        """
+        theirs, remedy = checkpoint.get("hyper_parameters", {}), "use the data and the configuration that it was trained with"
+        for name in sorted(set(theirs) & set(self.hparams) - _FREE):
+            if theirs[name] != self.hparams[name]:
+                raise InputError(f"the checkpoint's model has {name} {theirs[name]}, this one {self.hparams[name]}: {remedy}")
+        other = sorted(checkpoint["state_dict"].keys() ^ self.state_dict().keys())
+        if other:
+            raise InputError(f"the checkpoint is of another kind of model: {other[0]} is in one of the two only; {remedy}, its task too")
 
     @abstractmethod
     def evaluate(self, stage: str, batch: Any) -> None:

@@ -14,6 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.hop_features import open_hop_features
 from hoptrain.trainers.item_classifier import ItemClassifier
 from hoptrain.trainers.items import Address, ItemDataModule
+from hoptrain.trainers.options import check_training
 
 
 class HopDataModule(ItemDataModule):
@@ -157,7 +158,8 @@ class SIGNClassifier(ItemClassifier):
             lr: AdamW's learning rate.
             weight_decay: AdamW's decay.
         """
-        if num_layers < 1:
-            raise InputError(f"num_layers is {num_layers}: one layer has to classify; give 1 or more")
+        check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
+        if num_layers < 1 or hidden_channels < 1:
+            raise InputError(f"num_layers is {num_layers} and hidden_channels {hidden_channels}: one layer has to classify; give 1 or more")
         super().__init__(SIGN(in_channels, num_classes, num_hops, hidden_channels, num_layers, dropout), num_classes)
         self.save_hyperparameters()

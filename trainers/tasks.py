@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import yaml
 
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import did_you_mean
 
 TaskName: TypeAlias = Literal["nodes", "images", "graphs", "hops", "links"]
 
@@ -44,16 +46,17 @@ def task_of(arguments: Sequence[str]) -> Task:
     """The task that the command line, or a configuration it names, asks for: it decides which options there are. The last one counts.
 
     Raises:
-        InputError: an unknown task.
+        InputError: an unknown task, or a configuration that cannot be read.
     """
     name = "nodes"
     for option, value in _options(arguments):
         if option == "--task":
             name = value
-        elif option in ("--config", "-c"):
+        elif option in ("--config", "-c") and value:
             name = _task_in(Path(value), name)
     if name not in TASKS:
-        raise InputError(f"task {name!r} is unknown: choose one of {', '.join(get_args(TaskName))}")
+        hint = did_you_mean(name, list(TASKS)) or f"choose one of {', '.join(TASKS)}"
+        raise InputError(f"task {name!r} is unknown: {hint}")
     return TASKS[name]
 
 
@@ -67,9 +70,23 @@ def _options(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _task_in(path: Path, otherwise: str) -> str:
-    """The ``task`` of a configuration; the parser reports one that cannot be read."""
+    """The ``task`` of a configuration.
+
+    Raises:
+        InputError: the file cannot be read, or is no mapping of options.
+    """
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError):
-        return otherwise
-    return str(content.get("task", otherwise)) if isinstance(content, dict) else otherwise
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, for instance configs/quickstart.yaml") from None
+    except (ValueError, yaml.YAMLError) as error:
+        place = getattr(error, "problem_mark", None)
+        where = "" if place is None else f", line {place.line + 1}"
+        problem = " ".join(str(getattr(error, "problem", None) or "it is no text").split())
+        raise InputError(f"the configuration {path} is no YAML ({problem}{where}): correct it") from None
+    if not isinstance(content, dict):
+        raise InputError(
+            f"the configuration {path} holds no options: it is a mapping of seed_everything, data, model and trainer; correct it"
+        )
+    return str(content.get("task", otherwise))

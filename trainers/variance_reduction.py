@@ -12,7 +12,7 @@ from hoptrain.trainers.features import model_input
 from hoptrain.trainers.history import History
 from hoptrain.trainers.inference import chunks
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.pyg_layers import SAGELayer, adjacency
+from hoptrain.trainers.models.pyg_layers import SAGELayer, aggregate
 
 _CHUNK_EDGES = 1 << 17
 
@@ -89,5 +89,5 @@ def feature_means(data: Dataset, normalize: bool) -> Tensor:
         degrees = block.indptr.diff().long()
         shares = torch.repeat_interleave(1 / degrees.clamp(min=1), degrees, output_size=block.num_edges)
         x = model_input(data, batch.node_ids.numpy(), normalize, means.device)
-        means[nodes[0] : nodes[-1] + 1] = adjacency(block, shares) @ x
+        means[nodes[0] : nodes[-1] + 1] = aggregate(block, x, shares)
     return means

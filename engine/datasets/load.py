@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import digits, npz, ogb, pyg, synthetic
 from hoptrain.engine.datasets.cache import is_folder
 from hoptrain.engine.datasets.source import Counts, Source
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, did_you_mean
 
 REGISTRY: Mapping[str, Source] = digits.SOURCES | npz.SOURCES | pyg.SOURCES | ogb.SOURCES | synthetic.SOURCES
 
@@ -120,6 +119,5 @@ def _check_unscaled(name: str, scale: float) -> None:
 
 
 def _unknown(name: str) -> InputError:
-    near = difflib.get_close_matches(name, REGISTRY, n=3, cutoff=0.4)
-    remedy = f"did you mean {' or '.join(near)}?" if near else "'hoptrain data list' names them"
+    remedy = did_you_mean(name, list(REGISTRY)) or "'hoptrain data list' names them"
     return InputError(f"{name!r} is no data set that is known, nor a file or folder: {remedy}")

@@ -112,27 +112,31 @@ def _unreadable(path: Path, error: Exception) -> InputError:
 
 
 def _check_kind(path: Path, arrays: Arrays) -> None:
-    """Other kinds of data come as .npz files too; say what was found instead of a missing key."""
-    kind = _other_kind(arrays)
-    if kind is not None:
-        raise InputError(
-            f"{path} holds {kind}, not a homogeneous graph: a data set needs indptr and indices of one kind of vertex; choose another file"
-        )
+    """Other kinds of data come as .npz files too; say what was found, and who reads it, instead of a missing key."""
+    other = _other_kind(arrays)
+    if other is not None:
+        kind, remedy = other
+        raise InputError(f"{path} holds {kind}, not a homogeneous graph (indptr and indices of one kind of vertex): {remedy}")
 
 
-def _other_kind(arrays: Arrays) -> str | None:
+def _other_kind(arrays: Arrays) -> tuple[str, str] | None:
+    """What the file holds where it is not one graph, and what to do with it."""
     names = arrays.keys()
     if "node_type" in names or any(name.startswith("rel_") and "__" in name for name in names):
-        return "a heterogeneous graph (vertices of several kinds)"
+        return (
+            "a heterogeneous graph (vertices of several kinds)",
+            "hoptrain.samplers.HeteroLoader trains on a HeteroGraph of its rel_ arrays",
+        )
     if {"indptr", "indices"} <= names:
         return None
     if {"src", "dst", "t"} <= names:
-        return "a temporal graph (events src, dst, t)"
+        return "a temporal graph (events src, dst, t)", "make one by Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
     if {"train", "valid", "test"} <= names:
-        return "a knowledge graph (triples head, relation, tail)"
+        triples = "make a graph of the heads and tails by Graph.from_edges, for task: links, or a HeteroGraph by relation, for HeteroLoader"
+        return "a knowledge graph (triples head, relation, tail)", triples
     if {"train_x", "train_y"} <= names:
-        return "labelled samples without edges (train_x, train_y)"
-    return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}"
+        return "labelled samples without edges (train_x, train_y)", "task: images reads it where they are images, by data.images"
+    return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}", "choose another file"
 
 
 def _read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:

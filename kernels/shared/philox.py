@@ -30,6 +30,7 @@ HOP_SYNTHETIC = np.uint64((1 << 12) - 2)
 HOP_LARGE_BATCH = np.uint64((1 << 12) - 5)
 HOP_NEGATIVES = np.uint64((1 << 12) - 3)
 HOP_PRESAMPLE = np.uint64((1 << 12) - 8)
+HOP_FEATURES = np.uint64((1 << 12) - 9)
 
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)

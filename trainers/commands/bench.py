@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import importlib
 import importlib.util
 import pkgutil
@@ -45,11 +44,12 @@ def run(args: argparse.Namespace) -> int:
     # Here, so that other commands do not wait for what only a benchmark needs.
     from hoptrain.benchmarks.harness import commit, write_results
     from hoptrain.engine import InputError
+    from hoptrain.engine.errors import did_you_mean
 
     known = questions()
     if args.benchmark not in known:
-        near = difflib.get_close_matches(args.benchmark, known, n=3, cutoff=0.4) or list(known)
-        raise InputError(f"there is no benchmark {args.benchmark!r}: choose one that exists; the nearest are {', '.join(near) or 'none'}")
+        hint = did_you_mean(args.benchmark, list(known)) or f"choose one of {', '.join(known) or 'none'}"
+        raise InputError(f"there is no benchmark {args.benchmark!r}: {hint}")
     module = importlib.import_module(f"{PACKAGE}.{args.benchmark.replace('-', '_')}")
     options = option_parser(args.benchmark, known[args.benchmark], module).parse_args(args.options)
     revision = commit()  # before the run: the tree may change while a long one goes on

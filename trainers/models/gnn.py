@@ -61,6 +61,8 @@ class GNN(nn.Module):
             raise InputError(
                 f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all are at least 1"
             )
+        if arch == "gat" and min(heads, out_heads) < 1:
+            raise InputError(f"heads is {heads} and out_heads {out_heads}: attention has at least one; give 1 or more")
         if arch == "gat" and hidden_channels % heads:
             raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
         self.widths = widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]

@@ -6,7 +6,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,15 +40,19 @@ def _temporary_files_that_go() -> Iterator[None]:
             tempfile.tempdir = before
 
 
-def adjacency(block: Block, values: Tensor) -> Tensor:
-    """The block as a sparse CSR matrix (num_dst, num_src), for PyG's fused gather-and-reduce."""
-    with warnings.catch_warnings():
+def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
+    """Over each destination's edges the sum (or the mean) of ``x`` (num_src, C), times ``weights`` (M,): (num_dst, C), at least float32.
+
+    Sums are float32 in mixed precision too, by PyG's fused gather-and-reduce: one of many values of 16 bits would stop growing, and its
+    kernel on the CPU takes no two kinds of numbers.
+    """
+    with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(block.indptr, block.indices, values, (block.num_dst, block.num_src), check_invariants=False)
-
-
-def _ones(block: Block, x: Tensor) -> Tensor:
-    return x.new_ones(block.num_edges)
+        x = x if x.dtype == torch.float64 else x.float()
+        values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
+        shape = (block.num_dst, block.num_src)
+        out: Tensor = spmm(torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False), x, reduce=reduce)
+        return out
 
 
 class SAGELayer(nn.Module):
@@ -59,15 +63,14 @@ class SAGELayer(nn.Module):
         self.conv = SAGEConv((in_channels, in_channels), out_channels)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block. PyG's convolution takes a plain mean; with weights the mean is an estimate by them."""
+        """Apply to one block: by the plain mean, or with weights by its estimate."""
         if block.weights is not None:
-            out: Tensor = self.conv.lin_l(adjacency(block, mean_weights(block, degrees)) @ x) + self.conv.lin_r(x[: block.num_dst])
+            out = self.combine(aggregate(block, x, mean_weights(block, degrees)), x[: block.num_dst])
         elif _narrows_first(block, x.shape[1], self.conv.lin_l.out_channels):
             narrow, own = self._narrow(x, block.num_dst)
-            mean: Tensor = spmm(adjacency(block, _ones(block, x)), narrow, reduce="mean")
-            out = mean + self.conv.lin_l.bias + own
+            out = aggregate(block, narrow, reduce="mean") + self.conv.lin_l.bias + own
         else:
-            out = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
+            out = self.combine(aggregate(block, x, reduce="mean"), x[: block.num_dst])
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
@@ -102,10 +105,7 @@ class GINLayer(nn.Module):
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block."""
-        if block.weights is None:
-            out: Tensor = self.conv((x, x[: block.num_dst]), adjacency(block, _ones(block, x)))
-        else:
-            out = self.conv.nn(adjacency(block, block.weights) @ x + (1 + self.conv.eps) * x[: block.num_dst])
+        out: Tensor = self.conv.nn(aggregate(block, x, block.weights) + (1 + self.conv.eps) * x[: block.num_dst])
         return out
 
 
@@ -140,5 +140,4 @@ class GCNLayer(nn.Module):
         """Apply to one block."""
         edge_weights, self_weights = gcn_weights(block, degrees)
         x = self.linear(x)
-        neighbours: Tensor = adjacency(block, edge_weights) @ x
-        return neighbours + self_weights[:, None] * x[: block.num_dst] + self.bias
+        return aggregate(block, x, edge_weights) + self_weights[:, None] * x[: block.num_dst] + self.bias

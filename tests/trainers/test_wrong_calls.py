@@ -1,0 +1,187 @@
+"""A table of wrong calls and the line that each is answered with: exit code 2, one line, no traceback."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain.engine import Dataset
+from hoptrain.trainers.cli import main
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+QUICKSTART = (CONFIGS / "quickstart.yaml").read_text()
+CLASS = "class_path: hoptrain.samplers.NeighborSampler"
+
+# What is typed; Q stands for `--config quickstart.yaml`. What is answered: `...` stands for any words.
+TABLE = """
+fit                                         | needed: data.dataset, data.sampler; name a configuration with them, for instance --config configs/...
+validate                                    | needed: data.dataset, data.sampler; name a configuration with them, ...
+fit --data.dataset digits-knn               | needed: data.sampler; name a configuration with them, ...
+fit --config                                | ...expected one argument; 'hoptrain fit --help' shows what is accepted
+fit --config nowhere.yaml                   | the configuration nowhere.yaml cannot be read (No such file or directory): name a file, ...
+fit --config .                              | the configuration . cannot be read (Is a directory): name a file, ...
+fit --config broken.yaml                    | the configuration broken.yaml is no YAML (...line 2): correct it
+fit --config binary.yaml                    | the configuration binary.yaml is no YAML (it is no text): correct it
+fit --config list.yaml                      | the configuration list.yaml holds no options: ...
+fit --config empty.yaml                     | the configuration empty.yaml holds no options: ...
+fit --config option.yaml                    | there is no option data.batchsize: did you mean data.batch_size?
+fit --config group.yaml                     | there is no option trainr.max_epochs: did you mean trainer.max_epochs?
+fit --config type.yaml                      | data.batch_size is many: it takes an integer
+fit --config class.yaml                     | data.sampler is hoptrain.samplers.NeighbourSampler (...): it takes a Sampler; did you mean NeighborSampler...?
+fit --config module.yaml                    | data.sampler is nomodule.S (No module named 'nomodule'): it takes a Sampler; name one by its path, ...
+fit --config other.yaml                     | data.sampler is hoptrain.engine.Graph: it takes a Sampler; ...
+fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers
+fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
+fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
+fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, hops
+fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean data.batch_size?
+fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean model.hidden_channels?
+fit Q --batch_size 5                        | there is no option --batch_size: did you mean data.batch_size?
+fit Q --trainer.max_epoch 5                 | there is no option --trainer.max_epoch: did you mean trainer.max_epochs?
+fit Q --nothing                             | there is no option --nothing: 'hoptrain fit --help' lists those that there are
+fit Q extra                                 | there is no option extra: 'hoptrain fit --help' lists those that there are
+fit Q --untrained                           | there is no option --untrained: ...
+fit Q --trainer.max_epochs abc              | trainer.max_epochs is abc: it takes an integer or null
+fit Q --trainer.max_epochs -3               | `max_epochs` must be a non-negative integer or -1. You passed in -3.
+fit Q --trainer.devices abc                 | trainer: `devices` selected with `CPUAccelerator` should be an int > 0.
+fit Q --trainer.devices 9999 --trainer.accelerator cpu | trainer.devices is 9999: each rank is a process that computes, and this machine has ...
+fit Q --trainer.devices 2 --trainer.accelerator cpu --data.batch_size 5000 | 2 ranks for 1 batches...
+fit Q --trainer.accelerator quantum         | trainer: You selected an invalid accelerator name: `accelerator='quantum'`...
+fit Q --trainer.strategy nothing            | trainer: You selected an invalid strategy name: `strategy='nothing'`...
+fit Q --trainer.strategy.stages 2           | there is no option trainer.strategy.stages: trainer.strategy takes a text or a Strategy, ...
+fit Q --trainer.precision 12                | trainer.precision is 12: it takes one of 64, 32, 16, ... or null...
+fit Q --trainer.precision 16-true           | trainer.precision is 16-true: a run has 32-true, bf16-mixed, 16-mixed; choose one of them
+fit Q --trainer.accumulate_grad_batches 0   | trainer.accumulate_grad_batches is 0: it is at least 1; correct it or leave it out
+fit Q --trainer.gradient_clip_val -1        | trainer.gradient_clip_val is -1: it is at least 0; correct it or leave it out
+fit Q --trainer.val_check_interval 0        | trainer.val_check_interval is 0: it is a share of an epoch or a number of batches; give more than 0
+fit Q --trainer.callbacks+=EarlyStoping     | trainer.callbacks is EarlyStoping: it takes a list of Callback ...; did you mean EarlyStopping?
+fit Q --trainer.default_root_dir a_file/x   | trainer.default_root_dir a_file/x cannot be written (Not a directory): name a folder of your own
+fit Q --checkpoint.dirpath a_file           | checkpoint.dirpath .../a_file cannot be written (File exists): name a folder of your own
+fit Q --checkpoint.mode maxx                | `mode` can be min, max but got maxx
+fit Q --seed_everything -1                  | seed_everything is -1: a seed is from 0 to 2**32 - 1; give for instance 1
+fit Q --seed_everything abc                 | seed_everything is abc: it takes true or false or an integer
+fit Q --model.lr -1                         | lr is -1.0: it is at least 0; give for instance 0.001
+fit Q --model.weight_decay -1               | weight_decay is -1.0: it is at least 0; give for instance 0.001
+fit Q --model.dropout 1.5                   | dropout is 1.5: the share that is dropped is at least 0 and below 1; give for instance 0.5
+fit Q --model.arch sagee                    | model.arch is sagee: it takes one of sage, gat, gcn, gin; did you mean sage?
+fit Q --model.arch gat --model.heads 0      | heads is 0 and out_heads 1: attention has at least one; give 1 or more
+fit Q --model.hidden_channels 0             | a model of 2 layers from 64 over 0 to 10 channels: all are at least 1
+fit Q --model.num_layers 3                  | model.num_layers is no option: it comes from the hops of the sampler, ...fanouts; ...
+fit Q --model.in_channels 3                 | model.in_channels is no option: it comes from the features of the data set; leave it out
+fit Q --data.batch_size 0                   | batch_size is 0: a batch has at least one seed; give 1 or more
+fit Q --data.batch_size 1.5                 | data.batch_size is 1.5: it takes an integer
+fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it takes a list of integers
+fit Q --data.sampler.init_args.fanouts [5,0] | fanout 0 in [5, 0]: a hop takes ...
+fit Q --data.sampler.init_args.fanout [5]   | data.sampler: there is no option fanout: did you mean fanouts?
+fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it takes a Sampler; did you mean NeighborSampler...?
+fit Q --data.num_workers -1                 | num_workers is -1: it is at least 0; correct it
+fit Q --data.num_workers 0 --data.prefetch 2 | prefetch is 2 and num_workers 0: ...
+fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
+fit Q --data.features random                | data.features is random: it takes one of stored, degrees, walks
+fit Q --data.dataset corra                  | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
+fit Q --data.dataset bare                   | bare has no features: a model needs some; make them from the graph by features: walks (or degrees)
+fit Q --data.dataset unlabelled             | unlabelled has no labels: node classification needs them; task: links needs none, or choose another data set
+fit Q --data.dataset images.npz             | images.npz holds labelled samples without edges ...: task: images reads it ...
+fit Q --data.dataset typed.npz              | typed.npz holds a heterogeneous graph ...: hoptrain.samplers.HeteroLoader trains on ...
+fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
+fit Q --data.dataset missing.npz            | missing.npz cannot be read (...): ...
+fit Q --data.dataset cora --data.root a_file | root a_file is not a folder: it holds the data sets; create it or name another
+fit Q --data.scale 0.5                      | scale is 0.5: digits-knn has one size, ...
+fit Q --data.slots_dir nowhere              | slots_dir nowhere cannot hold the queue's files: ...
+fit Q --timeline nowhere/x.json             | the timeline nowhere/x.json cannot be written (No such file or directory): ...
+fit Q --ckpt_path nofile.ckpt               | checkpoint nofile.ckpt is not there: give the path of a .ckpt file that a run has written, or last
+fit Q --ckpt_path best                      | checkpoint best is not there: ...
+fit Q --ckpt_path garbage.ckpt              | checkpoint garbage.ckpt is damaged or holds more than weights and plain values: ...
+fit Q --ckpt_path empty.ckpt                | checkpoint empty.ckpt is damaged (it is empty): ...
+fit Q --ckpt_path foreign.ckpt              | checkpoint foreign.ckpt is a file of torch, but no checkpoint: ...
+test Q                                      | test without a checkpoint: give --ckpt_path, a file or last; or --untrained alone, ...
+validate Q                                  | validate without a checkpoint: give --ckpt_path, ...
+predict Q                                   | predict without a checkpoint: give --ckpt_path, ...
+test Q --untrained --ckpt_path last         | test with ckpt_path last and untrained: give --ckpt_path, a file or last; or --untrained alone, ...
+test Q --ckpt_path last                     | no last.ckpt is in runs: give the path of a .ckpt file that a run has written
+test Q --ckpt_path other_model.ckpt         | the checkpoint's model has hidden_channels 64, this one 128: ...
+test Q --ckpt_path other_task.ckpt          | the checkpoint is of another kind of model: ... is in one of the two only; ...
+predict Q --timeline x.json --untrained     | there is no option --timeline: ...
+fit --config CONFIGS/digits_vig.yaml --data.shift -1   | shift is -1: images move by up to so many pixels; give 0 or more
+fit --config CONFIGS/digits_vig.yaml --model.patch 3   | patch is 3: ...
+fit --config CONFIGS/digits_vig.yaml --model.lr -1     | lr is -1.0: it is at least 0; give for instance 0.001
+fit --config CONFIGS/proteins_gin.yaml --data.fold 11  | fold is 11: there are 10; give one from 0 to 9
+fit --config CONFIGS/pubmed_sign.yaml --model.num_hops 2 | model.num_hops is no option of its own: it is that of the data; give data.num_hops
+fitt                                        | there is no 'fitt': choose one of fit, ...; did you mean fit?
+--nothing                                   | the following arguments are required: COMMAND; see hoptrain --help
+data                                        | the following arguments are required: ACTION; see hoptrain data --help
+data infoo cora                             | there is no 'infoo': choose one of list, info, convert; did you mean info?
+data info                                   | the following arguments are required: name; see hoptrain data info --help
+data info corra                             | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
+data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see hoptrain data info --help
+data list --rot x                           | unrecognized arguments: --rot x; did you mean --root?
+data convert digits-knn a_file/x            | a_file/x cannot be written (...): make room, or name a folder of your own
+data convert digits-knn .                   | . exists: dataset folders are not written over; remove it or name another folder
+bench                                       | the following arguments are required: NAME, ...; see hoptrain bench --help
+bench samplr                                | there is no benchmark 'samplr': did you mean sampler...?
+bench sampler --rounds abc                  | argument --rounds: invalid int value: 'abc'; see hoptrain bench sampler --help
+bench sampler --nothing                     | unrecognized arguments: --nothing; see hoptrain bench sampler --help
+"""
+ROWS = [[cell.strip() for cell in line.split("|", 1)] for line in TABLE.strip().splitlines()]
+
+
+def checkpoint(**content):
+    return {"pytorch-lightning_version": "2.6.0", "epoch": 0, "global_step": 0, "loops": {}, "state_dict": {}, **content}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, dataset):
+    """What the table names."""
+    path = tmp_path_factory.mktemp("wrong")
+    for name, old, new in (
+        ("option", "batch_size:", "batchsize:"),
+        ("group", "trainer:", "trainr:"),
+        ("type", "batch_size: 128", "batch_size: many"),
+        ("class", CLASS, "class_path: hoptrain.samplers.NeighbourSampler"),
+        ("module", CLASS, "class_path: nomodule.S"),
+        ("other", CLASS, "class_path: hoptrain.engine.Graph"),
+        ("fanouts", "[10, 10]", "abc"),
+        ("task", "seed_everything: 1", "task: nodess"),
+    ):
+        assert old in QUICKSTART
+        (path / f"{name}.yaml").write_text(QUICKSTART.replace(old, new))
+    (path / "broken.yaml").write_text("data: [1, 2\nmodel: }")
+    (path / "binary.yaml").write_bytes(bytes(range(256)))
+    (path / "list.yaml").write_text("- 1\n- 2\n")
+    for name in ("empty.yaml", "empty.ckpt", "a_file"):
+        (path / name).write_bytes(b"")
+    (path / "garbage.ckpt").write_bytes(b"garbage")
+    torch.save({"a": 1}, path / "foreign.ckpt")
+    torch.save(checkpoint(hyper_parameters={"arch": "sage", "hidden_channels": 64}), path / "other_model.ckpt")
+    torch.save(checkpoint(state_dict={"head.weight": torch.ones(2)}), path / "other_task.ckpt")
+    Dataset(name="bare", graph=dataset.graph, y=dataset.y, splits=dataset.splits, num_classes=3).save(path / "bare")
+    Dataset(name="unlabelled", graph=dataset.graph, x=dataset.x).save(path / "unlabelled")
+    np.savez(path / "images.npz", train_x=np.zeros(3), train_y=np.zeros(3))
+    np.savez(path / "typed.npz", rel_a__b_indptr=np.zeros(3), node_type=np.zeros(3))
+    np.savez(path / "events.npz", src=np.zeros(3), dst=np.zeros(3), t=np.zeros(3))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize(("typed", "answer"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_wrong_call(folder, monkeypatch, capsys, typed, answer):
+    monkeypatch.chdir(folder)
+    arguments = typed.replace(" Q", f" --config {CONFIGS}/quickstart.yaml").replace("CONFIGS", str(CONFIGS))
+    code = main(shlex.split(arguments))
+    error = capsys.readouterr().err
+    assert code == 2, error
+    assert re.fullmatch(f"hoptrain: {re.escape(answer).replace(re.escape('...'), '.*')}\n", error), error
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"), [("--nothing", "unrecognized arguments: --nothing"), ("extra", "unrecognized arguments: extra")]
+)
+def test_a_wrong_call_of_the_doctor(capsys, typed, answer):
+    """It has a parser of its own, since it has to work where nothing else does."""
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", typed])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == f"hoptrain: {answer}; see 'hoptrain doctor --help'\n"

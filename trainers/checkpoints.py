@@ -1,0 +1,78 @@
+"""Checkpoint files: found by name, written whole or not at all, and read with an answer to what may be wrong with them."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+
+from hoptrain.engine import InputError
+
+_REMEDY = "give a .ckpt file that a run has written"
+
+
+def last_checkpoint(folder: str, below: str = "") -> str | None:
+    """The newest ``last.ckpt`` in ``folder``, or in the folders under it that match ``below`` (``**`` stands for any), if there is one."""
+    pattern = os.path.join(glob.escape(folder), below, "last*.ckpt")
+    return max(glob.glob(pattern, recursive=True), key=os.path.getmtime, default=None)
+
+
+class CheckpointFiles(TorchCheckpointIO):
+    """Lightning's checkpoints, each written beside its place and then moved there: what was there before stays whole until then.
+
+    Lightning writes into the system's temporary folder and moves the file from there. Where that is another disk, the move is a copy: a run
+    that is killed in it, or a disk that is full, would leave half a ``last.ckpt`` in place of the old one.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        """Write ``path``, atomically.
+
+        Raises:
+            InputError: it cannot be written; the file that was there is still whole.
+        """
+        if "://" in str(path):
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        place = Path(path)
+        part = place.with_name(f".{place.name}.part")
+        content = io.BytesIO()  # torch ends the process where a file that it writes to itself has no room
+        torch.save(checkpoint, content)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as file:
+                file.write(content.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(place)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            kept = "; the one before is whole" if place.is_file() else ""
+            raise InputError(
+                f"checkpoint {place} cannot be written ({reason}){kept}: make room, or name another folder by checkpoint.dirpath"
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def load_checkpoint(self, path: str | Path, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None) -> Any:
+        """Read ``path``.
+
+        Raises:
+            InputError: it is damaged, holds code, or is no checkpoint.
+        """
+        try:
+            checkpoint = super().load_checkpoint(path, map_location, weights_only)
+        except UnpicklingError as error:
+            raise InputError(f"checkpoint {path} is damaged or holds more than weights and plain values: {_REMEDY}") from error
+        except (EOFError, RuntimeError, OSError, zipfile.BadZipFile) as error:
+            raise InputError(f"checkpoint {path} is damaged ({' '.join(str(error).split())[:100] or 'it is empty'}): {_REMEDY}") from error
+        if not isinstance(checkpoint, Mapping) or not {"state_dict", "pytorch-lightning_version"} <= checkpoint.keys():
+            raise InputError(f"checkpoint {path} is a file of torch, but no checkpoint: {_REMEDY}")
+        return checkpoint

@@ -1,0 +1,104 @@
+"""Limits of options that Lightning takes without a look, or answers by its own stack: checked before a run begins."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Trainer
+
+from hoptrain.engine import InputError
+
+MOST_RANKS_A_CORE = 8
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+"""Of ``trainer.precision``; the others convert what a batch holds, its vertices too."""
+_LEAST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "check_val_every_n_epoch": 1, "num_nodes": 1, "log_every_n_steps": 0}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+
+
+def check_seed(seed: Any) -> None:
+    """Whether Lightning can seed torch, NumPy and Python by it.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not isinstance(seed, bool) and seed is not None and not 0 <= seed < 2**32:
+        raise InputError(f"seed_everything is {seed}: a seed is from 0 to 2**32 - 1; give for instance 1")
+
+
+def check_training(**options: float) -> None:
+    """The arguments that all models have: ``lr`` and ``weight_decay`` are at least 0, shares that are dropped from 0 to below 1.
+
+    Raises:
+        InputError: one is not.
+    """
+    for name, value in options.items():
+        is_share = name.endswith("dropout")
+        if not value >= 0 or (is_share and value >= 1):
+            rule = "the share that is dropped is at least 0 and below 1" if is_share else "it is at least 0"
+            raise InputError(f"{name} is {value}: {rule}; give for instance {0.5 if is_share else 0.001}")
+
+
+def check_trainer_options(options: Any) -> None:
+    """``trainer`` of a configuration, before the trainer is made.
+
+    Raises:
+        InputError: a number that has no meaning, a folder that cannot be written.
+    """
+    for name, least in _LEAST.items():
+        value = options.get(name)
+        if value is not None and value < least:
+            raise InputError(f"trainer.{name} is {value}: it is at least {least}; correct it or leave it out")
+    if options.get("accelerator") in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(
+            f"trainer.accelerator is {options.accelerator}: no GPU can be used here ('hoptrain doctor' tells why); leave it out"
+        )
+    interval = options.get("val_check_interval")
+    if isinstance(interval, int | float) and interval <= 0:
+        raise InputError(f"trainer.val_check_interval is {interval}: it is a share of an epoch or a number of batches; give more than 0")
+    check_folder("trainer.default_root_dir", options.default_root_dir)
+
+
+def check_folder(option: str, folder: str | None) -> None:
+    """Make ``folder``, and look whether files can be written there; addresses of other kinds of storage are left to Lightning.
+
+    Raises:
+        InputError: they cannot.
+    """
+    if folder is None or "://" in str(folder):
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(f"{option} {folder} cannot be written ({reason}): name a folder of your own") from None
+
+
+def check_trainer(trainer: Trainer) -> None:
+    """Whether the precision is one that mini-batches can have, and whether the machine's cores can bear as many ranks.
+
+    Raises:
+        InputError: one is not so.
+    """
+    if trainer.precision not in PRECISIONS:
+        raise InputError(f"trainer.precision is {trainer.precision}: a run has {', '.join(PRECISIONS)}; choose one of them")
+    cores = len(os.sched_getaffinity(0))
+    if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > MOST_RANKS_A_CORE * cores:
+        raise InputError(
+            f"trainer.devices is {trainer.num_devices}: each rank is a process that computes, and this machine has {cores} cores; "
+            f"give at most {MOST_RANKS_A_CORE} ranks a core, best one"
+        )
+
+
+def no_room(error: OSError) -> InputError | None:
+    """What to tell of a file that a run could not write; None where the error is another one."""
+    if error.errno not in _NO_ROOM:
+        return None
+    place = error.filename or "a file of the run"
+    return InputError(f"{place} cannot be written ({os.strerror(error.errno)}): make room, and go on with --ckpt_path last")

@@ -1,0 +1,157 @@
+"""The parser of ``hoptrain fit|validate|test|predict``, and its mistakes in the words of who typed them.
+
+jsonargparse tells what its types and parsers did; a user needs the option, what it takes, and the nearest name of what there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pytorch_lightning.cli import LightningArgumentParser
+
+from hoptrain.engine import InputError
+from hoptrain.engine.errors import did_you_mean
+
+_PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a text", NoneType: "null"}
+_MANY = {int: "integers", float: "numbers", str: "texts"}
+_NO_CLASS = (
+    r"Problem with given class_path '(?P<value>[^']+)':\s*(?P<reason>.+)",
+    r"Expected a path but (?P<value>.+?) either not accessible",
+    r"Import path (?P<value>\S+) does not correspond to a subclass",
+)
+_LINKED = {
+    "num_features": "the features of the data set; leave it out",
+    "num_classes": "the classes of the data set; leave it out",
+    "image_shape": "the size of the images; leave it out",
+    "is_multilabel": "the labels of the data set; leave it out",
+    "num_hops": "the hops of the sampler, for instance one for each of its fanouts; leave it out and change those of data.sampler",
+}
+"""Where a size of the model comes from that is not for the user to give, by the property of the data."""
+
+
+class OptionParser(LightningArgumentParser):
+    """Reports a wrong option or configuration in one line, and takes no abbreviations: they would hide typing errors."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As ``LightningArgumentParser``."""
+        super().__init__(*args, **kwargs, allow_abbrev=False)
+
+    def error(self, message: str, ex: Exception | None = None) -> Any:
+        """Raise ``InputError`` with what is wrong, in one line."""
+        raise InputError(_explain(self, " ".join(message.split()), ex))
+
+
+def _explain(parser: OptionParser, message: str, error: Exception | None) -> str:
+    inner = next((str(cause) for cause in _causes(error) if isinstance(cause, InputError)), None)
+    key = re.match(r'Parser key "([^"]+)"', message)
+    if inner is not None:  # of a class's own arguments, already explained
+        return f"{key[1]}: {inner}" if key and not inner.startswith(key[1]) else inner
+    if key is not None:
+        return _wrong_value(parser, key[1], message)
+    if unknown := re.match(r"unrecognized arguments: (\S+)", message):
+        return _unknown(parser, unknown[1].partition("=")[0])
+    if unknown := re.search(r"(?:does not accept option|Option) '([^']+)'", message):
+        return _unknown(parser, unknown[1])
+    if missing := re.match(r"the following arguments are required: (.+)", message):
+        names = re.sub(r"\b(fit|validate|test|predict)\.", "", missing[1])
+        return f"needed: {names}; name a configuration with them, for instance --config configs/quickstart.yaml, or give them as options"
+    if linked := re.match(r'Linked "([^"]+)" must be given via "([^"]+)"', message):
+        return _linked(parser, *linked.groups())
+    return f"{message}; 'hoptrain {_command(parser)} --help' shows what is accepted"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _command(parser: OptionParser) -> str:
+    """``fit`` and so on; the parser of a class's arguments does not know it."""
+    return parser.prog.split()[-1] if parser.prog.startswith("hoptrain ") else "COMMAND"
+
+
+def _actions(parser: Any) -> Iterator[Any]:
+    """The options of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield action
+        if action.dest == "subcommand":
+            for inner in action._name_parser_map.values():
+                yield from _actions(inner)
+
+
+def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
+    kind = next((action._typehint for action in _actions(parser) if action.dest == key and hasattr(action, "_typehint")), None)
+    for pattern in _NO_CLASS:
+        if (found := re.search(pattern, message)) and kind is not None:
+            reason = found.groupdict().get("reason")
+            known = sorted(set().union(*map(_subclasses, _classes(kind)))) if "No module named" not in (reason or "") else []
+            hint = did_you_mean(found["value"].rpartition(".")[2], known) or "name one by its path, as package.module.Class"
+            return f"{key} is {found['value']}{f' ({reason})' if reason else ''}: it takes {_words(kind)}; {hint}"
+    if nested := re.search(r"NestedArg\(key='([^']+)'", message):
+        return f"there is no option {key}.{nested[1]}: {key} takes {_words(kind)}, whose own options come behind its name"
+    value = re.search(r"(?:Got value|Given value): (.*)$", message)
+    if value is None or kind is None:
+        return f"{key}: {message.partition(': ')[2]}; 'hoptrain {_command(parser)} --help' shows what is accepted"
+    hint = did_you_mean(value[1], [str(choice) for choice in _choices(kind)])
+    return f"{key} is {value[1]}: it takes {_words(kind)}{'; ' + hint if hint else ''}"
+
+
+def _unknown(parser: OptionParser, name: str) -> str:
+    """An option that does not exist, with the nearest that does."""
+    known = {option.removeprefix("--") for action in _actions(parser) for option in action.option_strings if option.startswith("--")}
+    hint = did_you_mean(name.removeprefix("--"), sorted(option for option in known if not option.endswith(("help", "+"))))
+    return f"there is no option {name}: " + (hint or f"'hoptrain {_command(parser)} --help' lists those that there are")
+
+
+def _linked(parser: OptionParser, target: str, source: str) -> str:
+    if any(f"--{source}" in action.option_strings for action in _actions(parser)):
+        return f"{target} is no option of its own: it is that of the data; give {source}"
+    return f"{target} is no option: it comes from {_LINKED.get(source.rpartition('.')[2], source)}"
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """The alternatives of a type."""
+    if get_origin(kind) in (Union, UnionType):
+        for part in get_args(kind):
+            yield from _parts(part)
+    else:
+        yield kind
+
+
+def _choices(kind: Any) -> list[Any]:
+    return [choice for part in _parts(kind) if get_origin(part) is Literal for choice in get_args(part)]
+
+
+def _classes(kind: Any) -> Iterator[type]:
+    """The classes that may be given by name, alone or in a list."""
+    for part in _parts(kind):
+        for one in (part, *get_args(part)):
+            if isinstance(one, type) and one not in _PLAIN and get_origin(one) is None:
+                yield one
+
+
+def _subclasses(cls: type) -> set[str]:
+    """The names of all public classes below ``cls`` that were imported."""
+    subclasses: list[type] = cls.__subclasses__()
+    below = [sub for sub in subclasses if not sub.__name__.startswith("_")]
+    return {sub.__name__ for sub in below}.union(*map(_subclasses, below))
+
+
+def _words(kind: Any) -> str:
+    """What a type takes, for people."""
+    words = [f"one of {', '.join(dict.fromkeys(map(str, choices)))}"] if (choices := _choices(kind)) else []
+    words += [_word(part) for part in _parts(kind) if get_origin(part) is not Literal]
+    return " or ".join(dict.fromkeys(words))
+
+
+def _word(part: Any) -> str:
+    if part in _PLAIN:
+        return _PLAIN[part]
+    if isinstance(part, type) and get_origin(part) is None:
+        return f"a {part.__name__}"
+    inner: Iterable[Any] = get_args(part)
+    return "a list of " + " or ".join(_MANY.get(kind, getattr(kind, "__name__", str(kind))) for kind in inner)
