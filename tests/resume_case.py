@@ -66,7 +66,7 @@ def draw(seed, number):
         "norm": pick.choice(("none", "layer")) if swa else pick.choice(("none", "batch", "layer")),
         "ranks": 1 + (pick.random() < 0.3),
         "workers": pick.choice((0, 0, 1, 2)),
-        "precision": pick.choice(("32-true", "32-true", "bf16-mixed", "64-true")),
+        "precision": pick.choice(("32-true", "32-true", "bf16-mixed")),
         "accumulate": pick.choice((1, 1, 2, 3)),
         "clip": pick.choice((None, 0.1)),
         "scheduler": None if swa else pick.choice((None, "step", "epoch", "plateau by step", "plateau by epoch")),
