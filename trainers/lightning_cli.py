@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.restarts import meet_again
 from hoptrain.trainers.tasks import Task, TaskName, task_of
-from hoptrain.trainers.termination import Termination
+from hoptrain.trainers.termination import Termination, say_terminated
 from hoptrain.trainers.timeline import TimelineMonitor
 
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -225,9 +224,10 @@ def run(arguments: list[str]) -> HoptrainCLI:
         )
     except MisconfigurationException as error:
         raise InputError(" ".join(str(error).split())) from error
-    except SIGTERMException:
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # one line for all ranks
-            print("hoptrain: terminated (SIGTERM)", file=sys.stderr)
+    except (SIGTERMException, RuntimeError) as error:
+        if not isinstance(error, SIGTERMException) and not Termination.asked:
+            raise
+        say_terminated()
         raise SystemExit(128 + signal.SIGTERM) from None
     except SystemExit as end:
         if isinstance(end.__context__, KeyboardInterrupt):  # Lightning has tidied up

@@ -95,11 +95,12 @@ def test_a_run_that_is_asked_to_end(tmp_path, number, options, code, line):
         end_all(run)
 
 
-def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path):
-    """By SIGTERM to the process alone, long before a sampler that hangs would be replaced."""
+@pytest.mark.parametrize(("ranks", "batch"), [(1, 3), (2, 5)], ids=["its own", "another rank's"])
+def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path, ranks, batch):
+    """By SIGTERM to the process alone, long before a sampler that hangs would be replaced. With two ranks it is in a collective with the other."""
     done = tmp_path / "hangs"
     sampler = ("--data.sampler=reference.samplers.Hanging", "--data.sampler.fanouts=[5,5]", f"--data.sampler.done={done}")
-    run = start(tmp_path, *sampler, "--data.sampler.batch=3", *ON_EXCEPTION)
+    run = start(tmp_path, *sampler, f"--data.sampler.batch={batch}", f"--trainer.devices={ranks}", *ON_EXCEPTION)
     try:
         wait_for(done, run)
         time.sleep(2)  # the trainer takes the batches before it, and waits
@@ -108,7 +109,7 @@ def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path):
         assert run.returncode == 143, errors
         assert errors.splitlines()[-1] == "hoptrain: terminated (SIGTERM)"
         assert none_left(run)
-        assert (tmp_path / "end" / "on_exception.ckpt").exists()
+        assert ranks > 1 or (tmp_path / "end" / "on_exception.ckpt").exists()
     finally:
         end_all(run)
 

@@ -34,9 +34,10 @@ class Asked(Callback):
 
 
 @pytest.fixture
-def fit(dataset, tmp_path):
+def fit(dataset, tmp_path, monkeypatch):
     dataset.save(tmp_path / "data")
     before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Termination, "asked", False)
 
     def run(*callbacks):
         module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
@@ -53,6 +54,7 @@ def fit(dataset, tmp_path):
 
     yield run
     signal.signal(signal.SIGTERM, before)
+    os.close(signal.set_wakeup_fd(-1))
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
