@@ -85,7 +85,8 @@ class Parser(argparse.ArgumentParser):
             message, hint = f"there is no {choice[1]!r}: choose one of {names}", did_you_mean(choice[1], names.split(", "))
         elif unknown := re.match(r"unrecognized arguments: (--\S+)", message):
             hint = did_you_mean(unknown[1], sorted(set(_options(self))))
-        raise InputError(f"{message}; {hint or f'see {self.prog} --help'}")
+        hint = hint or f"see '{self.prog} --help'"
+        raise InputError(f"{message}; {hint}")
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:

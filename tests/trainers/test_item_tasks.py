@@ -140,7 +140,6 @@ def test_graphs_of_a_batch_do_not_touch(rings, readout):
         (["fit", "--config", str(CONFIGS / "digits_vig.yaml")], "images"),
         (["fit", "--config", str(CONFIGS / "digits_vig.yaml"), "--task", "hops"], "hops"),
         (["fit", "--config", str(CONFIGS / "quickstart.yaml")], "nodes"),
-        (["fit", "--config", "nowhere.yaml"], "nodes"),
     ],
 )
 def test_which_task(arguments, task):
@@ -149,7 +148,7 @@ def test_which_task(arguments, task):
 
 def test_an_unknown_task(capsys):
     assert main(["fit", "--task", "molecules"]) == 2
-    assert "task 'molecules' is unknown: choose one of nodes, images, graphs, hops" in capsys.readouterr().err
+    assert "task 'molecules' is unknown: choose one of nodes, images, graphs, links, hops" in capsys.readouterr().err
 
 
 def fit(config, *options):

@@ -111,19 +111,19 @@ fit --config CONFIGS/digits_vig.yaml --model.lr -1     | lr is -1.0: it is at le
 fit --config CONFIGS/proteins_gin.yaml --data.fold 11  | fold is 11: there are 10; give one from 0 to 9
 fit --config CONFIGS/pubmed_sign.yaml --model.num_hops 2 | model.num_hops is no option of its own: it is that of the data; give data.num_hops
 fitt                                        | there is no 'fitt': choose one of fit, ...; did you mean fit?
---nothing                                   | the following arguments are required: COMMAND; see hoptrain --help
-data                                        | the following arguments are required: ACTION; see hoptrain data --help
+--nothing                                   | the following arguments are required: COMMAND; see 'hoptrain --help'
+data                                        | the following arguments are required: ACTION; see 'hoptrain data --help'
 data infoo cora                             | there is no 'infoo': choose one of list, info, convert; did you mean info?
-data info                                   | the following arguments are required: name; see hoptrain data info --help
+data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
 data info corra                             | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
-data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see hoptrain data info --help
+data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root?
 data convert digits-knn a_file/x            | a_file/x cannot be written (...): make room, or name a folder of your own
 data convert digits-knn .                   | . exists: dataset folders are not written over; remove it or name another folder
-bench                                       | the following arguments are required: NAME, ...; see hoptrain bench --help
+bench                                       | the following arguments are required: NAME, ...; see 'hoptrain bench --help'
 bench samplr                                | there is no benchmark 'samplr': did you mean sampler...?
-bench sampler --rounds abc                  | argument --rounds: invalid int value: 'abc'; see hoptrain bench sampler --help
-bench sampler --nothing                     | unrecognized arguments: --nothing; see hoptrain bench sampler --help
+bench sampler --rounds abc                  | argument --rounds: invalid int value: 'abc'; see 'hoptrain bench sampler --help'
+bench sampler --nothing                     | unrecognized arguments: --nothing; see 'hoptrain bench sampler --help'
 """
 ROWS = [[cell.strip() for cell in line.split("|", 1)] for line in TABLE.strip().splitlines()]
 
