@@ -1,24 +1,23 @@
-"""Does a training whose workers are killed and stopped at random all the time end with the weights of an undisturbed one, to the bit?
+"""Does a training whose workers and ranks are killed and stopped at random all the time end with the weights of an undisturbed one, to the bit?
 
-Training runs with two workers for ``--minutes``; every few seconds, once a step has been made since the last time, one of them is killed
-(SIGKILL or SIGSEGV) or stopped (SIGSTOP). Then the same number of steps is made without workers and without faults, and the weights are compared.
-If they differ, or if the training hangs or ends with an error, so does the benchmark. The faults are drawn by a seed, but they meet the training
-wherever it happens to be.
+``hoptrain fit`` runs with two ranks and a worker each for ``--minutes``. Every few seconds, once a checkpoint was written since the last time, a
+worker, a rank or all processes at once are killed (SIGKILL or SIGSEGV) or stopped (SIGSTOP). A worker has to be replaced. A rank has to end the run,
+which then names it and leaves no process; it is started again and goes on from its newest checkpoint. Then the same number of steps is made without
+faults and without workers, and the weights are compared. If they differ, or if a run hangs or ends otherwise, so does the benchmark. The faults are
+drawn by a seed, but they meet the training wherever it happens to be.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
-import math
 import os
 import random
 import signal
+import subprocess
+import sys
 import tempfile
-import threading
 import time
-import warnings
-from collections.abc import Callable
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,162 +26,185 @@ from hoptrain.benchmarks.harness import Result
 from hoptrain.engine import InputError
 
 SEED = 1
-_STALL_S = 8.0  # a replacement takes a second to start, on a busy machine several
-_PAUSE_S = (1.0, 5.0)
+_STEPS = 10  # between two checkpoints
+_PAUSE_S = (0.5, 3.0)
 _ACTIONS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP)
-_WORKERS = 2
+_TARGETS = ("worker",) * 5 + ("rank 0", "rank 1", "all")
+_HANG_S = 300.0  # without a step; two ranks start in a minute on a busy machine
+_END_S = 60.0  # for a run to end after a rank has; it takes about 15 s
+_OPTIONS = (
+    "--data.dataset=digits-knn --data.sampler=NeighborSampler --data.sampler.fanouts=[10,10] --data.batch_size=16 --model.arch=sage "
+    "--model.hidden_channels=64 --trainer.devices=2 --trainer.accelerator=cpu --trainer.max_epochs=-1 --trainer.limit_val_batches=0 "
+    "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --checkpoint.monitor=null "
+    f"--checkpoint.every_n_train_steps={_STEPS} --ckpt_path=last"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long to train with faults (default 30; with --quick 0.5)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long to train with faults (default 30; with --quick 1)")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Train with faults, then as many steps without, and compare."""
     if args.minutes <= 0:
         raise InputError(f"minutes is {args.minutes}: training takes time; give a number above 0")
-    minutes = 0.5 if args.quick else args.minutes
-    replaced = _Replacements()
-    pool_log = logging.getLogger("hoptrain.engine.pool")
-    pool_log.addHandler(replaced)
-    pool_log.propagate = False  # a line for each of hundreds would drown the result
-    try:
-        with _Faults() as faults:
-            weights, steps, seconds = _train(_WORKERS, faults.allow, seconds=60 * minutes)
-    finally:
-        pool_log.removeHandler(replaced)
-        pool_log.propagate = True
-    expected, _, _ = _train(0, lambda: None, steps=steps)
+    seconds = 60 * (1.0 if args.quick else args.minutes)
+    with tempfile.TemporaryDirectory() as folder:
+        disturbed, undisturbed = (_Training(Path(folder) / name) for name in ("disturbed", "undisturbed"))
+        begin = time.monotonic()
+        _disturb(disturbed, seconds)
+        minutes = (time.monotonic() - begin) / 60
+        steps = int(disturbed.checkpoint()["global_step"]) + _STEPS
+        disturbed.finish(steps, workers=1, patience=_HANG_S)
+        undisturbed.finish(steps, workers=0, patience=10 * seconds + _HANG_S)
+        weights, expected = (training.checkpoint()["state_dict"] for training in (disturbed, undisturbed))
     different = [name for name, value in expected.items() if not (value == weights[name]).all()]
     if different:
         raise RuntimeError(f"after {steps} steps with faults these weights differ from those without: {', '.join(different)}")
-    counts = {f"num_{number.name}": float(faults.sent.count(number)) for number in _ACTIONS}
-    summary = {
-        "minutes": seconds / 60,
-        "steps": steps,
-        **counts,
-        "replaced": replaced.count,
-        "equal_weights": len(expected),
-    }
+    counts = {f"num_{name}": float(count) for name, count in sorted(disturbed.sent.items())}
+    summary = {"minutes": minutes, "steps": steps, "starts": disturbed.starts, **counts, "equal_weights": len(expected)}
     return Result(records=[summary], summary=summary, seeds=[SEED])
 
 
-def _train(
-    num_workers: int, after_step: Callable[[], None], *, seconds: float = math.inf, steps: int = -1
-) -> tuple[dict[str, Any], int, float]:
-    """Train for so many seconds or steps; returns weights, steps and seconds."""
-    import torch
-    from pytorch_lightning import Callback, Trainer
-
-    from hoptrain.samplers import NeighborSampler
-    from hoptrain.trainers import GraphDataModule, NodeClassifier
-
-    class Watch(Callback):
-        begin = math.inf  # when the first step was done: before that workers start and nothing is disturbed
-
-        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            after_step()
-            self.begin = min(self.begin, time.monotonic())
-            trainer.should_stop = time.monotonic() - self.begin > seconds
-
-    torch.manual_seed(SEED)
-    # Restarts in a row are unlimited: a fault may well meet the same worker again before it has made a batch.
-    queue = {"stall_timeout": _STALL_S, "max_restarts": 1 << 30} if num_workers else {}
-    feed = {"batch_size": 16, "num_workers": num_workers, "seed": SEED} | queue
-    module = GraphDataModule("digits-knn", NeighborSampler([10, 10]), **feed)
-    model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch="sage", hidden_channels=64)
-    watch = Watch()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's advice on validation and logging, which are left out here
-        trainer = Trainer(
-            max_epochs=-1,
-            max_steps=steps,
-            accelerator="cpu",
-            devices=1,
-            callbacks=[watch],
-            use_distributed_sampler=False,
-            limit_val_batches=0,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-            logger=False,
-            default_root_dir=folder,
-        )
-        trainer.fit(model, module)
-    return model.state_dict(), trainer.global_step, time.monotonic() - watch.begin
-
-
-class _Replacements(logging.Handler):
-    """Counts the workers that were replaced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.count += "it is replaced" in record.getMessage()
-
-
-class _Faults:
-    """Sends a signal to one of this process's workers now and then, from a thread, while the context lasts."""
-
-    def __init__(self) -> None:
-        self.sent: list[signal.Signals] = []
-        self._ended = threading.Event()
-        self._allowed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hoptrain-soak", daemon=True)
-
-    def allow(self) -> None:
-        """A step was made: without any in between, faults that come faster than workers start would keep them from working."""
-        self._allowed.set()
-
-    def __enter__(self) -> _Faults:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        draw = random.Random(SEED)
-        while not self._ended.wait(draw.uniform(*_PAUSE_S)):
-            number = draw.choice(_ACTIONS)
-            workers = _workers() if self._allowed.is_set() else []
-            self._allowed.clear()
-            if workers and _signal_worker(draw.choice(workers), number):
-                self.sent.append(number)
-
-
-def _workers() -> list[int]:
-    """Process ids of this process's workers."""
-    children: set[int] = set()
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # the thread has ended meanwhile
-            children |= set(map(int, (thread / "children").read_text().split()))
-    return sorted(pid for pid in children if _is_worker(pid))
-
-
-def _is_worker(pid: int) -> bool:
+def _disturb(training: _Training, seconds: float) -> None:
+    """Train for so long, with faults."""
+    draw = random.Random(SEED)
+    deadline = time.monotonic() + seconds
     try:
-        return b"hoptrain.engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def _signal_worker(pid: int, number: signal.Signals) -> bool:
-    """Send a signal if the process is a worker still: its number may belong to another by now."""
-    try:
-        process = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        if _is_worker(pid):
-            signal.pidfd_send_signal(process, number)
-            return True
-        return False
-    except ProcessLookupError:
-        return False
+        while time.monotonic() < deadline:
+            if training.process is None:
+                training.start(workers=1)
+            training.wait_for_checkpoint()
+            time.sleep(draw.uniform(*_PAUSE_S))
+            target, number = draw.choice(_TARGETS), draw.choice(_ACTIONS)
+            if target == "all":
+                training.kill()
+            elif training.send(target, number, draw) and target != "worker":
+                training.wait_for_end(f"{target} was ")
     finally:
-        os.close(process)
+        training.kill()
+
+
+class _Training:
+    """A run of ``hoptrain fit`` that is started again and again in its folder.
+
+    Attributes:
+        process: rank 0, while the run lasts.
+        starts: how often it was started.
+        sent: what was killed, by whom it met and by the signal.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+        self.sent: Counter[str] = Counter()
+        self._folder, self._errors = folder, folder / "errors"
+        self._seen = 0  # when the checkpoint was written that was there at the last look
+
+    def start(self, workers: int, *options: str) -> None:
+        """Begin, or go on from the newest checkpoint."""
+        queue = ["--data.stall_timeout=8", "--data.max_restarts=1000000000"] if workers else []
+        command = [
+            sys.executable,
+            "-m",
+            "hoptrain.trainers.cli",
+            "fit",
+            *_OPTIONS.split(),
+            f"--data.num_workers={workers}",
+            *queue,
+            *options,
+        ]
+        with open(self._errors, "wb") as errors:
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            self.process = subprocess.Popen(
+                command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=errors, env=environment, start_new_session=True
+            )
+        self.starts += 1
+
+    def _last(self) -> Path | None:
+        return max(self._folder.glob("**/last.ckpt"), key=os.path.getmtime, default=None)
+
+    def checkpoint(self) -> dict[str, Any]:
+        """The newest one."""
+        import torch
+
+        path = self._last()
+        if path is None:
+            raise RuntimeError(f"no checkpoint was written: {self._text()}")
+        checkpoint: dict[str, Any] = torch.load(path, weights_only=True)
+        return checkpoint
+
+    def _text(self) -> str:
+        return self._errors.read_text(errors="replace")[-4000:]
+
+    def wait_for_checkpoint(self) -> None:
+        """Until one is written, lest faults that come faster than processes start keep the training from going on."""
+        deadline = time.monotonic() + _HANG_S
+        while (path := self._last()) is None or path.stat().st_mtime_ns == self._seen:
+            if self.process is None or self.process.poll() is not None:
+                raise RuntimeError(f"the run has ended by itself: {self._text()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the run stands still for {_HANG_S:.0f} s: {self._text()}")
+            time.sleep(0.05)
+        self._seen = path.stat().st_mtime_ns
+
+    def send(self, target: str, number: signal.Signals, draw: random.Random) -> bool:
+        """Send a signal to a worker or a rank; returns whether there was one."""
+        found = sorted(pid for pid, name in self._processes().items() if name == target)
+        with suppress(ProcessLookupError):
+            if found:
+                os.kill(draw.choice(found), number)
+                self.sent[f"{target.replace(' ', '_')}_{number.name}"] += 1
+                return True
+        return False
+
+    def wait_for_end(self, cause: str) -> None:
+        """Until no process of the run is left; its last line has to name the cause."""
+        deadline = time.monotonic() + _END_S
+        while left := self._processes():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{', '.join(left.values())} are left {_END_S:.0f} s after a rank has failed: {self._text()}")
+            time.sleep(0.1)
+        if self.process is not None:
+            self.process.wait()
+            self.process = None
+        if cause not in self._text().strip().rpartition("\n")[2]:
+            raise RuntimeError(f"the last line has not '{cause}': {self._text()}")
+
+    def kill(self) -> None:
+        """All processes at once, as when the machine goes down."""
+        if self.process is not None:
+            self.sent["all_SIGKILL"] += 1
+            for pid in self._processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def finish(self, steps: int, workers: int, patience: float, *options: str) -> None:
+        """Train up to so many steps in all, undisturbed."""
+        self.start(workers, f"--trainer.max_steps={steps}", *options)
+        assert self.process is not None
+        try:
+            if self.process.wait(patience):
+                raise RuntimeError(f"the run has failed: {self._text()}")
+            self.process = None
+        finally:
+            self.kill()
+
+    def _processes(self) -> dict[int, str]:
+        """Processes of the run and what they are: "rank 0", "rank 1", "worker", or "watch"."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, IndexError):
+                state, parent, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                if self.process is None or int(session) != self.process.pid or state in "ZX":
+                    continue
+                command = (folder / "cmdline").read_bytes()
+                is_rank = b"hoptrain.trainers.cli" in command and int(parent) == self.process.pid
+                is_rank_1 = is_rank and b"LOCAL_RANK=1\0" in (folder / "environ").read_bytes()  # else about to become something else
+                kind = "worker" if b"hoptrain.engine.worker" in command else "rank 1" if is_rank_1 else "watch"
+                found[int(folder.name)] = "rank 0" if int(folder.name) == self.process.pid else kind
+        return found

@@ -32,8 +32,12 @@ class FeedMonitor(Callback):
     an epoch so far. ``queue``, with workers, is the number of batches that lay ready behind the last one when it was taken.
     """
 
+    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Start the clock: a run that goes on in the middle of an epoch does not start that one."""
+        self._begin = (time.perf_counter(), *self._feed(trainer))
+
     def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Start the clock; an epoch's first batch is asked for after this."""
+        """Start the clock anew; an epoch's first batch is asked for after this."""
         self._begin = (time.perf_counter(), *self._feed(trainer))
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *args: Any) -> None:

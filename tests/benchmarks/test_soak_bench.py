@@ -7,36 +7,48 @@ import pytest
 from hoptrain.benchmarks import soak
 from hoptrain.engine import InputError
 
-
-def arguments(minutes):
-    return argparse.Namespace(quick=False, minutes=minutes)
+pytestmark = pytest.mark.timeout(600)  # four starts of two ranks, each a minute on a busy machine
 
 
 def test_a_few_seconds(monkeypatch):
-    monkeypatch.setattr(soak, "_PAUSE_S", (0.5, 0.9))
+    """Rank 1 is killed, once, in one of its first steps."""
+    monkeypatch.setattr(soak, "_PAUSE_S", (0.0, 0.1))
     monkeypatch.setattr(soak, "_ACTIONS", (soak.signal.SIGKILL,))
-    summary = soak.run(arguments(0.05)).summary
-    assert summary["num_SIGKILL"] > 0
+    monkeypatch.setattr(soak, "_TARGETS", ("rank 1",))
+    summary = soak.run(argparse.Namespace(quick=False, minutes=0.01)).summary
+    assert (summary["num_rank_1_SIGKILL"], summary["starts"]) == (1, 2)
     assert summary["steps"] > 0
     assert summary["equal_weights"] == 6
 
 
+class Instant:
+    """Trains nothing; the weights of the run without faults are other ones."""
+
+    def __init__(self, folder):
+        self.weight = soak.SEED if folder.name == "disturbed" else soak.SEED + 1e-6
+
+    def checkpoint(self):
+        import torch
+
+        return {"global_step": 30, "state_dict": {"model.bias": torch.zeros(2), "model.weight": torch.full((2,), self.weight)}}
+
+    def finish(self, steps, workers, patience):
+        pass
+
+
 def test_other_weights_are_an_error(monkeypatch):
-    train = soak._train
+    monkeypatch.setattr(soak, "_Training", Instant)
+    monkeypatch.setattr(soak, "_disturb", lambda training, seconds: None)
+    with pytest.raises(RuntimeError, match=r"after 40 steps with faults these weights differ from those without: model\.weight$"):
+        soak.run(argparse.Namespace(quick=False, minutes=1))
 
-    def train_differently(*args, **options):
-        weights, steps, seconds = train(*args, **options)
-        weights[next(iter(weights))].add_(1e-6)
-        return weights, steps, seconds
 
-    def train_without_faults(num_workers, *args, **options):
-        return (train if num_workers else train_differently)(0, *args, **options)
-
-    monkeypatch.setattr(soak, "_train", train_without_faults)
-    with pytest.raises(RuntimeError, match=r"after \d+ steps with faults these weights differ from those without: model\.\S+$"):
-        soak.run(arguments(0.01))
+def test_a_run_that_fails_by_itself_is_an_error(tmp_path):
+    training = soak._Training(tmp_path / "run")
+    with pytest.raises(RuntimeError, match=r"(?s)^the run has failed: .*no_such_option"):
+        training.finish(10, 0, 100, "--no_such_option=1")
 
 
 def test_no_time_is_a_mistake():
     with pytest.raises(InputError, match="minutes is 0: training takes time"):
-        soak.run(arguments(0))
+        soak.run(argparse.Namespace(quick=False, minutes=0))
