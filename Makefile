@@ -1,5 +1,5 @@
 # make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
-# make soak: trains for SOAK_MINUTES while workers are killed and stopped at random.
+# make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.   make test-faults: each fault of a worker 50 times, and of a rank once.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
