@@ -1,5 +1,5 @@
 # make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
-# make soak: trains for SOAK_MINUTES while workers are killed and stopped at random.
+# make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed;
 #   HOPTRAIN_FAULTS_SEED=2 draws others.

@@ -35,7 +35,7 @@ _END_S = 60.0  # for a run to end after a rank has; it takes about 15 s
 _OPTIONS = (
     "--data.dataset=digits-knn --data.sampler=NeighborSampler --data.sampler.fanouts=[10,10] --data.batch_size=16 --model.arch=sage "
     "--model.hidden_channels=64 --trainer.devices=2 --trainer.accelerator=cpu --trainer.max_epochs=-1 --trainer.limit_val_batches=0 "
-    "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --trainer.logger=false --checkpoint.monitor=null "
+    "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --checkpoint.monitor=null "
     f"--checkpoint.every_n_train_steps={_STEPS} --ckpt_path=last"
 )
 
@@ -101,10 +101,11 @@ class _Training:
         self.starts = 0
         self.sent: Counter[str] = Counter()
         self._folder, self._errors = folder, folder / "errors"
-        self._seen = 0  # when the checkpoint was written that was there at the last look
+        self._seen = 0  # when the checkpoint was written that was there at the start, or at the last look
 
     def start(self, workers: int, *options: str) -> None:
         """Begin, or go on from the newest checkpoint."""
+        self._seen = self._written()
         queue = ["--data.stall_timeout=8", "--data.max_restarts=1000000000"] if workers else []
         command = [
             sys.executable,
@@ -126,6 +127,10 @@ class _Training:
     def _last(self) -> Path | None:
         return max(self._folder.glob("**/last.ckpt"), key=os.path.getmtime, default=None)
 
+    def _written(self) -> int:
+        path = self._last()
+        return 0 if path is None else path.stat().st_mtime_ns
+
     def checkpoint(self) -> dict[str, Any]:
         """The newest one."""
         import torch
@@ -142,13 +147,13 @@ class _Training:
     def wait_for_checkpoint(self) -> None:
         """Until one is written, lest faults that come faster than processes start keep the training from going on."""
         deadline = time.monotonic() + _HANG_S
-        while (path := self._last()) is None or path.stat().st_mtime_ns == self._seen:
+        while (written := self._written()) == self._seen:
             if self.process is None or self.process.poll() is not None:
                 raise RuntimeError(f"the run has ended by itself: {self._text()}")
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the run stands still for {_HANG_S:.0f} s: {self._text()}")
             time.sleep(0.05)
-        self._seen = path.stat().st_mtime_ns
+        self._seen = written
 
     def send(self, target: str, number: signal.Signals, draw: random.Random) -> bool:
         """Send a signal to a worker or a rank; returns whether there was one."""
@@ -166,10 +171,10 @@ class _Training:
         while left := self._processes():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{', '.join(left.values())} are left {_END_S:.0f} s after a rank has failed: {self._text()}")
-            if self.process is not None:
-                self.process.poll()
             time.sleep(0.1)
-        self.process = None
+        if self.process is not None:
+            self.process.wait()
+            self.process = None
         if cause not in self._text().strip().rpartition("\n")[2]:
             raise RuntimeError(f"the last line has not '{cause}': {self._text()}")
 

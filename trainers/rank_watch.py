@@ -18,6 +18,7 @@ class RankWatch(Callback):
     """Watches a run with several ranks; does nothing with one.
 
     In a script of one's own the watch begins when the ranks have met, and ends with ``fit``; ``hoptrain fit`` has it from a rank's first second.
+    A rank that fails has 12 s to tell its error, and is killed then.
     """
 
     def __init__(self) -> None:

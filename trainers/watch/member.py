@@ -64,8 +64,9 @@ class Member:
         with theirs:
             self._process = _start(rank, world_size, host, theirs.fileno(), read_end)
         os.close(read_end)
-        self._had_faulthandler = faulthandler.is_enabled()
-        faulthandler.enable(self._crash, all_threads=False)  # where a segmentation fault was
+        self._reports_crashes = not faulthandler.is_enabled()  # else the user has them where he wants them
+        if self._reports_crashes:
+            faulthandler.enable(self._crash, all_threads=False)  # where a segmentation fault was
         self._channel = Channel(ours)
         threading.Thread(target=self._run, name="hoptrain-watch", daemon=True).start()
         if rank == 0 and not self._listens.wait(_START_S):
@@ -106,9 +107,8 @@ class Member:
             return
         self._is_closed = True
         self._channel.send(done=True)
-        faulthandler.disable()
-        if self._had_faulthandler:
-            faulthandler.enable()
+        if self._reports_crashes:
+            faulthandler.disable()
         os.close(self._crash)
         with suppress(subprocess.TimeoutExpired):  # rank 0's may have to stay for the others
             self._process.wait(_BEAT_S)
