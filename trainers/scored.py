@@ -83,6 +83,18 @@ class ScoredModule(LightningModule):
         other = sorted(checkpoint["state_dict"].keys() ^ self.state_dict().keys())
         if other:
             raise InputError(f"the checkpoint is of another kind of model: {other[0]} is in one of the two only; {remedy}, its task too")
+        self._set_rates(checkpoint, theirs)
+
+    def _set_rates(self, checkpoint: dict[str, Any], theirs: dict[str, Any]) -> None:
+        """A run that goes on with another learning rate or weight decay means it: the optimiser's state would bring the old ones back."""
+        changed = {name: self.hparams[name] for name in ("lr", "weight_decay") if name in theirs and theirs[name] != self.hparams[name]}
+        if "lr" in changed and checkpoint.get("lr_schedulers"):
+            raise InputError(
+                f"the checkpoint goes on with lr {theirs['lr']} by its scheduler, not with {changed['lr']}: leave lr as it was"
+            )
+        for state in checkpoint.get("optimizer_states", []):
+            for group in state["param_groups"]:
+                group.update(changed)
 
     @abstractmethod
     def evaluate(self, stage: str, batch: Any) -> None:
@@ -115,7 +127,8 @@ class ScoredModule(LightningModule):
         return {key: value for key, (_, _, value) in self._figures().items()}
 
     def load_rank_state(self, state: dict[str, Tensor]) -> None:
-        """Take the figures back."""
+        """Take the figures back; a batch that was interrupted in this process has none."""
+        self._counted.clear()
         for key, (metric, name, old) in self._figures().items():
             setattr(metric, name, state[key].to(old.device))
             metric._update_count = 1  # else the metric warns of figures without an update

@@ -43,10 +43,10 @@ def data_of(folder, num_workers=0, batch_size=16):
     return GraphDataModule(str(folder / "data"), NeighborSampler([3, 3]), batch_size=batch_size, num_workers=num_workers, seed=4)
 
 
-def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, **options):
+def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, lr=0.003, **options):
     torch.manual_seed(0)
     module = module or data_of(folder, num_workers)
-    model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch="sage", hidden_channels=8)
+    model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch="sage", hidden_channels=8, lr=lr)
     checkpoints = ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")
     trainer = Trainer(
         **{"max_epochs": 3} | options,
@@ -109,6 +109,24 @@ def test_monitors_of_a_run_that_goes_on_in_mid_epoch(folder):
     monitors = [FeedMonitor(), TimelineMonitor()]
     fit(folder, 0, callbacks=monitors, ckpt_path=folder / "checkpoints/step=5.ckpt", max_epochs=1)
     assert monitors[1]._timeline.epoch.num_batches == 3
+
+
+class Rates(Callback):
+    """Keeps the learning rates that steps were made with."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        self.seen |= {group["lr"] for group in optimizer.param_groups}
+
+
+def test_another_learning_rate_is_taken(folder):
+    """The optimiser's state, which has the old one, comes from the checkpoint."""
+    rates = Rates()
+    fit(folder, 0, max_epochs=1)
+    fit(folder, 0, max_epochs=1, lr=0.5, callbacks=[rates], ckpt_path=folder / "checkpoints/step=5.ckpt")
+    assert rates.seen == {0.5}
 
 
 class Line(LightningModule):
