@@ -1,45 +1,80 @@
-"""Batches are those of the version before, on any machine: a change of theirs is one for users too. See ``write.py``."""
+"""Batches are those of the version before, on any machine: made in every way, they have the digests of ``batches.json``."""
 
-import json
-
+import numpy as np
 import pytest
-from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
-from golden.write import ADDRESS, FILE, LOADER, cases, digest, loader_digests
+from golden_batches import check, digest, digests, read
+from golden_feeds import FEEDS, data_folder, of_epochs
+from golden_samplers import SAMPLED
+from golden_workers import Several, Share
 
-from hoptrain.samplers import Workspace
+from hoptrain import samplers
+from hoptrain.samplers import Program, Sampler, Workspace
+from hoptrain.trainers.items import ItemLoader
+from hoptrain.trainers.tasks import TASKS
 
-GOLDEN = json.loads(FILE.read_text())
-NAMES = sorted(set(GOLDEN) - {LOADER})
-REMEDY = "write.py tells which batches changed; if they should, run it and name the change in CHANGELOG.md"
+GOLDEN = read()
 
 
 @pytest.fixture(scope="module")
-def made():
-    return cases()
+def folder():
+    with data_folder() as path:
+        yield path
 
 
-def test_every_case_is_kept(made):
-    assert sorted(made) == NAMES
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_sampler(name):
+    """Each batch alone and in a bulk, by one thread and by two."""
+    if name == "cluster, METIS":
+        pytest.importorskip("pymetis")
+    case = SAMPLED[name]()
+    one, two = Workspace(), Workspace(threads=2)
+    for found in (case.alone(), case.alone(workspace=two), case.in_bulks(one), case.in_bulks(two)):
+        check(name, digests(found), GOLDEN[name])
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", NAMES)
-def test_on_the_cpu(made, name, threads):
-    sampler, graph, bulk = made[name]
-    found = sampler.sample_bulk(graph, bulk, workspace=Workspace(threads), **ADDRESS)
-    assert [digest(batch) for batch in found] == GOLDEN[name], REMEDY
+@pytest.mark.parametrize("name", FEEDS)
+def test_a_feed(name, folder):
+    check(f"feed: {name}", digests(of_epochs(FEEDS[name](folder))), GOLDEN[f"feed: {name}"])
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_through_a_loader(num_workers):
-    assert loader_digests(num_workers) == GOLDEN[LOADER], REMEDY
+def test_feeds_through_workers(folder, pool_of):
+    """All that sampler processes can make, by two of them."""
+    loaders = {name: make(folder) for name, make in FEEDS.items()}
+    loaders = {name: loader for name, loader in loaders.items() if not isinstance(loader, ItemLoader)}
+    assert len(loaders) > 9
+    pool = pool_of(Several([loader._task for loader in loaders.values()]), 2)
+    for number, (name, loader) in enumerate(loaders.items()):
+        loader.num_workers, loader._pool = 2, Share(pool, number)
+        check(f"feed: {name}", digests(of_epochs(loader)), GOLDEN[f"feed: {name}"])
 
 
-@needs_cuda
-@pytest.mark.parametrize("name", NAMES)
-def test_on_cuda(made, name):
-    sampler, graph, bulk = made[name]
-    workspace = Workspace(device="cuda")
-    workspace.thresholds = SMALL
-    found = sampler.sample_bulk(graph, bulk, workspace=workspace, **ADDRESS)
-    assert [digest(batch, on_host=to_host) for batch in found] == GOLDEN[name], REMEDY
+def test_every_sampler_and_every_task_has_a_case():
+    used = [make().sampler for make in SAMPLED.values()]
+    used += [inner for sampler in used if (inner := getattr(sampler, "sampler", None)) is not None]
+    kinds = [kind for name in samplers.__all__ if isinstance(kind := getattr(samplers, name), type)]
+    known = {kind for kind in kinds if issubclass(kind, Sampler)} | {samplers.HeteroSampler}
+    assert known - {Sampler, Program} <= {type(sampler) for sampler in used}
+    assert {name.split(",")[0] for name in FEEDS} >= TASKS.keys()
+    assert GOLDEN.keys() == SAMPLED.keys() | {f"feed: {name}" for name in FEEDS}
+
+
+def test_another_batch_is_named_and_the_remedy_told():
+    """In one line. A batch that is missing, or one too many, counts as another one."""
+    for found, expected in (({"7/3/11": "a"}, {"7/3/11": "b"}), ({}, {"7/3/11": "b"}), ({"7/3/11": "a"}, {})):
+        with pytest.raises(AssertionError, match=r"^walk: the batch at 7/3/11 .*'Batches change'.*write\.py'.*$") as caught:
+            check("walk", {"0/0/0": "c"} | found, {"0/0/0": "c"} | expected)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_digest_sees_everything():
+    """Another name, dtype, shape, order or number gives another digest; and what names there are in a batch."""
+    plain = np.arange(6, dtype=np.int32)
+    others = [
+        {"a": plain}, {"b": plain}, {"a": plain.astype(np.int64)}, {"a": plain.reshape(2, 3)}, {"a": plain[::-1]}, {"a": plain, "n": 1},
+        {"a": plain, "n": 2}, {"a": 1},
+    ]  # fmt: skip
+    assert len({digest(named) for named in others}) == len(others)
+    batch = next(SAMPLED["labor"]().alone())
+    assert {"seed", "epoch", "batch", "num_seeds", "num_step_seeds", "node_ids", "weights.1", "indptr.0", "num_src.0"} <= batch.keys()
+    batch = next(SAMPLED["links"]().alone())
+    assert {"extra.pairs", "extra.labels"} <= batch.keys()

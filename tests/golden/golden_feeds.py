@@ -1,0 +1,132 @@
+"""The golden cases of feeds: by name, the training loader of each task and kind of batch, as a function of the folder with its data."""
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from golden_batches import contents
+from golden_graphs import TRAIN, rows, small, spread, typed
+
+from hoptrain import samplers as s
+from hoptrain.engine import Dataset, to_bfloat16
+from hoptrain.trainers import GraphDataModule
+from hoptrain.trainers.graph_classifier import SmallGraphsDataModule
+from hoptrain.trainers.image_classifier import ImageDataModule
+from hoptrain.trainers.items import ItemBatch
+from hoptrain.trainers.link_predictor import LinkDataModule
+from hoptrain.trainers.pipeline import ChunkLoader
+from hoptrain.trainers.sign import HopDataModule
+
+EPOCHS = (0, 3)
+SEED = 2**64 - 3
+
+
+@contextmanager
+def data_folder():
+    """A folder with the data of all feeds; it goes at the end, and what was converted from it with it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        vertices().save(folder / "vertices")
+        np.savez(folder / "rings.npz", **rings())
+        np.savez(folder / "pictures.npz", **pictures())
+        yield folder
+
+
+def vertices(**others):
+    """The small graph with features and classes."""
+    splits = {"train": TRAIN, "val": TRAIN + 1, "test": TRAIN[:-1] + 2}
+    given = {"x": rows(40, 5, 50), "y": spread(40, 51) % 3, "splits": {name: own[own < 40] for name, own in splits.items()}}
+    return Dataset(name="golden", graph=small(), num_classes=3, **given | others)
+
+
+def rings():
+    """Twenty small graphs: rings of 3 to 6 vertices."""
+    sizes = 3 + np.arange(20) % 4
+    ptr = np.r_[0, np.cumsum(sizes)]
+    before = np.concatenate([(np.arange(size) - 1) % size + begin for begin, size in zip(ptr, sizes, strict=False)])
+    arrays = {"indptr": np.arange(ptr[-1] + 1), "indices": before, "node_label": np.arange(ptr[-1]) % 3}
+    return arrays | {"graph_ptr": ptr, "graph_y": np.arange(20) % 2, "fold10": np.arange(20) // 2}
+
+
+def pictures():
+    """Images of 4 x 4 pixels."""
+    arrays = {}
+    for part, number in (("train", 20), ("test", 4)):
+        arrays[f"{part}_x"] = (spread(number * 16, 60).reshape(number, 4, 4, 1) % 256).astype(np.uint8)
+        arrays[f"{part}_y"] = np.arange(number) % 3
+    return arrays
+
+
+def nodes(folder, sampler, batch_size=5, rank=0, world_size=1):
+    module = GraphDataModule(str(folder / "vertices"), sampler, batch_size=batch_size, num_workers=0, seed=SEED)
+    return module.make_loader(rank, world_size, SEED)
+
+
+def other_rows(folder):
+    """Features as bfloat16, several labels a vertex."""
+    y = (spread(120, 52).reshape(40, 3) % 2).astype(np.uint8)
+    return s.SampleLoader(vertices(x=to_bfloat16(rows(40, 5, 50)), y=y), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED)
+
+
+def links(folder, **shares):
+    options = {"sampler": s.LinkSampler(s.NeighborSampler([3, 2])), "batch_size": 64, "num_workers": 0, "seed": SEED}
+    return LinkDataModule(dataset=str(folder / "vertices"), **shares, **options).train_dataloader()
+
+
+def chunks(folder, **options):
+    return ChunkLoader(vertices(), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED, **options)
+
+
+def types(folder):
+    x = {"p": rows(20, 3, 53), "a": spread(30, 54).reshape(15, 2)}
+    return s.HeteroLoader(typed(), s.HeteroSampler([2, 2], "p"), np.arange(11), x=x, y=spread(20, 55) % 4, batch_size=4, seed=SEED)
+
+
+def items(folder, module, *data, **options):
+    """What is converted goes into the folder; not for loaders with workers, which would compile all kernels into it."""
+    with patch.dict(os.environ, HOPTRAIN_CACHE=str(folder / "cache")):
+        return module(*data, seed=SEED, **options).train_dataloader()
+
+
+def images(folder, **changes):
+    return items(folder, ImageDataModule, "pictures", root=str(folder), batch_size=8, **changes)
+
+
+FEEDS = {
+    "nodes": lambda folder: nodes(folder, s.NeighborSampler([3, 2])),
+    "nodes, rank 1 of 2": lambda folder: nodes(folder, s.NeighborSampler([3, 2]), rank=1, world_size=2),
+    "nodes, vrgcn": lambda folder: nodes(folder, s.VRGCNSampler([2, 2])),
+    "nodes, mvs": lambda folder: nodes(folder, s.MVSSampler(s.NeighborSampler([3, 2]), num_draws=4)),
+    "nodes, saint": lambda folder: nodes(folder, s.SaintWalkSampler(3, 2), batch_size=1),
+    "nodes, other rows": other_rows,
+    "chunks": lambda folder: chunks(folder, chunks=2),
+    "chunks, by index": lambda folder: chunks(folder, chunks=2, chunking="by-index"),
+    "links": lambda folder: links(folder, val_share=0.0, test_share=0.0),
+    "links, held out": lambda folder: links(folder, val_share=0.05, test_share=0.1),
+    "typed": types,
+    "images": images,
+    "images, changed": lambda folder: images(folder, shift=1, mirror=True),
+    "graphs": lambda folder: items(folder, SmallGraphsDataModule, "rings", root=str(folder), batch_size=6),
+    "hops": lambda folder: items(folder, HopDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
+}
+
+
+def feed_contents(batch):
+    """All that a batch of any loader holds, by name."""
+    if isinstance(batch, ItemBatch):
+        x = batch.x._asdict() if hasattr(batch.x, "_asdict") else {"x": batch.x}
+        return batch.address._asdict() | x | {"y": batch.y, "num_step_items": batch.num_step_items}
+    if hasattr(batch, "chunks"):
+        named = {f"chunk{i}.{name}": value for i, chunk in enumerate(batch.chunks) for name, value in contents(chunk).items()}
+        return named | {"seed": batch.chunks[0].seed, "epoch": batch.epoch, "batch": batch.batch}
+    return contents(batch)
+
+
+def of_epochs(loader):
+    """The contents of all batches of some epochs."""
+    for epoch in EPOCHS:
+        loader.set_epoch(epoch)
+        yield from map(feed_contents, loader)

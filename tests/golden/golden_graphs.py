@@ -1,0 +1,73 @@
+"""The graphs of the golden batches, by closed formulas: NumPy does not promise that its random streams stay as they are."""
+
+from functools import cache
+
+import numpy as np
+
+from hoptrain.engine import Graph, HeteroGraph
+
+TRAIN = np.arange(0, 40, 3)
+"""The vertices to train on in the small graph."""
+
+
+def spread(number, salt):
+    """(number,) int64 in [0, 2**31) without a visible order: splitmix64 of a counter that ``salt`` begins."""
+    words = (np.arange(number, dtype=np.uint64) + np.uint64(salt << 32)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return (words >> np.uint64(33)).astype(np.int64)
+
+
+def make_graph(num_nodes, num_edges, weights=np.float32):
+    """Hubs, vertices without in-edges, self loops, copies of edges, links in both directions, and weights and times, some of weight 0."""
+    src = spread(num_edges, 1) % num_nodes
+    dst = np.minimum(spread(num_edges, 2) % (num_nodes - 4), spread(num_edges, 3) % (num_nodes - 4))  # low ids are hubs
+    tenth = num_edges // 10
+    src[:3] = dst[:3]
+    src[3 : 3 + tenth], dst[3 : 3 + tenth] = src[-tenth:], dst[-tenth:]
+    src[3 + tenth : 3 + 3 * tenth], dst[3 + tenth : 3 + 3 * tenth] = dst[-2 * tenth :], src[-2 * tenth :]
+    values = (spread(num_edges, 4) % 8 / 7).astype(weights)
+    return Graph.from_edges(src, dst, num_nodes, weights=values, times=spread(num_edges, 5) % 50)
+
+
+@cache
+def small():
+    """40 vertices: also for the simulator of CUDA."""
+    return make_graph(40, 240)
+
+
+@cache
+def doubly_weighted():
+    """With weights of float64."""
+    return make_graph(40, 240, np.float64)
+
+
+@cache
+def wide():
+    """The same graph with ids and offsets of 64 bits, as a graph of more than 2**31 vertices has them."""
+    graph = small()
+    columns = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
+    return Graph(*columns, weights=graph.weights, times=graph.times, is_sorted=True, validate=False)
+
+
+@cache
+def large():
+    """So large that the threads of a workspace share a hop."""
+    return make_graph(3000, 60_000)
+
+
+@cache
+def typed():
+    """Two relations into one type, one within it, and one into a type that is reached later; a type that nothing reaches."""
+
+    def edges(salt, num_src, num_dst, number):
+        return spread(number, salt) % num_src, spread(number, salt + 1) % num_dst
+
+    relations = {("p", "cites", "p"): edges(10, 20, 20, 60), ("a", "writes", "p"): edges(20, 15, 20, 50)}
+    relations |= {("p", "of", "a"): edges(30, 20, 15, 40), ("p", "in", "venue"): edges(40, 20, 4, 10)}
+    return HeteroGraph.from_edges({"p": 20, "a": 15, "venue": 4}, relations)
+
+
+def rows(num_nodes, width, salt):
+    """(num_nodes, width) float32 in [0, 1)."""
+    return (spread(num_nodes * width, salt).reshape(num_nodes, width) / 2**31).astype(np.float32)

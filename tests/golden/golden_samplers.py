@@ -1,0 +1,154 @@
+"""The golden cases of samplers: by name, what makes a sampler, its graph, and what two batches are asked for by."""
+
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+from golden_batches import contents
+from golden_graphs import TRAIN, doubly_weighted, large, small, spread, typed, wide
+
+from hoptrain import samplers as s
+
+ADDRESSES = ((0, 0, 0), (7, 3, 11), (2**64 - 3, 2**20 - 1, 2**32 - 2))
+"""(seed, epoch, number of the first batch): the last one is as far as an address goes."""
+SEEDS = (np.array([3, 0, 35, 8, 21]), np.array([38, 5, 17]))
+MANY = (np.arange(0, 3000, 8), np.arange(1, 3000, 17))
+EDGES = (np.array([3, 70, 11, 200]), np.array([100]))
+ONE = (np.array([0]), np.array([1]))
+
+
+class Sampled(NamedTuple):
+    """A case."""
+
+    sampler: Any
+    graph: Any
+    bulk: Any
+
+    def alone(self, **options):
+        """The contents of the batches, each sampled by itself."""
+        for seed, epoch, first in ADDRESSES:
+            for i, units in enumerate(self.bulk):
+                yield contents(self.sampler.sample(self.graph, units, seed=seed, epoch=epoch, batch=first + i, **options))
+
+    def in_bulks(self, workspace, addresses=ADDRESSES, to_host=lambda array: array):
+        """The contents of the batches, sampled together."""
+        for seed, epoch, first in addresses:
+            options = {"seed": seed, "epoch": epoch, "first_batch": first, "workspace": workspace}
+            for batch in self.sampler.sample_bulk(self.graph, self.bulk, **options):
+                yield contents(batch.map(to_host))
+
+
+class Sage(s.Program):
+    """The batches of ``NeighborSampler(fanouts, replace=True)``."""
+
+    def __init__(self, fanouts):
+        self.fanouts, self.steps = fanouts, len(fanouts)
+
+    def sample_size(self, step):
+        return self.fanouts[step]
+
+    def next(self, transit, step, random):
+        return s.below(random, len(transit.neighbors))
+
+
+class Layer(s.Program):
+    """Neighbours of a layer that have two edges or more into it."""
+
+    sampling_type = "collective"
+    steps = 2
+
+    def sample_size(self, step):
+        return 9
+
+    def next(self, transit, step, random):
+        place = s.below(random, len(transit.neighbors))
+        return place if transit.weights[place] >= 2 else s.STOP
+
+
+def on(sampler, bulk=SEEDS, graph=None):
+    """A case of the small graph, or of another, prepared as the loader does it."""
+    graph = graph or small()
+    return Sampled(sampler.prepare(graph, TRAIN), graph, bulk)
+
+
+def parted():
+    """Clusters by a formula: METIS may part the graph otherwise in another version."""
+    with patch("hoptrain.samplers.cluster.partition", lambda graph, number: np.arange(graph.num_nodes) * 7 % number):
+        return on(s.ClusterSampler(5), (np.array([2, 0]), np.array([4])))
+
+
+def scored():
+    sampler = s.ASGCNSampler([6, 4])
+    sampler.set_scores(spread(40, 6) % 100 / 99)
+    return on(sampler)
+
+
+def by_norms(inner):
+    case = on(s.MVSSampler(inner, num_draws=5), (np.arange(0, 40, 3), np.arange(1, 12)))
+    case.sampler.update(np.arange(40), spread(40, 7) % 100 / 99)
+    return case
+
+
+TYPED_FANOUTS = {"p:cites:p": [2, 0], "a:writes:p": [0, -1], "p:of:a": [3, 2], "p:in:venue": [-1, 1]}
+TIMES = 10 + np.arange(40)
+KINDS = np.arange(240) % 3
+
+SAMPLED = {
+    "neighbor": lambda: on(s.NeighborSampler([3, 2])),
+    "neighbor, all": lambda: on(s.NeighborSampler([-1, 2])),
+    "neighbor, replace": lambda: on(s.NeighborSampler([3, 2], replace=True)),
+    "neighbor, weighted": lambda: on(s.NeighborSampler([3, 2], weighted=True)),
+    "neighbor, weighted, all": lambda: on(s.NeighborSampler([-1, 2], weighted=True)),
+    "neighbor, weighted, float64": lambda: on(s.NeighborSampler([3, 2], weighted=True), graph=doubly_weighted()),
+    "neighbor, weighted, replace": lambda: on(s.NeighborSampler([3, 2], weighted=True, replace=True)),
+    "neighbor, new": lambda: on(s.NeighborSampler([3, 2], expand="new")),
+    "neighbor, new, weighted, replace": lambda: on(s.NeighborSampler([3, -1], weighted=True, replace=True, expand="new")),
+    "neighbor, int64": lambda: on(s.NeighborSampler([3, 2]), graph=wide()),
+    "neighbor, large": lambda: on(s.NeighborSampler([15, 10]), MANY, large()),
+    "neighbor, large, weighted": lambda: on(s.NeighborSampler([15, 10], weighted=True), MANY, large()),
+    "neighbor, large, replace, new": lambda: on(s.NeighborSampler([15, 15], replace=True, expand="new"), MANY, large()),
+    "labor": lambda: on(s.LaborSampler([3, 2])),
+    "labor, all": lambda: on(s.LaborSampler([-1, 2])),
+    "labor, importance": lambda: on(s.LaborSampler([3, 2], importance_rounds=2)),
+    "labor, int64": lambda: on(s.LaborSampler([3, 2]), graph=wide()),
+    "labor, large": lambda: on(s.LaborSampler([15, 10]), MANY, large()),
+    "labor, large, importance": lambda: on(s.LaborSampler([15, 10], importance_rounds=1), MANY, large()),
+    "pinsage": lambda: on(s.PinSAGESampler([3, 2], num_walks=6, walk_length=3)),
+    "pinsage, no restart": lambda: on(s.PinSAGESampler([2], num_walks=3, walk_length=5, restart=0.0)),
+    "temporal": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES), (np.array([3, 35, 3]), np.array([38, 5]))),
+    "temporal, replace": lambda: on(s.TemporalSampler([3, -1], seed_times=TIMES, replace=True)),
+    "temporal, recent": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES, strategy="recent")),
+    "vrgcn": lambda: on(s.VRGCNSampler([2, 2])),
+    "ladies": lambda: on(s.LadiesSampler([6, 4])),
+    "ladies, gcn, normalize": lambda: on(s.LadiesSampler([6, 4], norm="gcn", normalize=True)),
+    "ladies, large": lambda: on(s.LadiesSampler([512, 512]), MANY, large()),
+    "fastgcn": lambda: on(s.FastGCNSampler([12, 12])),
+    "fastgcn, gcn": lambda: on(s.FastGCNSampler([12, 12], norm="gcn")),
+    "asgcn": lambda: on(s.ASGCNSampler([6, 4])),
+    "asgcn, scores": scored,
+    "cluster": parted,
+    "cluster, METIS": lambda: on(s.ClusterSampler(5), (np.array([2, 0]), np.array([4]))),
+    "saint, node": lambda: on(s.SaintNodeSampler(9, num_subgraphs=2), ONE),
+    "saint, edge": lambda: on(s.SaintEdgeSampler(5, num_subgraphs=2), ONE),
+    "saint, walk": lambda: on(s.SaintWalkSampler(3, 4, num_subgraphs=2), ONE),
+    "saint, walk, int64": lambda: on(s.SaintWalkSampler(3, 4, num_subgraphs=2), ONE, wide()),
+    "ripple": lambda: on(s.RippleWalkSampler(15, num_subgraphs=2), ONE),
+    "shadow": lambda: on(s.ShadowSampler(depth=2, num_neighbors=2, num_layers=2)),
+    "shadow, ppr": lambda: on(s.ShadowPPRSampler(top=4, alpha=0.4, epsilon=0.02, num_layers=2)),
+    "links": lambda: on(s.LinkSampler(s.NeighborSampler([3, 2])), EDGES),
+    "links, degree": lambda: on(s.LinkSampler(s.LaborSampler([3]), "degree", num_negatives=2, exclude="self"), EDGES),
+    "links, in batch": lambda: on(s.LinkSampler(s.NeighborSampler([-1, 3], expand="new"), "in_batch", exclude="none"), EDGES),
+    "links, temporal": lambda: on(s.LinkSampler(s.TemporalSampler([3])), EDGES),
+    "mvs": lambda: by_norms(s.NeighborSampler([3, 2])),
+    "mvs, vrgcn": lambda: by_norms(s.VRGCNSampler([2])),
+    "typed": lambda: Sampled(s.HeteroSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, replace": lambda: Sampled(s.HeteroSampler([2, 3], "p", replace=True), typed(), (np.array([3, 7, 1]), np.array([19, 4]))),
+    "typed, by relation": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "program": lambda: on(Sage([3, 2])),
+    "program, collective": lambda: on(Layer()),
+    "walk": lambda: on(s.RandomWalk(4)),
+    "walk, int64": lambda: on(s.RandomWalk(4), graph=wide()),
+    "walk, restart": lambda: on(s.RandomWalk(5, num_walks=2, restart=0.3)),
+    "node2vec": lambda: on(s.Node2Vec(4, num_walks=2, p=0.5, q=2.0)),
+    "metapath": lambda: on(s.MetapathWalk(KINDS, [0, 1], length=3, num_walks=2)),
+}
