@@ -64,16 +64,16 @@ def check_trainer_options(options: Any) -> None:
 
 
 def check_folder(option: str, folder: str | None) -> None:
-    """Make ``folder``, and look whether files can be written there; addresses of other kinds of storage are left to Lightning.
+    """Look whether files can be written in ``folder``, or where it would be made; addresses of other kinds of storage are left to Lightning.
 
     Raises:
         InputError: they cannot.
     """
     if folder is None or "://" in str(folder):
         return
+    path = Path(folder).absolute()
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=next(part for part in (path, *path.parents) if part.exists())):
             pass
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)

@@ -150,7 +150,7 @@ def test_no_namespace_no_case(tmp_path, monkeypatch):
     [
         (["--limit", "0"], "--limit is 0: a case needs some seconds"),
         (["--cases", "event", "--systems", "hoptrain"], "no case is left to run"),
-        (["--cases", "nothing"], "invalid choice: 'nothing'"),
+        (["--cases", "nothing"], "there is no 'nothing': choose one of race, "),
     ],
 )
 def test_mistakes(tmp_path, capsys, options, message):

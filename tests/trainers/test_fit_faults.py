@@ -125,7 +125,7 @@ def test_an_exception_in_one_rank_s_worker_is_told_by_that_rank_and_its_cause_by
         assert "hoptrain: worker 0 failed at batch 3:\nTraceback" in errors
         cause = "rank 0 failed: WorkerError: worker 0 failed at batch 3: ... RuntimeError: this sampler fails at batch 3 (at "
         assert f"hoptrain: rank 1 ends, because {cause}" in errors
-        assert errors.splitlines()[-1].startswith(f"hoptrain: {cause}")
+        assert cause in errors.splitlines()[-1]  # of either rank
         assert errors.count("Traceback") == 1
     finally:
         end_all(run)

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import socket
 import time
+from pathlib import Path
 
 import pytest
 import resume_case
@@ -24,14 +25,16 @@ pytestmark = pytest.mark.timeout(4 * LIMIT_S)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Data for all; importing torch and Lightning takes seconds: one process does it, and every training is forked from that."""
+    """Data for all; what takes seconds at the start is done once, in the process that every training is forked from."""
     folder = tmp_path_factory.mktemp("resume")
     (folder / "data").mkdir()
     resume_case.write_data(folder / "data")
-    _CONTEXT.set_forkserver_preload(["resume_case"])
-    process = _CONTEXT.Process(target=int)
-    process.start()
-    process.join()
+    _CONTEXT.set_forkserver_preload(["resume_warm"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(resume_case.__file__).parent), prepend=os.pathsep)  # it looks nowhere else
+        process = _CONTEXT.Process(target=int)
+        process.start()
+        process.join()
     return folder
 
 

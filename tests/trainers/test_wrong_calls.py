@@ -59,7 +59,7 @@ fit Q --trainer.gradient_clip_val -1        | trainer.gradient_clip_val is -1: i
 fit Q --trainer.val_check_interval 0        | trainer.val_check_interval is 0: it is a share of an epoch or a number of batches; give more than 0
 fit Q --trainer.callbacks+=EarlyStoping     | trainer.callbacks is EarlyStoping: it takes a list of Callback ...; did you mean EarlyStopping?
 fit Q --trainer.default_root_dir a_file/x   | trainer.default_root_dir a_file/x cannot be written (Not a directory): name a folder of your own
-fit Q --checkpoint.dirpath a_file           | checkpoint.dirpath .../a_file cannot be written (File exists): name a folder of your own
+fit Q --checkpoint.dirpath a_file           | checkpoint.dirpath .../a_file cannot be written (Not a directory): name a folder of your own
 fit Q --checkpoint.mode maxx                | `mode` can be min, max but got maxx
 fit Q --seed_everything -1                  | seed_everything is -1: a seed is from 0 to 2**32 - 1; give for instance 1
 fit Q --seed_everything abc                 | seed_everything is abc: it takes true or false or an integer

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,9 @@ class Ranks:
 
     def go(self):
         for process in self.ranks:
-            process.stdin.write("\n")
-            process.stdin.flush()
+            with suppress(BrokenPipeError):  # the first may have failed, and ended this one, meanwhile
+                process.stdin.write("\n")
+                process.stdin.flush()
 
     def wait(self):
         """How all have ended, and the last line of each, once its watch has gone too."""
@@ -69,7 +71,8 @@ class Ranks:
             for pid in of_session(process.pid):
                 os.kill(pid, signal.SIGKILL)
             process.wait()
-            process.stdin.close()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             process.stdout.close()
 
 
