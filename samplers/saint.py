@@ -49,9 +49,9 @@ class SaintSampler(SubgraphSampler):
     Let p(v) and p(u, v) be the probabilities that a subgraph contains a vertex, and both ends of an edge u -> v. The edge weighs
     p(v) / p(u, v): over the subgraphs that contain v the weighted sum of its edges has the sum over all its in-edges as its mean (the paper's
     aggregator normalisation, for one layer; what a model makes of such sums has another mean). Not in the sum are in-edges from vertices that
-    no draw hits; a vertex of the split that no draw hits has no part in the loss. A seed weighs B / (N p(v)), with B
-    seeds in the batch and N in the split: the mean of the weighted losses of a batch has the mean loss over the split as its mean (the paper's
-    loss normalisation).
+    no draw hits. A seed weighs B / (N p(v)), with B seeds in the batch and N in the split: the mean of the weighted losses of a batch has as its
+    mean the losses over the split, summed and divided by N (the paper's loss normalisation); a vertex of the split that no draw hits, an isolated
+    one for instance, adds nothing to the sum.
 
     The paper counts both over subgraphs drawn beforehand. Here the draws of a subgraph are independent and alike, so that what one draw hits
     says all: with a, b and c the probabilities that it hits u, v and both, n draws hit both ends with probability

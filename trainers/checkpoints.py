@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor
 
 from hoptrain.engine import InputError
 
@@ -23,6 +26,15 @@ def last_checkpoint(folder: str, below: str = "") -> str | None:
     """The newest ``last.ckpt`` in ``folder``, or in the folders under it that match ``below`` (``**`` stands for any), if there is one."""
     pattern = os.path.join(glob.escape(folder), below, "last*.ckpt")
     return max(glob.glob(pattern, recursive=True), key=os.path.getmtime, default=None)
+
+
+class BestAndLast(ModelCheckpoint):
+    """Lightning's, whose ``last.ckpt`` is that of the last time it looked, where Lightning's is that of the last time a score was better."""
+
+    def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
+        super()._save_topk_checkpoint(trainer, monitor_candidates)
+        if self.save_last:
+            self._last_global_step_saved = trainer.global_step  # by which it sees whether the last one is due
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -71,7 +83,7 @@ class CheckpointFiles(TorchCheckpointIO):
             checkpoint = super().load_checkpoint(path, map_location, weights_only)
         except UnpicklingError as error:
             raise InputError(f"checkpoint {path} is damaged or holds more than weights and plain values: {_REMEDY}") from error
-        except (EOFError, RuntimeError, OSError, zipfile.BadZipFile) as error:
+        except (EOFError, KeyError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:  # whatever torch makes of other files
             raise InputError(f"checkpoint {path} is damaged ({' '.join(str(error).split())[:100] or 'it is empty'}): {_REMEDY}") from error
         if not isinstance(checkpoint, Mapping) or not {"state_dict", "pytorch-lightning_version"} <= checkpoint.keys():
             raise InputError(f"checkpoint {path} is a file of torch, but no checkpoint: {_REMEDY}")

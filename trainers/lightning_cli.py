@@ -22,7 +22,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.callbacks import FeedMonitor, PredictionWriter, ProgressBar
-from hoptrain.trainers.checkpoints import CheckpointFiles, last_checkpoint
+from hoptrain.trainers.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
 from hoptrain.trainers.options import check_folder, check_seed, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.parser import OptionParser
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
@@ -54,7 +54,7 @@ class HoptrainCLI(LightningCLI):
         """Sizes that the model takes from the data, and the checkpoint to keep."""
         for source, target in self._task.from_data.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
-        parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(BestAndLast, "checkpoint")
         parser.set_defaults({"checkpoint.monitor": "val_acc", "checkpoint.mode": "max", "checkpoint.save_last": True})
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
@@ -129,7 +129,11 @@ class HoptrainCLI(LightningCLI):
             trainer: Trainer = super().instantiate_trainer(**kwargs)
         except (InputError, MisconfigurationException):
             raise
-        except (ValueError, TypeError) as error:  # what it says of a device, an accelerator or a strategy that it does not have
+        except (
+            ValueError,
+            TypeError,
+            ImportError,
+        ) as error:  # what it says of a device, an accelerator or a strategy that it does not have
             raise InputError(f"trainer: {' '.join(str(error).split())}") from error
         check_trainer(trainer)
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not one of the user's
@@ -226,6 +230,8 @@ def run(arguments: list[str]) -> HoptrainCLI:
     except MisconfigurationException as error:
         raise InputError(" ".join(str(error).split())) from error
     except (SIGTERMException, RuntimeError) as error:
+        if "Early stopping conditioned on metric" in str(error):  # Lightning learns what is logged in the first epoch
+            raise InputError(" ".join(str(error).split())) from error
         if not isinstance(error, SIGTERMException) and not Termination.asked:
             raise
         say_terminated()

@@ -104,6 +104,8 @@ def _unknown(parser: OptionParser, name: str) -> str:
     """An option that does not exist, with the nearest that does."""
     known = {option.removeprefix("--") for action in _actions(parser) for option in action.option_strings if option.startswith("--")}
     hint = did_you_mean(name.removeprefix("--"), sorted(option for option in known if not option.endswith(("help", "+"))))
+    if name.startswith("--"):
+        hint = hint.replace("did you mean ", "did you mean --")
     return f"there is no option {name}: " + (hint or f"'hoptrain {_command(parser)} --help' lists those that there are")
 
 

@@ -135,3 +135,13 @@ def test_weights_that_nothing_was_learnt_by_have_to_be_asked_for(tmp_path, monke
     for command, words in (("validate", "val_acc"), ("test", "test_acc"), ("predict", "predictions.npy")):
         assert main([command, "--config", QUICKSTART, *QUIET, "--untrained"]) == 0
         assert words in capsys.readouterr().out
+
+
+def test_last_is_the_last_one_though_the_score_was_better_before(tmp_path, monkeypatch):
+    """Lightning's would be that of the best epoch, and training would go on from there."""
+    monkeypatch.chdir(tmp_path)
+    arguments = ("--checkpoint.monitor=train_loss", "--checkpoint.mode=max", "--checkpoint.save_on_train_epoch_end=true")  # the loss falls
+    run(["fit", "--config", QUICKSTART, *QUIET, "--trainer.max_epochs=3", *arguments])
+    best, last = sorted(tmp_path.glob("runs/*/checkpoints/*.ckpt"))
+    assert (best.name[:8], last.name) == ("epoch=0-", "last.ckpt")
+    assert torch.load(last, weights_only=True)["global_step"] == 27

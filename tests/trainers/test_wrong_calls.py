@@ -37,10 +37,10 @@ fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it t
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
 fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
 fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, hops
-fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean data.batch_size?
-fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean model.hidden_channels?
-fit Q --batch_size 5                        | there is no option --batch_size: did you mean data.batch_size?
-fit Q --trainer.max_epoch 5                 | there is no option --trainer.max_epoch: did you mean trainer.max_epochs?
+fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean --data.batch_size?
+fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean --model.hidden_channels?
+fit Q --batch_size 5                        | there is no option --batch_size: did you mean --data.batch_size?
+fit Q --trainer.max_epoch 5                 | there is no option --trainer.max_epoch: did you mean --trainer.max_epochs?
 fit Q --nothing                             | there is no option --nothing: 'hoptrain fit --help' lists those that there are
 fit Q extra                                 | there is no option extra: 'hoptrain fit --help' lists those that there are
 fit Q --untrained                           | there is no option --untrained: ...
@@ -53,6 +53,7 @@ fit Q --trainer.accelerator quantum         | trainer: You selected an invalid a
 fit Q --trainer.strategy nothing            | trainer: You selected an invalid strategy name: `strategy='nothing'`...
 fit Q --trainer.strategy.stages 2           | there is no option trainer.strategy.stages: trainer.strategy takes a text or a Strategy, ...
 fit Q --trainer.precision 12                | trainer.precision is 12: it takes one of 64, 32, 16, ... or null...
+fit Q --trainer.precision transformer-engine | trainer: ...
 fit Q --trainer.precision 16-true           | trainer.precision is 16-true: a run has 32-true, bf16-mixed, 16-mixed; choose one of them
 fit Q --trainer.accumulate_grad_batches 0   | trainer.accumulate_grad_batches is 0: it is at least 1; correct it or leave it out
 fit Q --trainer.gradient_clip_val -1        | trainer.gradient_clip_val is -1: it is at least 0; correct it or leave it out
@@ -95,6 +96,7 @@ fit Q --timeline nowhere/x.json             | the timeline nowhere/x.json cannot
 fit Q --ckpt_path nofile.ckpt               | checkpoint nofile.ckpt is not there: give the path of a .ckpt file that a run has written, or last
 fit Q --ckpt_path best                      | checkpoint best is not there: ...
 fit Q --ckpt_path garbage.ckpt              | checkpoint garbage.ckpt is damaged or holds more than weights and plain values: ...
+fit Q --ckpt_path text.ckpt                 | checkpoint text.ckpt is damaged (...): ...
 fit Q --ckpt_path empty.ckpt                | checkpoint empty.ckpt is damaged (it is empty): ...
 fit Q --ckpt_path foreign.ckpt              | checkpoint foreign.ckpt is a file of torch, but no checkpoint: ...
 test Q                                      | test without a checkpoint: give --ckpt_path, a file or last; or --untrained alone, ...
@@ -154,6 +156,7 @@ def folder(tmp_path_factory, dataset):
     for name in ("empty.yaml", "empty.ckpt", "a_file"):
         (path / name).write_bytes(b"")
     (path / "garbage.ckpt").write_bytes(b"garbage")
+    (path / "text.ckpt").write_text("hello")
     torch.save({"a": 1}, path / "foreign.ckpt")
     torch.save(checkpoint(hyper_parameters={"arch": "sage", "hidden_channels": 64}), path / "other_model.ckpt")
     torch.save(checkpoint(state_dict={"head.weight": torch.ones(2)}), path / "other_task.ckpt")
