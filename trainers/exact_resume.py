@@ -95,6 +95,22 @@ class ExactResume(Callback):
             self._schedulers = list(trainer.strategy.lr_scheduler_configs)
             trainer.strategy.lr_scheduler_configs.clear()
 
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Where nothing was left to train Lightning leaves out the end of a training, too: do what the checkpoint was written before."""
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return
+        place = Place(**saved["place"])
+        trainer._logger_connector._callback_metrics.update(saved["watched"])
+        self._load_rank_state(saved["ranks"], trainer, pl_module)
+        if place.begun and place.after != "epoch":
+            _end_the_epoch(place, trainer)
+        elif not place.begun:
+            _begin_an_epoch(place, trainer)
+        trainer.strategy.on_train_end()
+        for callback in _averages(trainer):
+            callback.on_train_end(trainer, pl_module)
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Keep what the batch changes beside the weights while it is under way."""
         self._restore_schedulers(trainer)
@@ -143,6 +159,7 @@ class ExactResume(Callback):
         state |= self._half_summed(trainer, pl_module, place, is_torn)
         checkpoint[_KEY] = {
             "place": place._asdict(),
+            "world_size": trainer.world_size,
             "ranks": _gathered(state, trainer, alone=self._fails_alone),
             "watched": {name: figure.detach().cpu() for name, figure in trainer.callback_metrics.items()},
             "stopped": bool(trainer.should_stop),
@@ -172,10 +189,15 @@ class ExactResume(Callback):
                 "go on from another one, last.ckpt for instance"
             )
         place, ranks = Place(**saved["place"]), saved["ranks"]
+        if len(ranks) < saved["world_size"]:
+            raise InputError(
+                f"the checkpoint has the state of rank {min(ranks)} alone: an exception in one of {saved['world_size']} ranks wrote it; go on from "
+                "another one, last.ckpt for instance"
+            )
         if place.begun and set(ranks) != set(range(trainer.world_size)):
             raise InputError(
                 f"the checkpoint has the state of rank {', '.join(map(str, ranks))} in the middle of an epoch, and the run has {trainer.world_size} ranks: "
-                "go on with as many, or from a checkpoint of an epoch's end (an exception in one of several ranks writes its own state alone)"
+                "go on with as many, or from a checkpoint of an epoch's end"
             )
         write_counters(checkpoint["loops"]["fit_loop"], place)
         self._saved = saved
@@ -225,11 +247,24 @@ def _begin_an_epoch(place: Place, trainer: Trainer) -> None:
         loop.epoch_progress.current.completed += 1
 
 
+def _end_the_epoch(place: Place, trainer: Any) -> None:
+    """What is still to come after the last batch, of which nothing more follows."""
+    loop = trainer.fit_loop
+    loop._restarting = loop.epoch_loop._restarting = False
+    loop.epoch_loop._skip_next_val = place.after == "validation"
+    if place.after != "nothing":
+        loop.epoch_loop.on_advance_end(loop._data_fetcher)
+    loop.on_advance_end()
+
+
+def _averages(trainer: Any) -> list[StochasticWeightAveraging]:
+    """Those that have begun."""
+    return [each for each in trainer.callbacks if isinstance(each, StochasticWeightAveraging) and each._scheduler_state is not None]
+
+
 def _go_on_averaging(trainer: Any, module: LightningModule) -> None:
     """Lightning's averaging of weights begins anew in the next epoch only, and then sets the learning rate back."""
-    for callback in trainer.callbacks:
-        if not isinstance(callback, StochasticWeightAveraging) or callback._scheduler_state is None:
-            continue
+    for callback in _averages(trainer):
         if callback.swa_start <= trainer.current_epoch <= callback.swa_end:
             rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
             callback.on_train_epoch_start(trainer, module)
@@ -247,8 +282,5 @@ def _close(place: Place, trainer: Any) -> None:
     """Train no further; what was still to come of the epoch is done."""
     rank_zero_info("EarlyStopping had ended the run that goes on here: a larger patience lets it train further")
     if place.begun and place.after != "epoch":
-        trainer.fit_loop._restarting = False
-        trainer.fit_loop.epoch_loop.update_lr_schedulers("step", update_plateau_schedulers=True)
-        trainer.fit_loop.epoch_loop._batches_that_stepped += place.after != "nothing"
-        trainer.fit_loop.on_advance_end()
+        _end_the_epoch(place, trainer)
     trainer.should_stop = True
