@@ -61,8 +61,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
             self._hidden = arguments[0].detach()
 
     def on_train_start(self) -> None:
-        """Sample by the scores of the epoch that begins or goes on."""
-        self._take_scores()
+        """Sample by the scores of an epoch that goes on; one that begins notes its own."""
         self._set_scores()
 
     def on_train_epoch_start(self) -> None:
