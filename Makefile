@@ -26,11 +26,11 @@ test: $(STAMP)
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-gpu: $(STAMP)
-	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/test_*_cuda.py
+	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/cuda
 
 test-faults: $(STAMP)
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/test_faults.py tests/samplers/test_many_ranks.py tests/trainers/test_fit_faults.py
-	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/test_resume_drawn.py
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/trainers/test_fit_faults.py
+	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
 
 soak: $(STAMP)
 	$(BIN)/hoptrain bench soak --minutes $(SOAK_MINUTES)

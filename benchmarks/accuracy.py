@@ -3,7 +3,7 @@
 Each run is ``hoptrain fit`` with one of the configurations in ``configs/`` and one seed; the score is the test accuracy of the checkpoint
 with the best validation accuracy. On ``synthetic:products`` the same model is also trained on the graph without its edges.
 
-With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.accuracy_samplers``.
+With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.cases.accuracy``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
     if args.samplers:
-        from hoptrain.benchmarks.accuracy_samplers import run_samplers
+        from hoptrain.benchmarks.cases.accuracy import run_samplers
 
         return run_samplers(args)
     if args.data or args.only or args.root:
@@ -73,7 +73,7 @@ def _repeat(
 
 
 def _test_accuracy(config: str, options: Mapping[str, str], seed: int, scratch: str) -> float:
-    from hoptrain.trainers.lightning_cli import run as run_cli
+    from hoptrain.trainers.commands.lightning import run as run_cli
 
     fixed = {
         "config": str(CONFIGS / f"{config}.yaml"),

@@ -3,7 +3,7 @@
 For every algorithm all systems sample mini-batches from the same graph in interleaved rounds, as many a round as fill some tenths of a second.
 Each number is a median over the rounds; a ratio is formed within a round: how many times as much time a peer takes for an edge of its result
 (a step of a walk; a mini-batch, where results differ in size) as hoptrain with as many threads. hoptrain copies every array out into memory
-that is used again, as its loader does; peers return new tensors. How they are driven is said in ``hoptrain.benchmarks.algorithm_peers``.
+that is used again, as its loader does; peers return new tensors. How they are driven is said in ``hoptrain.benchmarks.peers.algorithms``.
 
 The summary's ``min_ratio_ALGORITHM`` is hoptrain's speed over the *fastest* variant of any peer that uses up to as many threads, the least
 over graphs and thread counts; ``min_ratio`` is the least of these. Preparations (alias tables, clusters, the law of FastGCN) are not timed.
@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks.algorithm_cases import ALGORITHMS, SEED, Contender, Open, Task, open_hoptrain
-from hoptrain.benchmarks.algorithm_peers import PEERS
-from hoptrain.benchmarks.algorithm_report import GOAL, WHY, draw, markdown
-from hoptrain.benchmarks.harness import Result
-from hoptrain.benchmarks.rounds import Cost, Costs, Paced, time_rounds
+from hoptrain.benchmarks.cases.algorithm_report import GOAL, WHY, draw, markdown
+from hoptrain.benchmarks.cases.algorithms import ALGORITHMS, SEED, Contender, Open, Task, open_hoptrain
+from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.rounds import Cost, Costs, Paced, time_rounds
+from hoptrain.benchmarks.peers.algorithms import PEERS
+from hoptrain.benchmarks.peers.systems import FAMILY
 from hoptrain.benchmarks.sampler import GRAPHS, cores, key_of, num_rounds, summarize, warn_if_busy
-from hoptrain.benchmarks.systems import FAMILY
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 
 _SECONDS = {False: 0.3, True: 0.05}

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hoptrain.benchmarks.deadlock_cases import DIFFERENT, EQUAL
-from hoptrain.benchmarks.deadlock_loaders import SEED, make_dataset, parse
-from hoptrain.benchmarks.harness import Result
-from hoptrain.benchmarks.trial import DONE, RAISED, Trial, run_trial
+from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.trial import DONE, RAISED, Trial, run_trial
+from hoptrain.benchmarks.deadlocks.cases import DIFFERENT, EQUAL
+from hoptrain.benchmarks.deadlocks.loaders import SEED, make_dataset, parse
 from hoptrain.engine import InputError
 
 OWN = "hoptrain"
@@ -160,7 +160,7 @@ def _try(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[
         return record | {"outcome": "skipped (no mount namespace of its own can be had here)"}
     log = logs / f"{case.name}-{re.sub('[^a-zA-Z0-9=]+', '-', system)}.log"
     with tempfile.TemporaryDirectory() as scratch:
-        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlock_cases", case.name, system, str(data), scratch]
+        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.cases", case.name, system, str(data), scratch]
         trial = run_trial(command, limit, log)
     return record | {
         "outcome": outcome(case, trial),

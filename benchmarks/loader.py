@@ -1,9 +1,9 @@
 """How fast do mini-batches with their features reach the trainer, beside DGL's and PyG's loaders?
 
-Each system has a process of its own (``hoptrain.benchmarks.child``) that holds its graph, its loaders with their workers, and the consumer,
+Each system has a process of its own (``hoptrain.benchmarks.common.child``) that holds its graph, its loaders with their workers, and the consumer,
 which reads one value of every cache line of every feature row (``touch_share``: the part of the time that this took). All are told to load the
 same seeds in mini-batches, in turns, round after round. Each number is a median over the rounds; ratios are formed within a round. How the peers
-are driven is said in ``hoptrain.benchmarks.peer_loaders``.
+are driven is said in ``hoptrain.benchmarks.peers.loaders``.
 
 What is timed is a whole short epoch: from asking for its first mini-batch until its last one is consumed. So nothing is made ready before the
 clock runs, and nothing is left over afterwards: who is not measured has nothing to do. It is checked: ``max_idle_share`` is the CPU time, as a
@@ -31,12 +31,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hoptrain.benchmarks import plots
-from hoptrain.benchmarks.child import Child, ChildError
-from hoptrain.benchmarks.harness import Result
-from hoptrain.benchmarks.loaders import SEED, Case, Load, Open, Stand, idle_cpu_share, open_hoptrain
-from hoptrain.benchmarks.peer_loaders import open_dgl, open_pyg, tcmalloc
-from hoptrain.benchmarks.rounds import Cost, time_rounds
+from hoptrain.benchmarks.common import plots
+from hoptrain.benchmarks.common.child import Child, ChildError
+from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.loaders import SEED, Case, Load, Open, Stand, idle_cpu_share, open_hoptrain
+from hoptrain.benchmarks.common.rounds import Cost, time_rounds
+from hoptrain.benchmarks.peers.loaders import open_dgl, open_pyg, tcmalloc
+from hoptrain.benchmarks.peers.systems import FAMILY
 from hoptrain.benchmarks.sampler import (
     FANOUTS,
     add_case_arguments,
@@ -48,7 +49,6 @@ from hoptrain.benchmarks.sampler import (
     summarize,
     warn_if_busy,
 )
-from hoptrain.benchmarks.systems import FAMILY
 from hoptrain.engine import Dataset, InputError
 
 DEFAULT_WORKERS = 0

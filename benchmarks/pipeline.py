@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hoptrain.benchmarks.harness import Record, Result
-from hoptrain.benchmarks.pipeline_ranks import SEED, WHOLE, Setting, Track, Way, study
+from hoptrain.benchmarks.common.harness import Record, Result
+from hoptrain.benchmarks.pipelines.ranks import SEED, WHOLE, Setting, Track, Way, study
 
 OURS, ALONE, PAPER = "hoptrain", "no pipeline", "Raffi 2024"
 _CROWDED_ROUNDS = 2

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, load_dataset
 
 EPOCHS, CHUNKS = 300, (1, 2, 3, 4)
@@ -60,8 +60,8 @@ def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dic
     import torch.nn.functional as F
 
     from hoptrain.samplers import NeighborSampler
-    from hoptrain.trainers.inference import exact_logits
     from hoptrain.trainers.models import GNN
+    from hoptrain.trainers.models.inference import exact_logits
     from hoptrain.trainers.pipeline import ChunkLoader, apply_layers, chunk_of, cut_by_index
     from hoptrain.trainers.pipeline.seeds import Chunking
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hoptrain.benchmarks import scale_plots, what_if
-from hoptrain.benchmarks.grid import COMPLETED, FAILED, HUNG, LEFT_OUT, read_lines
-from hoptrain.benchmarks.harness import Result
-from hoptrain.benchmarks.scale_table import NAMES, Row, rows_of, summarize
+from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG, LEFT_OUT, read_lines
+from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.study import plots as scale_plots
+from hoptrain.benchmarks.study import what_if
+from hoptrain.benchmarks.study.table import NAMES, Row, rows_of, summarize
 from hoptrain.engine import InputError
 
 _STACK_LINES = 12

@@ -1,8 +1,8 @@
 """How fast is neighbour sampling, beside DGL and PyG and beside what the memory allows?
 
 All systems sample an epoch's mini-batches in interleaved rounds, as many a round as take about a quarter of a second, and the machine's floor
-(``hoptrain.benchmarks.floor``) is timed in the same rounds for as long. Each number is a median over the rounds; ratios and multiples are
-formed within a round, per sampled edge. How the peers are driven is said in ``hoptrain.benchmarks.peers``. What is timed:
+(``hoptrain.benchmarks.common.floor``) is timed in the same rounds for as long. Each number is a median over the rounds; ratios and multiples are
+formed within a round, per sampled edge. How the peers are driven is said in ``hoptrain.benchmarks.peers.samplers``. What is timed:
 
 * hoptrain: drawing, relabelling, and copying every array out into buffers that are used again, as its loader does into a slot. "hoptrain"
   hands whole mini-batches to its threads; "hoptrain, shared" lets them share each one. Ids are int32 where they fit: of the peers, int32
@@ -33,12 +33,12 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks import plots
-from hoptrain.benchmarks.floor import Floor, count_work, floor_per_edge
-from hoptrain.benchmarks.harness import Result
-from hoptrain.benchmarks.peers import PEERS
-from hoptrain.benchmarks.rounds import Costs, Paced, time_rounds
-from hoptrain.benchmarks.systems import FAMILY, Open, System, open_hoptrain, open_overhead
+from hoptrain.benchmarks.common import plots
+from hoptrain.benchmarks.common.floor import Floor, count_work, floor_per_edge
+from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.rounds import Costs, Paced, time_rounds
+from hoptrain.benchmarks.peers.samplers import PEERS
+from hoptrain.benchmarks.peers.systems import FAMILY, Open, System, open_hoptrain, open_overhead
 from hoptrain.engine import Dataset, Graph, InputError, Schedule, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
@@ -135,7 +135,7 @@ def cores() -> int:
 def run(args: argparse.Namespace) -> Result:
     """Measure on every graph; see the module's docstring."""
     if args.device == "cuda":
-        from hoptrain.benchmarks import sampler_cuda
+        from hoptrain.benchmarks.cases import sampler_cuda
 
         return sampler_cuda.measure(args)
     setting = Setting(

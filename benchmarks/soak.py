@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import InputError
 
 SEED = 1
@@ -210,6 +210,6 @@ class _Training:
                 command = (folder / "cmdline").read_bytes()
                 is_rank = b"hoptrain.trainers.cli" in command and int(parent) == self.process.pid
                 is_rank_1 = is_rank and b"LOCAL_RANK=1\0" in (folder / "environ").read_bytes()  # else about to become something else
-                kind = "worker" if b"hoptrain.engine.worker" in command else "rank 1" if is_rank_1 else "watch"
+                kind = "worker" if b"hoptrain.engine.queue.worker" in command else "rank 1" if is_rank_1 else "watch"
                 found[int(folder.name)] = "rank 0" if int(folder.name) == self.process.pid else kind
         return found

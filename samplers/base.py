@@ -13,13 +13,13 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.kernels.cpu.csc import first_out_of_range
-from hoptrain.kernels.cpu.neighbor import Address
+from hoptrain.kernels.cpu.nodewise.neighbor import Address
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
-from hoptrain.samplers.minibatch import MiniBatch
-from hoptrain.samplers.workspace import Workspace
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
+    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 Batch = TypeVar("Batch")
 

@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 
 _IDS = (np.dtype(np.int32), np.dtype(np.int64))
 _WEIGHTS = (np.dtype(np.float32),)

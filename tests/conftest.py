@@ -15,7 +15,7 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") 
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.device import cuda_status
-from hoptrain.engine.pool import WorkerPool
+from hoptrain.engine.queue.pool import WorkerPool
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 

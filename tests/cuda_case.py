@@ -9,7 +9,7 @@ from numba import cuda
 from hoptrain.engine.device import cuda_status, is_simulated
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import Thresholds
-from hoptrain.samplers.workspace import Workspace
+from hoptrain.samplers.scratch.workspace import Workspace
 
 needs_cuda = pytest.mark.skipif(cuda_status() is not None, reason=str(cuda_status()))
 

@@ -17,12 +17,12 @@ from pytorch_lightning.loggers import Logger
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph
 from hoptrain.trainers import GraphDataModule, NodeClassifier
-from hoptrain.trainers.adaptive import AdaptiveNodeClassifier
-from hoptrain.trainers.graph_classifier import GraphClassifier, SmallGraphsDataModule
-from hoptrain.trainers.image_classifier import ImageClassifier, ImageDataModule
-from hoptrain.trainers.link_predictor import LinkDataModule, LinkPredictor
 from hoptrain.trainers.pipeline import PipelineStrategy
-from hoptrain.trainers.sign import HopDataModule, SIGNClassifier
+from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
+from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
+from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
+from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
+from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor
 
 SAMPLERS = {
     "neighbor": lambda: s.NeighborSampler([3, 3]),

@@ -7,7 +7,12 @@ works where torch does not.
 from importlib import import_module
 from typing import Any
 
-_HOME = {"AdaptiveNodeClassifier": "adaptive", "GraphDataModule": "datamodule", "NodeClassifier": "node_classifier", "GNN": "models"}
+_HOME = {
+    "AdaptiveNodeClassifier": "tasks.adaptive",
+    "GraphDataModule": "tasks.node_data",
+    "NodeClassifier": "tasks.node_classifier",
+    "GNN": "models",
+}
 
 __all__ = ["GNN", "AdaptiveNodeClassifier", "GraphDataModule", "NodeClassifier"]
 

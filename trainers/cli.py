@@ -62,7 +62,7 @@ def _run(arguments: list[str]) -> int:
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         with watched():
-            from hoptrain.trainers.lightning_cli import run  # torch and Lightning take seconds to import: only where they are needed
+            from hoptrain.trainers.commands.lightning import run  # torch and Lightning take seconds to import: only where they are needed
 
             run(arguments)
         return 0

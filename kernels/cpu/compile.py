@@ -38,7 +38,7 @@ def cpu_kernel(function=None, *, parallel=False):
 def sources_hash(kernels):
     """Hash of the Python sources that end up in CPU kernels, names and contents in a fixed order; ``kernels`` is the folder of all."""
     digest = hashlib.sha256()
-    for path in sorted([*kernels.glob("cpu/*.py"), *kernels.glob("shared/*.py")]):
+    for path in sorted([*kernels.glob("cpu/**/*.py"), *kernels.glob("shared/*.py")]):
         digest.update(str(path.relative_to(kernels)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

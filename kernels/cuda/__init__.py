@@ -1,31 +1,14 @@
 """Loops and memory for CUDA: Numba kernels, and host functions that launch them in order. Importing it needs numba-cuda, but no device."""
 
-from hoptrain.kernels.cuda import (
-    draw,
-    gather,
-    group,
-    importance,
-    induce,
-    labor,
-    layerwise,
-    link,
-    pagerank,
-    pinsage,
-    program,
-    relabel,
-    ripple,
-    rows,
-    sample_parallel,
-    scan,
-    shadow,
-    subgraph,
-    temporal,
-    transit_parallel,
-    weighted,
-)
+from hoptrain.kernels.cuda import draw, gather, group, induce, relabel, rows, sample_parallel, scan, transit_parallel
 from hoptrain.kernels.cuda.compile import KERNELS, cuda_kernel, device_function
+from hoptrain.kernels.cuda.layerwise import layers
+from hoptrain.kernels.cuda.nodewise import importance, labor, pinsage, temporal, weighted
+from hoptrain.kernels.cuda.programs import program
+from hoptrain.kernels.cuda.seeds import link
+from hoptrain.kernels.cuda.subgraphs import pagerank, ripple, shadow, vertices
 
 __all__ = [
-    "KERNELS", "cuda_kernel", "device_function", "draw", "gather", "group", "importance", "induce", "labor", "layerwise", "link", "pagerank", "pinsage",
-    "program", "relabel", "ripple", "rows", "sample_parallel", "scan", "shadow", "subgraph", "temporal", "transit_parallel", "weighted",
+    "KERNELS", "cuda_kernel", "device_function", "draw", "gather", "group", "importance", "induce", "labor", "layers", "link", "pagerank", "pinsage",
+    "program", "relabel", "ripple", "rows", "sample_parallel", "scan", "shadow", "temporal", "transit_parallel", "vertices", "weighted",
 ]  # fmt: skip

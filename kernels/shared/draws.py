@@ -6,7 +6,7 @@ Four ways to draw, told by ``replace`` and ``weighted`` of the callers:
   with ``top = degree - count + j``, or ``top`` itself if that offset was drawn before. Every subset is equally likely.
 * with replacement, uniform: draw j is ``bounded(word j, degree)``.
 * with replacement, by weight: draw j is ``alias_offset`` of the words 2 j and 2 j + 1.
-* without replacement, by weight: the first distinct ones of these draws; see ``hoptrain.kernels.cpu.weighted``.
+* without replacement, by weight: the first distinct ones of these draws; see ``hoptrain.kernels.cpu.nodewise.weighted``.
 """
 
 import numpy as np

@@ -15,12 +15,12 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.group import group_requests
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
-from hoptrain.samplers.minibatch import MiniBatch
 
 if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.neighbor import CudaNeighborSampling
+    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 
 class Edges(NamedTuple):

@@ -13,7 +13,7 @@ from hoptrain.kernels.cuda.group import NUM_CLASSES, NUM_COUNTERS, Groups, clear
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.sample_parallel import draw_by_sample
 from hoptrain.kernels.cuda.transit_parallel import draw_by_transit
-from hoptrain.samplers.cost_model import choose_schedule
+from hoptrain.samplers.cuda.cost_model import choose_schedule
 
 
 class GraphDraws:

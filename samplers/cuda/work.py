@@ -22,8 +22,8 @@ from hoptrain.engine.device_store import DeviceGraph, choose_placement, place
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.thresholds import COPY_UNIT, THRESHOLDS
 from hoptrain.samplers.base import check_bulk_address
-from hoptrain.samplers.minibatch import MiniBatch
-from hoptrain.samplers.workspace import Workspace
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.scratch.workspace import Workspace
 
 FEW_EDGES = 4
 """Edges of a node to or from chosen vertices for which there is room at first: if they are more, the first bulk tells."""

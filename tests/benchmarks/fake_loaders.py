@@ -7,7 +7,7 @@ import sys
 import time
 from functools import partial
 
-from hoptrain.benchmarks import loaders
+from hoptrain.benchmarks.common import loaders
 from hoptrain.engine import InputError
 
 

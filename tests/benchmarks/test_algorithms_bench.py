@@ -3,9 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from hoptrain.benchmarks import algorithm_report, algorithms
-from hoptrain.benchmarks.algorithm_cases import ALGORITHMS, Contender, num_steps, open_hoptrain
-from hoptrain.benchmarks.algorithm_peers import PEERS
+from hoptrain.benchmarks import algorithms
+from hoptrain.benchmarks.cases import algorithm_report
+from hoptrain.benchmarks.cases.algorithms import ALGORITHMS, Contender, num_steps, open_hoptrain
+from hoptrain.benchmarks.peers.algorithms import PEERS
 from hoptrain.engine import Graph, InputError
 from hoptrain.trainers.cli import main
 

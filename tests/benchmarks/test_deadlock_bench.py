@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hoptrain.benchmarks import deadlock, deadlock_cases, deadlock_ranks, trial
+from hoptrain.benchmarks import deadlock
+from hoptrain.benchmarks.common import trial
+from hoptrain.benchmarks.common.trial import Trial, run_trial
 from hoptrain.benchmarks.deadlock import Case, outcome
-from hoptrain.benchmarks.trial import Trial, run_trial
+from hoptrain.benchmarks.deadlocks import cases as deadlock_cases
+from hoptrain.benchmarks.deadlocks import ranks as deadlock_ranks
 from hoptrain.trainers.cli import main
 
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from fake_loaders import Counter, absent, dies, slow
 
-from hoptrain.benchmarks import loader, loaders, peer_loaders, plots
-from hoptrain.benchmarks.child import Child, ChildError
+from hoptrain.benchmarks import loader
+from hoptrain.benchmarks.common import loaders, plots
+from hoptrain.benchmarks.common.child import Child, ChildError
+from hoptrain.benchmarks.common.loaders import Case, Stand
 from hoptrain.benchmarks.loader import Peer
-from hoptrain.benchmarks.loaders import Case, Stand
+from hoptrain.benchmarks.peers import loaders as peer_loaders
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import SampleLoader
 from hoptrain.trainers.cli import main

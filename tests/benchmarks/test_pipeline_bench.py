@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from hoptrain.benchmarks import pipeline
-from hoptrain.benchmarks.pipeline_ranks import WHOLE, Setting, Track, study
+from hoptrain.benchmarks.pipelines.ranks import WHOLE, Setting, Track, study
 from hoptrain.trainers.pipeline import run_ranks
 
 

@@ -5,8 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hoptrain.benchmarks import floor, peers, plots, rounds, sampler, systems
-from hoptrain.benchmarks.systems import System
+from hoptrain.benchmarks import sampler
+from hoptrain.benchmarks.common import floor, plots, rounds
+from hoptrain.benchmarks.peers import samplers as peers
+from hoptrain.benchmarks.peers import systems
+from hoptrain.benchmarks.peers.systems import System
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.trainers.cli import main
@@ -259,7 +262,7 @@ def test_threads_share_the_reads(graph, threads, monkeypatch):
 
 
 def test_no_device_is_one_line(folder, tmp_path, capsys, monkeypatch):
-    sampler_cuda = pytest.importorskip("hoptrain.benchmarks.sampler_cuda", exc_type=ImportError)
+    sampler_cuda = pytest.importorskip("hoptrain.benchmarks.cases.sampler_cuda", exc_type=ImportError)
     monkeypatch.setattr(sampler_cuda, "cuda_status", lambda: "no CUDA device can be used")
     assert main(["bench", "sampler", "--device", "cuda", "--graphs", folder, "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
@@ -271,7 +274,7 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     device = pytest.importorskip("hoptrain.engine.device")
     if device.cuda_status() is not None:
         pytest.skip(device.cuda_status())
-    from hoptrain.benchmarks import sampler_cuda
+    from hoptrain.benchmarks.cases import sampler_cuda
     from hoptrain.kernels.cuda.thresholds import Thresholds
 
     monkeypatch.setattr(sampler_cuda, "COPY_BYTES", 1 << 10)

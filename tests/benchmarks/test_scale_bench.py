@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from hoptrain.benchmarks import memory, report, scale_plots, what_if
-from hoptrain.benchmarks.grid import read_grid
-from hoptrain.benchmarks.scale_cell import PHASES, Cell, Place, merge
-from hoptrain.benchmarks.scale_loaders import OPEN, nested_blocks
-from hoptrain.benchmarks.scale_table import rows_of, summarize
-from hoptrain.benchmarks.scale_train import seeds_of
+from hoptrain.benchmarks import report
+from hoptrain.benchmarks.common import memory
+from hoptrain.benchmarks.common.grid import read_grid
+from hoptrain.benchmarks.study import plots as scale_plots
+from hoptrain.benchmarks.study import what_if
+from hoptrain.benchmarks.study.cell import PHASES, Cell, Place, merge
+from hoptrain.benchmarks.study.loaders import OPEN, nested_blocks
+from hoptrain.benchmarks.study.table import rows_of, summarize
+from hoptrain.benchmarks.study.train import seeds_of
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.cli import main

@@ -13,12 +13,12 @@ from golden_graphs import TRAIN, rows, small, spread, typed
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, to_bfloat16
 from hoptrain.trainers import GraphDataModule
-from hoptrain.trainers.graph_classifier import SmallGraphsDataModule
-from hoptrain.trainers.image_classifier import ImageDataModule
-from hoptrain.trainers.items import ItemBatch
-from hoptrain.trainers.link_predictor import LinkDataModule
 from hoptrain.trainers.pipeline import ChunkLoader
-from hoptrain.trainers.sign import HopDataModule
+from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
+from hoptrain.trainers.tasks.hops import HopDataModule
+from hoptrain.trainers.tasks.images import ImageDataModule
+from hoptrain.trainers.tasks.items import ItemBatch
+from hoptrain.trainers.tasks.links import LinkDataModule
 
 EPOCHS = (0, 3)
 SEED = 2**64 - 3

@@ -73,7 +73,7 @@ def on(sampler, bulk=SEEDS, graph=None):
 
 def parted():
     """Clusters by a formula: METIS may part the graph otherwise in another version."""
-    with patch("hoptrain.samplers.cluster.partition", lambda graph, number: np.arange(graph.num_nodes) * 7 % number):
+    with patch("hoptrain.samplers.subgraphs.cluster.partition", lambda graph, number: np.arange(graph.num_nodes) * 7 % number):
         return on(s.ClusterSampler(5), (np.array([2, 0]), np.array([4])))
 
 

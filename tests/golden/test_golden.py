@@ -9,8 +9,8 @@ from golden_workers import Several, Share
 
 from hoptrain import samplers
 from hoptrain.samplers import Program, Sampler, Workspace
-from hoptrain.trainers.items import ItemLoader
 from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.items import ItemLoader
 
 GOLDEN = read()
 

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         InputError: no such benchmark, options it does not have, or results that cannot be written.
     """
     # Here, so that other commands do not wait for what only a benchmark needs.
-    from hoptrain.benchmarks.harness import commit, write_results
+    from hoptrain.benchmarks.common.harness import commit, write_results
     from hoptrain.engine import InputError
     from hoptrain.engine.errors import did_you_mean
 

@@ -14,8 +14,8 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hoptrain.trainers.checks import machine, packages
-from hoptrain.trainers.checks.finding import Finding
+from hoptrain.trainers.commands.checks import machine, packages
+from hoptrain.trainers.commands.checks.finding import Finding
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
     packages.check_python,

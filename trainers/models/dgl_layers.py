@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hoptrain.samplers import Block
-from hoptrain.samplers.dgl_compat import import_dgl
+from hoptrain.samplers.batch.dgl_compat import import_dgl
 from hoptrain.trainers.models.gnn import Arch, gcn_weights, refuse_weights
 
 dgl = import_dgl()

@@ -13,7 +13,7 @@ from torch import Tensor
 from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
-from hoptrain.trainers.features import to_input
+from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
 
 Chunking = Literal["seeds", "by-index"]

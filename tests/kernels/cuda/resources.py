@@ -78,7 +78,7 @@ def report(module):
     """The records of a module's kernels, and the names of those that it does not list."""
     modules = [module]
     if hasattr(module, "__path__"):
-        modules += [importlib.import_module(f"{module.__name__}.{found.name}") for found in pkgutil.iter_modules(module.__path__)]
+        modules += [importlib.import_module(found.name) for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}.")]
     values = {id(value): value for each in modules for value in vars(each).values() if isinstance(value, CUDADispatcher)}
     kernels = {key: value for key, value in values.items() if not value.targetoptions["device"]}
     listed = {id(dispatcher) for dispatcher, _ in module.KERNELS.values()}

@@ -15,7 +15,7 @@ TOY = '''"""How fast is a toy?
 
 More about toys.
 """
-from hoptrain.benchmarks.harness import Result
+from hoptrain.benchmarks.common.harness import Result
 
 
 def add_arguments(parser):

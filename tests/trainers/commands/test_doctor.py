@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from hoptrain.trainers.checks.finding import Finding
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands import doctor
+from hoptrain.trainers.commands.checks.finding import Finding
 
 
 def parse(*arguments):

@@ -1,0 +1,194 @@
+"""The part of ``hoptrain bench sampler`` that runs on a CUDA device: hoptrain's schedules beside one another, on bulks of mini-batches.
+
+Per graph, fanouts and mode, in interleaved rounds (``what`` in the records):
+
+``bulk``
+    one bulk by each schedule ("sample", "transit", and "auto": whatever the cost model takes for each hop), the graph in device memory; for
+    the largest bulk also in pinned host memory. Timed from NumPy seeds on the host until the sizes of the result are back on the host: all
+    kernels have ended then. ``floor_share`` is the time that the memory would need at the speed of a copy, over the time taken: every
+    distinct sector of 32 bytes of ``indices`` that the bulk touches once, a sector for each destination's offsets, and 12 bytes of output an
+    edge. The relabelling table is left out, so the share cannot reach 1.
+``epoch``
+    all mini-batches of the train split, in bulks of the largest size.
+``gather``
+    the feature rows of a mini-batch's nodes. Bytes read and bytes written both count, as in the ``copy`` they are compared with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.common.floor import OUTPUT_BYTES, count_lines
+from hoptrain.benchmarks.common.harness import Record, Result, write_results
+from hoptrain.benchmarks.common.rounds import WARMUP, Cost, time_rounds
+from hoptrain.benchmarks.sampler import SEED, load, num_rounds, schedule, summarize
+from hoptrain.engine import Dataset, InputError, Schedule
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import cuda_status
+from hoptrain.engine.device_store import DeviceRows, place
+from hoptrain.samplers import NeighborSampler
+from hoptrain.samplers.cuda.nodewise.neighbor import KERNELS, CudaNeighborSampling
+
+FANOUTS = ((25, 10), (15, 10, 5), (10, 10, 10))
+RESULTS = Path(__file__).parents[1] / "results"
+SECTOR = 32
+"""Bytes that a device's memory moves at once."""
+COPY_BYTES = 1 << 30
+
+
+def measure(args: argparse.Namespace) -> Result:
+    """Run the grid; in a checkout the results of a full run are also kept as ``benchmarks/results/GPU_sampler.json``.
+
+    Raises:
+        InputError: CUDA cannot be used here.
+    """
+    reason = cuda_status()
+    if reason is not None:
+        raise InputError(f"--device cuda: {reason}; run it where there is one, or leave --device out")
+    importlib.import_module("torch")  # then device memory comes from its allocator, as in training, and the results name the GPU
+
+    rounds = num_rounds(args)
+    bulks = sorted(set(args.bulks or ((1, 4) if args.quick else (1, 4, 16, 64, 256))))
+    records: list[dict[str, Any]] = []
+    for name in args.graphs:
+        data = load(name, args)
+        for fanouts, batch_size, mode in product(args.fanouts or FANOUTS, args.batch_size, args.modes):
+            facts = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size, "mode": mode}
+            print(*facts.values(), file=sys.stderr)
+            sampler = NeighborSampler(fanouts, replace=args.replace, expand=mode)
+            records += [facts | row for row in _measure_case(data, sampler, schedule(data, batch_size), bulks, rounds)]
+    result = Result(records=records, summary=summarize([_answer(record) for record in records]), seeds=[SEED])
+    if RESULTS.is_dir() and not args.quick:
+        _keep(result)
+    return result
+
+
+def _measure_case(
+    data: Dataset, sampler: NeighborSampler, schedule: Schedule, bulks: Sequence[int], rounds: int
+) -> Iterator[dict[str, Any]]:
+    """The records of one graph, fanouts, batch size and mode."""
+    drivers = {(kernel, "device"): _driver(data, sampler, kernel, "device") for kernel in KERNELS}
+    drivers["auto", "pinned"] = _driver(data, sampler, "auto", "pinned")
+    auto = drivers["auto", "device"]
+    cases = [(kernel, memory, bulk) for bulk in bulks for kernel, memory in drivers if memory == "device" or bulk == bulks[-1]]
+    seeds = {bulk: list(_take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
+    epoch = [schedule.batch_seeds(0, step) for step in range(schedule.num_steps)]
+    subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(_sample_bulk, drivers[case[:2]], seeds[case[2]]) for case in cases}
+    subjects |= {"epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), "copy": _copy(auto)}
+    if data.x is not None:
+        subjects["gather"] = _gather(auto, data.x, sampler.sample(data.graph, epoch[0]).node_ids)
+    costs = time_rounds(subjects, rounds)
+    touched = {bulk: _bytes_per_edge(data, sampler, seeds[bulk][0]) for bulk in bulks}
+    for kernel, memory, bulk in cases:
+        cost = costs[_label(kernel, memory, bulk)]
+        yield (
+            {"what": "bulk", "kernel": kernel, "memory": memory, "bulk": bulk}
+            | _speed(cost, bulk)
+            | {
+                "ratio": costs[_label("sample", "device", bulk)].over(cost.ns),
+                "floor_share": 1 / cost.over(costs["copy"].ns * touched[bulk]),
+            }
+        )
+    yield {"what": "epoch", "kernel": "auto", "memory": "device", "bulk": bulks[-1]} | _speed(costs["epoch"], len(epoch))
+    if "gather" in costs:
+        gather, copy = costs["gather"], costs["copy"]
+        yield {"what": "gather", "memory": "device", "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
+
+
+def _take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:
+    """The seeds of ``count`` times some batches, epoch after epoch."""
+    for call in range(count):
+        numbers = range(call * batches, (call + 1) * batches)
+        yield [schedule.batch_seeds(*divmod(number, schedule.num_steps)) for number in numbers]
+
+
+def _label(kernel: str, memory: str, bulk: int) -> str:
+    return f"{kernel} {memory} {bulk}"
+
+
+def _driver(data: Dataset, sampler: NeighborSampler, kernel: str, memory: str) -> CudaNeighborSampling:
+    return CudaNeighborSampling(data.graph, sampler.fanouts, sampler.replace, sampler.expand, kernel=kernel, placement=memory)
+
+
+def _sample_bulk(driver: CudaNeighborSampling, bulks: Sequence[Sequence[Array]], call: int) -> int:
+    batches = driver.sample_bulk(bulks[call], first_batch=call * len(bulks[call]))
+    return sum(batch.num_edges for batch in batches)
+
+
+def _sample_epoch(driver: CudaNeighborSampling, epoch: Sequence[Array], bulk: int, call: int) -> int:
+    edges = 0
+    for first in range(0, len(epoch), bulk):
+        batches = driver.sample_bulk(epoch[first : first + bulk], epoch=call, first_batch=first)
+        edges += sum(batch.num_edges for batch in batches)
+    return edges
+
+
+def _copy(driver: CudaNeighborSampling) -> Callable[[int], int]:
+    source, target = (driver.stream.empty((COPY_BYTES,), np.uint8) for _ in range(2))
+
+    def copy(_: int) -> int:
+        target.copy_to_device(source, stream=driver.stream.numba)
+        driver.stream.synchronize()
+        return 2 * COPY_BYTES
+
+    return copy
+
+
+def _gather(driver: CudaNeighborSampling, features: Array, ids: Array) -> Callable[[int], int]:
+    rows = DeviceRows(features, driver.stream, placement="device")
+    device_ids = place(ids, "device", driver.stream)
+
+    def gather(_: int) -> int:
+        rows.gather(device_ids)
+        driver.stream.synchronize()
+        return 2 * len(ids) * int(features[0].nbytes)
+
+    return gather
+
+
+def _bytes_per_edge(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array]) -> float:
+    """Bytes that a bulk cannot but move, by an edge. Counted in the CPU's mini-batches, which are the same."""
+    batches = sampler.sample_bulk(data.graph, seeds)
+    blocks = [block for batch in batches for block in (batch.blocks[:1] if batch.nested else batch.blocks)]
+    sectors = count_lines(data.graph.indices, np.concatenate([block.edge_ids for block in blocks]), SECTOR)
+    sectors += sum(block.num_dst for block in blocks)
+    return SECTOR * sectors / sum(batch.num_edges for batch in batches) + OUTPUT_BYTES
+
+
+def _speed(cost: Cost, batches: int) -> dict[str, float]:
+    return {"medges_s": 1e3 / cost.median, "batches_s": batches / cost.seconds, "seconds": cost.seconds, "spread": cost.spread}
+
+
+def _answer(record: Record) -> dict[str, float]:
+    """A record's part of the summary."""
+    if record["what"] == "gather":
+        return {"min_gather_copy_share": record["copy_share"]}
+    if record["what"] == "epoch":
+        return {f"max_epoch_s_{record['graph'].removeprefix('synthetic:')}": record["seconds"]}
+    if record["memory"] == "pinned":
+        return {"max_medges_s_pinned": record["medges_s"]}
+    key = record["kernel"]
+    return {f"max_medges_s_{key}": record["medges_s"], f"max_floor_share_{key}": record["floor_share"]}
+
+
+def _keep(result: Result) -> None:
+    """Write ``benchmarks/results/GPU_sampler.json``."""
+    import torch
+
+    gpu = re.sub(r"\W+", "-", torch.cuda.get_device_name().lower())
+    with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
+        path = write_results(Path(folder), "sampler", result, quick=False, command=shlex.join(["hoptrain", *sys.argv[1:]]))
+        kept = path.replace(RESULTS / f"{gpu}_sampler.json")
+    print(f"kept as {kept}")

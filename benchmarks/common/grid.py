@@ -1,0 +1,208 @@
+"""A grid of cells, each tried in fresh processes with a time limit, round after round.
+
+What a cell gave is kept as a line of ``cells.jsonl``, with the machine, the versions and the commit. A study that is started again goes on where
+it was left: a cell and round that has a line is not run again. What hung or failed is a result like any other; its log and its stacks are kept.
+
+A grid is a YAML file::
+
+    rounds: 3                 # each cell so many times, the cells in turns
+    limit: 120                # seconds of a cell
+    all: {scale: 0.1}         # what holds for all cells
+    grids:                    # of each the product of its lists is taken
+      - {system: [hoptrain, dgl], workers: [0, 2]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+
+from hoptrain.benchmarks.common.harness import commit, machine, versions
+from hoptrain.benchmarks.common.trial import RAISED, Trial, run_trial
+from hoptrain.engine import InputError
+
+FOUND = "found "
+"""A program prints a line that begins so: what it measured, as JSON."""
+SKIPPED = "skipped "
+"""A program prints a line that begins so where it cannot measure, with the reason."""
+LINES = "cells.jsonl"
+COMPLETED, HUNG, FAILED, LEFT_OUT = "completed", "hung", "failed", "skipped"
+_KEYS = {"rounds", "limit", "all", "grids"}
+
+C = TypeVar("C", bound=Any)
+"""A frozen dataclass of plain values, which checks them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grid(Generic[C]):
+    """What to run: ``cells``, each ``rounds`` times, for at most ``limit`` seconds."""
+
+    cells: Sequence[C]
+    rounds: int
+    limit: float
+
+    def __post_init__(self) -> None:
+        if not self.cells or self.rounds < 1 or self.limit <= 0:
+            raise InputError(
+                f"a grid of {len(self.cells)} cells, {self.rounds} rounds and a limit of {self.limit:g} s: there is one of each at least"
+            )
+
+
+def read_grid(path: Path, make: Callable[..., C]) -> Grid[C]:
+    """A grid from its file; ``make`` is the cells' class.
+
+    Raises:
+        InputError: no such file, not YAML, a key that there is not, or a value that a cell refuses.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): a grid is a YAML file; configs/bench has some") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML ({' '.join(str(error).split())}): correct it") from error
+    return parse_grid(content, make, str(path))
+
+
+def parse_grid(content: Any, make: Callable[..., C], name: str) -> Grid[C]:
+    """As ``read_grid``, from what the YAML says; ``name`` is for messages."""
+    if not isinstance(content, dict) or not content.get("grids") or not set(content) <= _KEYS:
+        keys = sorted(map(str, content)) if isinstance(content, dict) else content
+        raise InputError(f"{name} has {keys}: a grid has 'grids', and besides 'rounds', 'limit' and 'all'; correct it")
+    common = content.get("all") or {}
+    cells = [_cell(make, common | point, name) for axes in content["grids"] for point in _points(axes, name)]
+    return Grid(cells=list(dict.fromkeys(cells)), rounds=int(content.get("rounds", 3)), limit=float(content.get("limit", 300)))
+
+
+def _points(axes: Any, name: str) -> Iterator[dict[str, Any]]:
+    if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
+        raise InputError(f"{name} has {axes!r} in grids: each of its entries is a list of values; write [value] for one")
+    return (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+
+
+def _cell(make: Callable[..., C], values: Mapping[str, Any], name: str) -> C:
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    try:
+        return make(**plain)
+    except TypeError as error:
+        raise InputError(f"{name}: {re.sub(r'^.*__init__[(][)] ', 'a cell ', str(error))}; correct it") from error
+
+
+def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Path, *, again: bool = False) -> list[dict[str, Any]]:
+    """Run what has no line in ``folder`` yet; returns the grid's lines, those of before among them.
+
+    Args:
+        grid: the cells.
+        command_of: the program of a cell and its arguments. It prints a line that begins with ``FOUND`` or ``SKIPPED``.
+        folder: for ``cells.jsonl``, and ``logs`` with what the programs printed.
+        again: run once more what hung, failed or was skipped before.
+
+    Raises:
+        InputError: the folder holds lines of another machine.
+    """
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    path = folder / LINES
+    lines = {_place(line): line for line in read_lines(folder) if not again or line["outcome"] == COMPLETED}
+    facts: dict[str, Any] = {"machine": machine(), "versions": versions(), "commit": commit(), "interpreter": sys.executable}
+    _refuse_other_machine(lines.values(), facts["machine"], folder)
+    if path.exists() and not path.read_text(encoding="utf-8").endswith("\n"):
+        path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")  # its last line was cut short
+    wanted = [(key_of(cell), number, cell) for number in range(grid.rounds) for cell in _turned(grid.cells, number)]
+    for i, (key, number, cell) in enumerate(wanted, start=1):
+        if (key, number) in lines:
+            continue
+        log = folder / "logs" / f"{key}-{number}.log"
+        line = {"key": key, "round": number, "cell": asdict(cell)} | _try(command_of(cell), grid.limit, log) | facts
+        text = json.dumps(line | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
+        lines[key, number] = json.loads(text)  # as it will be read
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+        print(
+            f"[{i}/{len(wanted)}] round {number}: {_brief(cell, grid.cells)}: {line['outcome']} ({line['seconds']:.0f} s) {line['why'] or ''}",
+            flush=True,
+        )
+    return [lines[key, number] for key, number, _ in wanted]
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a folder, the last of each cell and round; none if it has none. A line that was cut short does not count."""
+    path, found = folder / LINES, {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        found[_place(line)] = line
+    return list(found.values())
+
+
+def key_of(cell: Any) -> str:
+    """A name of the cell: the same whenever its values are the same."""
+    return hashlib.blake2b(json.dumps(asdict(cell), sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+def _place(line: Mapping[str, Any]) -> tuple[str, int]:
+    return line["key"], line["round"]
+
+
+def _turned(cells: Sequence[C], number: int) -> Sequence[C]:
+    """The order rotates from round to round, for no cell should always run behind the same other one."""
+    shift = number % len(cells)
+    return [*cells[shift:], *cells[:shift]]
+
+
+def _brief(cell: Any, cells: Sequence[Any]) -> str:
+    """What tells a cell from the others."""
+    return ", ".join(f"{name} {value}" for name, value in asdict(cell).items() if any(getattr(other, name) != value for other in cells))
+
+
+def _refuse_other_machine(lines: Any, here: Mapping[str, Any], folder: Path) -> None:
+    for line in lines:
+        there = line["machine"]
+        if any(there[name] != here[name] for name in ("cpu", "cores", "memory")):
+            raise InputError(
+                f"{folder} holds results of another machine ({there['cpu']}, {there['cores']} cores): figures of two cannot be compared; "
+                "name another folder with --out"
+            )
+
+
+def _try(command: Sequence[str], limit: float, log: Path) -> dict[str, Any]:
+    trial = run_trial(command, limit, log)
+    skipped = _said(SKIPPED, trial.text)
+    found = _said(FOUND, trial.text)
+    outcome, why = COMPLETED, None
+    if not trial.ended:
+        outcome, why = HUNG, trial.where
+    elif skipped is not None:
+        outcome, why = LEFT_OUT, skipped
+    elif trial.code or found is None:
+        outcome, why = FAILED, _said(RAISED, trial.text) or _last_line(trial)
+    if outcome == COMPLETED:
+        log.unlink()
+    return {
+        "outcome": outcome,
+        "why": why,
+        "log": None if outcome == COMPLETED else str(Path("logs") / log.name),
+        "seconds": trial.seconds,
+        "orphans": trial.orphans,
+        "found": json.loads(found) if outcome == COMPLETED and found else None,
+    }
+
+
+def _said(beginning: str, text: str) -> str | None:
+    match = re.search(f"^{re.escape(beginning)}(.*)$", text, re.MULTILINE)
+    return None if match is None else match[1]
+
+
+def _last_line(trial: Trial) -> str:
+    lines = [line for line in trial.text.splitlines() if line.strip()]
+    return f"exit code {trial.code}: {lines[-1].strip() if lines else 'it printed nothing'}"

@@ -1,0 +1,180 @@
+"""What every benchmark shares: its result, and the file the result is written to.
+
+A benchmark is a module beside this one. The first line of its docstring is its question; ``run(args)`` returns a ``Result``; an optional
+``add_arguments(parser)`` adds options of its own. ``args`` always has ``quick``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hoptrain.engine import InputError
+
+Record: TypeAlias = Mapping[str, Any]
+"""One row of a table: names and plain values (text, number, truth value or None)."""
+
+PACKAGES = (
+    "hoptrain",
+    "numpy",
+    "numba",
+    "llvmlite",
+    "numba-cuda",
+    "torch",
+    "torch-geometric",
+    "pytorch-lightning",
+    "torchmetrics",
+    "dgl",
+    "torch-sparse",
+    "pyg-lib",
+    "ogb",
+    "scikit-learn",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a benchmark found.
+
+    Attributes:
+        records: the measurements, one flat row each.
+        summary: the few numbers that answer the question, by name.
+        seeds: every random seed that was used.
+    """
+
+    records: Sequence[Record]
+    summary: Mapping[str, float]
+    seeds: Sequence[int]
+
+
+def write_results(folder: Path, name: str, result: Result, *, quick: bool, command: str, revision: str | None = None) -> Path:
+    """Write ``folder/results.json`` in whole or not at all, with what is needed to repeat and to judge the numbers; returns its path.
+
+    ``revision`` is the ``commit()`` that ran; by default that of now, which may be another after a long run.
+
+    Raises:
+        InputError: a record or the summary holds something else than plain, finite values, or the file cannot be written.
+    """
+    content = {
+        "benchmark": name,
+        "quick": quick,
+        "machine": machine(),
+        "versions": versions(),
+        "commit": revision or commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "seeds": [int(seed) for seed in result.seeds],
+        "records": [_plain_record(number, record) for number, record in enumerate(result.records)],
+        "summary": {key: _summary_value(key, value) for key, value in result.summary.items()},
+    }
+    path = folder / "results.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}): results need a folder of your own; name another with --out"
+        ) from error
+    return path
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _summary_value(key: str, value: Any) -> float:
+    value = _scalar(value)
+    if not isinstance(key, str) or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(
+            f"summary[{key!r}] is {value!r}: a summary is flat, a name and a finite number; put anything else into the records"
+        )
+    return value
+
+
+def _plain_record(number: int, record: Record) -> dict[str, Any]:
+    plain = {key: _scalar(value) for key, value in record.items()}
+    for key, value in plain.items():
+        is_plain = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+        if not isinstance(key, str) or not is_plain:
+            raise InputError(
+                f"records[{number}][{key!r}] is {value!r}: a record is flat, names and text or finite numbers; use None for none"
+            )
+    return plain
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def machine() -> dict[str, Any]:
+    """The hardware and the system. GPUs are named only if the benchmark has imported torch: looking for them takes seconds."""
+    torch = sys.modules.get("torch")
+    gpus = []
+    if torch is not None and torch.cuda.is_available():
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "os": f"{platform.system()} {platform.release()}",
+        "gpus": gpus,
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor() or platform.machine()
+    )
+
+
+def versions() -> dict[str, str | None]:
+    """The version of every package that matters here, None where it is absent; nothing is imported."""
+    found: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit(folder: Path = Path(__file__).parents[2]) -> str | None:
+    """The git commit of the code that is running, with ``-dirty`` if anything differs from it; None outside a repository of its own.
+
+    Args:
+        folder: where the repository begins. A package installed into some other project's repository is not that project's commit.
+    """
+    try:
+        top, head, changes = (
+            subprocess.run(
+                ["git", "-C", str(folder), *command.split()], capture_output=True, text=True, check=True, timeout=20
+            ).stdout.strip()
+            for command in ("rev-parse --show-toplevel", "rev-parse HEAD", "status --porcelain")
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if Path(top).resolve() != folder.resolve():
+        return None
+    return f"{head}-dirty" if changes else head

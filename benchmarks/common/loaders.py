@@ -1,0 +1,158 @@
+"""What a loader is to the benchmark, the consumer of its batches, and hoptrain's loader; the others are in ``hoptrain.benchmarks.peers.loaders``.
+
+A loader is measured in a process of its own, by a ``Stand``; see ``hoptrain.benchmarks.common.child``.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hoptrain.engine import Dataset, Graph
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader, Sampler
+
+SEED = 0
+_LINE_BYTES = 64
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Case:
+    """What to load: an epoch of ``seeds`` (N,) in mini-batches of ``batch_size``, shuffled, with ``fanouts`` from the seeds outward."""
+
+    fanouts: tuple[int, ...]
+    batch_size: int
+    seeds: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """An epoch that was consumed: its mini-batches, sampled edges, feature rows, and the seconds that reading the rows took."""
+
+    batches: int
+    edges: int
+    rows: int
+    touch_s: float
+
+
+Epoch: TypeAlias = Callable[[], Iterator[tuple[int, Array]]]
+"""Iterates over the next epoch: sampled edges and features (S, F) of each mini-batch."""
+
+Open: TypeAlias = Callable[[Dataset], Callable[[Case, int], Epoch]]
+"""From a data set to what makes a loader for a case and a number of workers."""
+
+
+class Stand:
+    """The loaders of one system, and the consumer."""
+
+    def __init__(self, open_loaders: Open, folder: Path) -> None:
+        """Open the data set in ``folder``.
+
+        Raises:
+            InputError: the system is not installed.
+        """
+        self._make = open_loaders(Dataset.open(folder, verify=False))
+        self._case: Case | None = None
+        self._epochs: dict[int, Epoch] = {}
+
+    def prepare(self, case: Case) -> None:
+        """Drop the loaders of the case before, with their workers."""
+        self._epochs.clear()
+        gc.collect()
+        self._case = case
+
+    def load(self, workers: int) -> Load:
+        """Consume an epoch. Nothing is under way before it, and nothing is left under way after it."""
+        assert self._case is not None
+        if workers not in self._epochs:
+            self._epochs[workers] = self._make(self._case, workers)
+        return consume(self._epochs[workers])
+
+
+def consume(epoch: Epoch) -> Load:
+    """Read every row of every mini-batch, and hold on to none of them."""
+    batches = edges = rows = 0
+    touch_s = 0.0
+    for num_edges, x in epoch():
+        begin = time.perf_counter()
+        touch(x, max(1, _LINE_BYTES // x.itemsize))
+        touch_s += time.perf_counter() - begin
+        batches, edges, rows = batches + 1, edges + num_edges, rows + len(x)
+        del x  # before the wait for the next one
+    return Load(batches=batches, edges=edges, rows=rows, touch_s=touch_s)
+
+
+@cpu_kernel
+def touch(x, step):  # type: ignore[no-untyped-def]
+    """The sum of every ``step``-th value of each row of ``x`` (S, F), the first of each row among them: one of every cache line."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        for k in range(0, x.shape[1], step):
+            total += x[i, k]
+    return total
+
+
+def open_hoptrain(mode: str, data: Dataset) -> Callable[[Case, int], Epoch]:
+    """Take hoptrain's loader with its defaults, but for the expansion.
+
+    Workers share the data set's files; in process it lies in memory, as peers have it.
+    """
+    in_memory = cache(data.in_memory)
+
+    def make(case: Case, workers: int) -> Epoch:
+        sampler = NeighborSampler(case.fanouts, expand=mode)
+        loader = SampleLoader(
+            data if workers else in_memory(), sampler, split=case.seeds, batch_size=case.batch_size, num_workers=workers, seed=SEED
+        )
+
+        def epoch() -> Iterator[tuple[int, Array]]:
+            for batch in loader:
+                yield batch.num_edges, batch.to("cpu").x.numpy()
+                del batch  # with it the slot
+
+        return epoch
+
+    return make
+
+
+class SlowSampler(Sampler):
+    """Takes ``seconds`` of sleep for a mini-batch: its trainer can do nothing but wait."""
+
+    def __init__(self, seconds: float) -> None:
+        """State the time."""
+        self.seconds = seconds
+        self._sampler = NeighborSampler([1])
+
+    @property
+    def num_hops(self) -> int:
+        """One."""
+        return 1
+
+    def sample_on_cpu(self, *batch: Any) -> MiniBatch:
+        """Sleep, then sample."""
+        time.sleep(self.seconds)
+        return self._sampler.sample_on_cpu(*batch)
+
+
+def idle_cpu_share(batches: int, seconds: float = 1.0) -> float:
+    """CPU time of a process that waits for ``batches`` mini-batches of ``seconds`` each from one worker, as a share of a core."""
+    num_nodes = batches + 1
+    ring = Graph(np.arange(num_nodes + 1), np.roll(np.arange(num_nodes), 1))
+    loader = SampleLoader(Dataset(name="ring", graph=ring), SlowSampler(seconds), split=np.arange(num_nodes), batch_size=1, num_workers=1)
+    try:
+        steps = iter(loader)
+        next(steps)  # the worker has started
+        begin, cpu = time.perf_counter(), time.process_time()
+        for _ in steps:
+            pass
+        return (time.process_time() - cpu) / (time.perf_counter() - begin)
+    finally:
+        loader.close()

@@ -1,0 +1,1 @@
+"""What goes wrong around loaders and ranks."""

@@ -1,0 +1,236 @@
+"""What one process of ``hoptrain bench pipeline`` does: train the same ViG in one way after the other, and note times, losses and memory."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hoptrain.benchmarks.common.memory import usage
+from hoptrain.engine.datasets.images import ImageSet, load_images
+from hoptrain.engine.schedule import Schedule
+from hoptrain.trainers.models.vig import ViG
+from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan
+
+Way: TypeAlias = tuple[str, int]
+"""How a batch is trained on, and in how many chunks: ``whole`` at once and ``chunked`` one after another, without a pipeline, or ``piped``."""
+
+WHOLE: Way = ("whole", 1)
+SEED = 1
+BLOCKS = 8
+_GRADIENT_IMAGES = 20
+"""Images of the batch for which gradients are compared, at most; double precision is slow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One launch: so many processes, and what they try.
+
+    Attributes:
+        stages: stages of a copy.
+        data: copies.
+        chunks: chunks of a copy's batch; each is one way to train.
+        images: images of a step, over all copies.
+        rounds: steps that count.
+        schedule: order of a stage's work.
+    """
+
+    stages: int
+    data: int
+    chunks: tuple[int, ...]
+    images: int
+    rounds: int
+    schedule: Any = "1f1b"
+
+    def alone(self, chunks: int) -> Way:
+        """One process with the chunks of all copies, so that each is of the same size."""
+        return "chunked", chunks * self.data
+
+    def plan(self, chunks: int) -> Plan:
+        """Stem and head, which cost next to nothing, go with the first and the last of equal numbers of blocks."""
+        counts = [BLOCKS // self.stages] * self.stages
+        counts[0] += 1
+        counts[-1] += 1
+        return Plan(stages=self.stages, data=self.data, chunks=chunks, schedule=self.schedule, balance=tuple(counts))
+
+
+@dataclass(kw_only=True, slots=True)
+class Track:
+    """What a process saw of one way to train; lists have one entry a step.
+
+    Attributes:
+        seconds: of a whole step, the optimiser included.
+        pipe_seconds: of the forward and backward steps of all chunks.
+        busy_s: the part of these for which the process computed.
+        losses: of the batch, this copy's share.
+        waste: share of the rows sent that was padding.
+        gradient_error: largest deviation from the whole batch's gradient in double precision, relative to the parameter's largest.
+        peak_mb: by how much the process grew, at most, for weights, gradients and activations; None where Linux does not say.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    pipe_seconds: list[float] = field(default_factory=list)
+    busy_s: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    waste: float = 0.0
+    gradient_error: float = 0.0
+    peak_mb: float | None = None
+
+
+def study(setting: Setting) -> dict[Way, Track]:
+    """Every way to train; those without a pipeline on rank 0 alone, while the other processes wait.
+
+    A round is one step of each, in an order that rotates; each trains a model of its own on the same batches.
+    """
+    data = load_images("digits")
+    ways = [WHOLE, *(way for chunks in setting.chunks for way in (setting.alone(chunks), ("piped", chunks)))]
+    tracks = {way: Track() for way in ways}
+    for way in ways:
+        if way[0] == "piped":
+            tracks[way].gradient_error = _gradient_error(setting.plan(way[1]), min(setting.images, _GRADIENT_IMAGES), data)
+        if way[0] != "chunked" and (way[0] == "piped" or torch.distributed.get_rank() == 0):
+            tracks[way].peak_mb = _peak_mb(setting, way, data)
+    trainings = {way: _training(setting, way, tracks[way]) for way in ways}
+    for number, batch in enumerate(_batches(data, setting.images, setting.rounds + 1)):
+        shift = number % len(ways)
+        for way in ways[shift:] + ways[:shift]:
+            torch.distributed.barrier()
+            trainings[way].step(*batch, is_counted=number > 0)
+    return tracks
+
+
+def make_model() -> ViG:
+    """The blocks of Raffi 2024 (138,258 parameters each) on 8 x 8 pixels, with a graph of nearest neighbours that every block makes anew."""
+    torch.manual_seed(SEED)
+    return ViG((8, 8, 1), 10, patch=1, width=3, conv_width=256, ffn_width=512, head_width=1024, num_blocks=BLOCKS, conv="sum", norm="group")
+
+
+def _batches(data: ImageSet, size: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(size, 8, 8, 1) float32 images and (size,) classes, the same in every process."""
+    schedule = Schedule(seeds=data.splits["train"], batch_size=size, seed=SEED)
+    for number in range(count):
+        epoch, step = divmod(number, schedule.num_steps - 1)  # without the last step, which may be smaller
+        items = schedule.batch_seeds(epoch, step)
+        yield torch.from_numpy(np.take(data.x, items, axis=0)).float() / data.white * 2 - 1, torch.from_numpy(data.y[items])
+
+
+class _Alone:
+    """Without a pipeline, on rank 0: the chunks one after another."""
+
+    def __init__(self, chunks: int, images: int, track: Track) -> None:
+        self.chunks, self.track = chunks, track
+        self.loss = _ShareOf(images)
+        self.model = make_model()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+
+    def step(self, x: Tensor, y: Tensor, *, is_counted: bool) -> None:
+        if torch.distributed.get_rank():
+            return
+        begin, total = time.perf_counter(), 0.0
+        self.optimizer.zero_grad()
+        for part in np.array_split(np.arange(len(y)), self.chunks):
+            loss = self.loss(self.model(x[part]), y[part])
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        self.optimizer.step()
+        if is_counted:
+            self.track.seconds.append(time.perf_counter() - begin)
+        self.track.losses.append(total)
+
+
+class _Piped:
+    """By a pipeline."""
+
+    def __init__(self, plan: Plan, images: int, track: Track) -> None:
+        self.track, self.plan, self.images = track, plan, images
+        self.model = make_model()
+        self.pipeline = Pipeline(self.model, plan, _ShareOf(images), bound=-(-images // (plan.data * plan.chunks)))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+
+    def step(self, x: Tensor, y: Tensor, *, is_counted: bool) -> None:
+        chunks = _chunks(self.model.num_layers, self.plan, self.pipeline.copy, x, y)
+        begin = time.perf_counter()
+        self.optimizer.zero_grad()
+        step = self.pipeline.step(chunks)
+        self.optimizer.step()
+        if is_counted:
+            self.track.seconds.append(time.perf_counter() - begin)
+            self.track.pipe_seconds.append(step.seconds)
+            self.track.busy_s.append(step.busy_s)
+        self.track.losses.append(step.loss)
+        self.track.waste = self.pipeline.capacities.waste
+
+
+class _ShareOf:
+    """A chunk's share of the mean loss of ``images`` images."""
+
+    def __init__(self, images: int) -> None:
+        self.images = images
+
+    def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(logits, y, reduction="sum") / self.images
+
+
+def _training(setting: Setting, way: Way, track: Track) -> _Alone | _Piped:
+    kind, chunks = way
+    return _Piped(setting.plan(chunks), setting.images, track) if kind == "piped" else _Alone(chunks, setting.images, track)
+
+
+def _chunks(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tensor) -> list[Chunk]:
+    """A copy's share of the batch, in runs that are equal but for one image."""
+    mine = np.array_split(np.arange(len(y)), plan.data)[copy_number]
+    return [
+        Chunk(rows=(len(part),) * (num_layers + 1), inputs=((),) * num_layers, x=x[part], target=y[part])
+        for part in np.array_split(mine, plan.chunks)
+    ]
+
+
+def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
+    """The largest deviation of this stage's gradients from those of the whole batch at once, in double precision."""
+    x, y = next(_batches(data, images, 1))
+    model = make_model().double()
+    whole = copy.deepcopy(model)
+    F.cross_entropy(whole(x.double()), y).backward()  # type: ignore[no-untyped-call]
+    pipeline = Pipeline(model, plan, _ShareOf(len(y)))
+    pipeline.step(_chunks(model.num_layers, plan, pipeline.copy, x.double(), y))
+    expected = dict(whole.named_parameters())
+    errors = []
+    for name, parameter in model.named_parameters():
+        wanted = expected[name].grad
+        assert wanted is not None
+        assert parameter.grad is not None
+        errors.append(float((parameter.grad - wanted).abs().max() / wanted.abs().max().clamp(min=1e-300)))
+    return max(errors)
+
+
+def _peak_mb(setting: Setting, way: Way, data: ImageSet) -> float | None:
+    """Megabytes by which two steps, and the model before them, let this process grow."""
+    with suppress(OSError):
+        batches = list(_batches(data, setting.images, 2))
+        begin = _forget_peak()
+        training = _training(setting, way, Track())
+        for batch in batches:
+            training.step(*batch, is_counted=False)
+        return (usage([os.getpid()])["peak_rss"] - begin) / 1e6
+    return None
+
+
+def _forget_peak() -> int:
+    """Give back what is free, and let the peak begin anew; returns the resident bytes."""
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    libc.malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return usage([os.getpid()])["peak_rss"]

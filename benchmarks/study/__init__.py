@@ -1,0 +1,1 @@
+"""The cells of a study of whole trainings: what they do, their table and their pictures."""

@@ -1,0 +1,148 @@
+"""The pictures of a scalability study: epochs by rank, where the trainer's time goes, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from io import BytesIO
+from typing import Any
+
+from hoptrain.benchmarks.study.cell import PHASES, SYSTEMS
+from hoptrain.benchmarks.study.table import NAMES, Row
+
+_COLOURS = {"hoptrain": "#c4580c", "pyg": "#4a6c8c", "dgl": "#7a9a5b", "papers": "#8e6bbf"}
+_PHASE_COLOURS = {"wait": "#c0392b", "copy": "#e0a458", "train": "#4a6c8c", "all_reduce": "#8e6bbf", "other": "#b8b8b8"}
+_PHASE_NAMES = {
+    "wait": "waiting for data",
+    "copy": "copying",
+    "train": "forward, backward, step",
+    "all_reduce": "all-reduce",
+    "other": "other",
+}
+
+
+def pictures(rows: Sequence[Row]) -> dict[str, bytes]:
+    """PNG by title; none where matplotlib is not installed or nothing was measured."""
+    measured = [row for row in rows if row["epoch_s"] is not None]
+    if find_spec("matplotlib") is None or not measured:
+        return {}
+    figures = {"Where the trainer's time goes": phases(measured), "Memory": memory(measured)}
+    if len({row["ranks"] for row in measured}) > 1:
+        figures = {"Epochs by the number of ranks": scaling(measured)} | figures
+    return {title: png(figure) for title, figure in figures.items()}
+
+
+def png(figure: Any) -> bytes:
+    """A matplotlib figure as a PNG."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
+
+
+def place_of(row: Row) -> str:
+    """What a cell is, but for its system."""
+    parts = [
+        row["arch"],
+        f"{row['ranks']} rank{'s' if row['ranks'] > 1 else ''}",
+        f"{row['workers']} worker{'s' if row['workers'] != 1 else ''}",
+        f"batch {row['batch_size']}",
+    ]
+    if row["several_sets"]:
+        parts[0] = f"{row['algorithm']} on {row['dataset'].rpartition('/')[2]}"
+    return ", ".join(parts + ([row["allocator"]] if row["allocator"] != "malloc" else []))
+
+
+def scaling(rows: Sequence[Row]) -> Any:
+    """Seconds of an epoch over ranks, a line for each system; a panel for each architecture, number of workers and batch size."""
+    panels: dict[str, list[Row]] = {}
+    for row in rows:
+        panels.setdefault(f"{row['arch']}, {row['workers']} workers a rank, batch {row['batch_size']}, {row['allocator']}", []).append(row)
+    panels = {title: panel for title, panel in panels.items() if len({row["ranks"] for row in panel}) > 1}
+    figure, grid = _figure(len(panels), height=3.4)
+    for number, (title, panel) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(*grid, number)
+        for system in SYSTEMS:
+            points = sorted((row["ranks"], row["epoch_s"]) for row in panel if row["system"] == system)
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", color=_COLOURS[system], label=NAMES[system])
+        axes.set_title(title, fontsize=9)
+        axes.set_xticks(sorted({row["ranks"] for row in panel}))
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("ranks")
+        axes.set_ylabel("seconds an epoch")
+        axes.legend(fontsize=8, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def phases(rows: Sequence[Row]) -> Any:
+    """The trainer's epoch as a stacked bar, beside it the work of its loader, which may run in other processes."""
+    figure, axes, lanes = _bars(rows)
+    for lane, row in lanes:
+        left = 0.0
+        for phase in PHASES:
+            axes.barh(lane, row[f"{phase}_s"], 0.5, left=left, color=_PHASE_COLOURS[phase])
+            left += row[f"{phase}_s"]
+        behind = f"  {row['epoch_s']:.2f} s" + (f", best peer {row['speedup']:.1f} x" if row["speedup"] else "")
+        axes.text(left, lane, behind, va="center", fontsize=7)
+        axes.barh(lane + 0.36, row["sample_s"], 0.16, color="#555555")
+        axes.barh(lane + 0.36, row["gather_s"], 0.16, left=row["sample_s"], color="#aaaaaa")
+    names = _PHASE_NAMES | {"sample": "thin: sampling, in all processes of a loader", "gather": "thin: gathering features"}
+    colours = _PHASE_COLOURS | {"sample": "#555555", "gather": "#aaaaaa"}
+    _legend(figure, {names[name]: colour for name, colour in colours.items()})
+    axes.set_xlabel("seconds an epoch, slowest rank")
+    return figure
+
+
+def memory(rows: Sequence[Row]) -> Any:
+    """What all processes of a cell held, pages that they share counted once."""
+    figure, axes, lanes = _bars(rows)
+    for lane, row in lanes:
+        shared, alone = row["shared"] / 1e9, (row["pss"] - row["shared"]) / 1e9
+        axes.barh(lane, shared, 0.6, color="#7a9a5b")
+        axes.barh(lane, alone, 0.6, left=shared, color="#4a6c8c")
+        axes.text(shared + alone, lane, f"  {shared + alone:.2f} GB", va="center", fontsize=7)
+    _legend(figure, {"in pages shared by several processes": "#7a9a5b", "of one process alone": "#4a6c8c"})
+    axes.set_xlabel("GB of all ranks and workers together")
+    return figure
+
+
+def _bars(rows: Sequence[Row]) -> tuple[Any, Any, list[tuple[float, Row]]]:
+    """A figure with a lane for each row, grouped by place."""
+    places = list(dict.fromkeys(map(place_of, rows)))
+    lanes: list[tuple[float, Row]] = []
+    ticks: dict[float, str] = {}
+    headings: dict[float, str] = {}
+    at = 0.0
+    for place in places:
+        headings[at] = place
+        at += 0.9
+        for row in sorted((row for row in rows if place_of(row) == place), key=lambda row: SYSTEMS.index(row["system"])):
+            lanes.append((at, row))
+            ticks[at] = NAMES[row["system"]]
+            at += 1.0
+        at += 0.3
+    figure, _ = _figure(1, height=1.4 + 0.21 * at, width=9.0)
+    axes = figure.add_subplot(1, 1, 1)
+    for lane, text in headings.items():
+        axes.text(0, lane, text, va="center", fontsize=8, fontweight="bold")
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+    axes.set_ylim(at, -0.6)
+    axes.margins(x=0.22)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes, lanes
+
+
+def _figure(panels: int, *, height: float, width: float = 4.4) -> tuple[Any, tuple[int, int]]:
+    from matplotlib.figure import Figure
+
+    columns = min(max(panels, 1), 2)
+    rows = -(-max(panels, 1) // columns)
+    return Figure(figsize=(width * columns, height * rows), layout="constrained"), (rows, columns)
+
+
+def _legend(figure: Any, colours: dict[str, str]) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)), fontsize=8, frameon=False)

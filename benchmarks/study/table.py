@@ -1,0 +1,132 @@
+"""From the lines of a scalability study to its table and its summary: medians over the rounds, ratios formed within a round."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG
+from hoptrain.benchmarks.peers.systems import FAMILY
+from hoptrain.benchmarks.study.cell import PHASES
+
+Line: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = dict[str, Any]
+
+NAMES = {"hoptrain": "hoptrain", "pyg": "PyG", "dgl": "DGL", "papers": "authors' programs"}
+PLACE = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset", "scale")
+"""What tells cells apart beside the system."""
+_ASKED_ARCH, _ASKED_WORKERS = "sage", 2
+"""Where the summary's first number is taken."""
+
+
+def rows_of(lines: Sequence[Line]) -> list[Row]:
+    """One row for each cell, in the order of the lines; what was not measured is None. ``several_sets``: the study has several data sets or algorithms."""
+    cells: dict[str, list[Line]] = {}
+    for line in lines:
+        cells.setdefault(line["key"], []).append(line)
+    rivals = {place: list(group) for place, group in _grouped(cells.values())}
+    rows = [_row(own, rivals[_conditions(own[0])]) for own in cells.values()]
+    several = len({(row["algorithm"], row["dataset"]) for row in rows}) > 1
+    return [row | {"several_sets": several} for row in rows]
+
+
+def _grouped(cells: Iterable[list[Line]]) -> Iterable[tuple[str, Iterable[list[Line]]]]:
+    return groupby(sorted(cells, key=lambda own: _conditions(own[0])), key=lambda own: _conditions(own[0]))
+
+
+def _conditions(line: Line) -> str:
+    """What two cells have in common that may be compared: all but the system, and what only hoptrain has."""
+    return json.dumps({name: value for name, value in line["cell"].items() if name not in ("system", "expand")}, sort_keys=True)
+
+
+def _row(lines: Sequence[Line], rivals: Sequence[Sequence[Line]]) -> Row:
+    cell = lines[0]["cell"]
+    found = [line["found"] for line in lines if line["outcome"] == COMPLETED]
+    row: Row = {name: cell[name] for name in ("system", *PLACE)}
+    row |= {"outcome": _outcome(lines), "why": next((line["why"] for line in lines if line["why"]), None), "rounds": len(found)}
+    if not found:
+        return row | {"epoch_s": None}
+    last = found[-1]
+    epoch = statistics.median(one["epoch_s"] for one in found)
+    row |= {
+        "epoch_s": epoch,
+        "spread": (max(one["epoch_s"] for one in found) - min(one["epoch_s"] for one in found)) / epoch,
+        "first_epoch_s": statistics.median(one["first_epoch_s"] for one in found),
+        "speedup": _ratio(lines, [own for own in rivals if own[0]["cell"]["system"] != FAMILY]) if cell["system"] == FAMILY else None,
+        "seeds": sum(last["seeds"]),
+        "seeds_by_rank": ",".join(map(str, last["seeds"])),
+        "steps": max(last["steps"]),
+        "edges": sum(last["edges"]),
+        "edges_by_rank": ",".join(map(str, last["edges"])),
+        "rows_loaded": sum(last["rows"]),
+    }
+    row |= {f"{phase}_s": statistics.median(one["phases"][phase] for one in found) for phase in PHASES}
+    row |= {name: statistics.median(one[name] for one in found) for name in ("sample_s", "gather_s", "trainer_cpu_s")}
+    row |= {name: max(one[name] for one in found) for name in ("peak_rss", "pss", "shared", "gpu_bytes")}
+    scores = [one["accuracy"] for one in found if one["accuracy"] is not None]
+    row |= {"accuracy": statistics.mean(scores) if scores else None, "loss": statistics.mean(one["loss"] for one in found)}
+    return row | {name: last[name] for name in ("parameters", "gradient_bytes", "threads", "pinned", "device")}
+
+
+def _outcome(lines: Sequence[Line]) -> str:
+    """The worst that a round of the cell came to."""
+    outcomes = [line["outcome"] for line in lines]
+    return next((bad for bad in (HUNG, FAILED) if bad in outcomes), outcomes[0])
+
+
+def _ratio(own: Sequence[Line], peers: Sequence[Sequence[Line]]) -> float | None:
+    """The fastest peer's epoch over this system's, round by round, then the median."""
+    ratios = []
+    for line in own:
+        others = [one["found"]["epoch_s"] for lines in peers for one in lines if one["round"] == line["round"] and one["found"]]
+        if line["found"] and others:
+            ratios.append(min(others) / line["found"]["epoch_s"])
+    return statistics.median(ratios) if ratios else None
+
+
+def summarize(rows: Sequence[Row]) -> dict[str, float]:
+    """The numbers that answer the study's question; those for which nothing was measured are left out.
+
+    Returns:
+        ``epoch_ratio_best_peer``: the fastest peer's epoch over hoptrain's, for sage with two workers, the least where there are several such cells;
+        ``min_epoch_ratio``: likewise over all cells; ``best_setting_ratio``: each system with the number of workers that suits it best, the least
+        where there are several models or numbers of ranks; ``accuracy_gap``: the largest difference of two systems' accuracies under the same
+        conditions, in points; ``hung_cells`` of all systems; ``hoptrain_bad_cells``: those of hoptrain that hung or failed.
+    """
+    ratios = [row["speedup"] for row in rows if row.get("speedup") is not None]
+    asked = [row["speedup"] for row in rows if row.get("speedup") is not None and _is_asked(row)]
+    least = {"epoch_ratio_best_peer": asked, "min_epoch_ratio": ratios, "best_setting_ratio": _best_settings(rows)}
+    summary = {name: min(values) for name, values in least.items() if values}
+    gaps = _gaps(rows)
+    if gaps:
+        summary["accuracy_gap"] = max(gaps)
+    bad = [row for row in rows if row["outcome"] in (HUNG, FAILED)]
+    counts = {"cells": len(rows), "hung_cells": sum(row["outcome"] == HUNG for row in rows)}
+    return summary | counts | {"hoptrain_bad_cells": sum(row["system"] == FAMILY for row in bad)}
+
+
+def _is_asked(row: Row) -> bool:
+    return (row["algorithm"], row["arch"], row["workers"]) == ("neighbor", _ASKED_ARCH, _ASKED_WORKERS)
+
+
+def _best_settings(rows: Sequence[Row]) -> list[float]:
+    """By conditions but for the number of workers: the fastest peer's epoch over hoptrain's."""
+    epochs: dict[tuple[Any, ...], dict[bool, list[float]]] = {}
+    for row in rows:
+        if row["epoch_s"] is not None:
+            place = tuple(row[name] for name in PLACE if name != "workers")
+            epochs.setdefault(place, {True: [], False: []})[row["system"] == FAMILY].append(row["epoch_s"])
+    return [min(found[False]) / min(found[True]) for found in epochs.values() if found[True] and found[False]]
+
+
+def _gaps(rows: Sequence[Row]) -> list[float]:
+    """By conditions: the systems' largest difference in points."""
+    scores: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        if row.get("accuracy") is not None:
+            place = tuple(row[name] for name in PLACE)
+            scores.setdefault(place, []).append(100 * row["accuracy"])
+    return [max(found) - min(found) for found in scores.values() if len(found) > 1]

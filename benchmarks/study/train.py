@@ -1,0 +1,199 @@
+"""What one rank of a cell of the scalability study does: train, take the time of each phase, evaluate."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hoptrain.benchmarks.common import memory
+from hoptrain.benchmarks.study.cell import PHASES, Place
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from hoptrain.benchmarks.study.cell import Cell
+    from hoptrain.benchmarks.study.loaders import Feed, Item
+
+
+def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
+    """One rank: open the loader, train, evaluate (rank 0), and tell."""
+    import torch
+    import torch.distributed as dist
+
+    from hoptrain.benchmarks.study.end_loaders import ALGORITHMS as LOADERS
+    from hoptrain.trainers.models import GNN
+
+    device = _device(rank, cell.ranks)
+    threads = cell.threads or max(1, len(os.sched_getaffinity(0)) // cell.ranks)
+    torch.set_num_threads(threads)
+    if cell.ranks > 1:
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, f"file://{scratch}/ranks", rank=rank, world_size=cell.ranks)
+    data = Dataset.open(folder, verify=False)
+    torch.manual_seed(cell.seed)
+    model = GNN(
+        cell.arch,  # type: ignore[arg-type]
+        data.num_features,
+        cell.hidden,
+        data.num_classes,
+        len(cell.fanouts),
+        dropout=cell.dropout,
+        heads=cell.heads,
+    ).to(device)
+    feed = LOADERS[cell.algorithm][cell.system](data, cell, Place(rank, seeds_of(data, cell)))
+    trainer = _Trainer(model, cell, device)
+    first, *epochs = [_epoch(feed, trainer, number, device, cell.ranks) for number in range(cell.epochs + 1)]
+    used = memory.usage(memory.family())
+    feed.close()
+    return {
+        "epochs": epochs,
+        "first_epoch_s": first["seconds"],
+        "memory": used,
+        "gpu_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0,
+        "accuracy": _accuracy(model, data, cell, device) if rank == 0 else None,
+        "loss": epochs[-1]["loss"],
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "gradient_bytes": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
+        "threads": threads,
+        "pinned": feed.pinned,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+    }
+
+
+def _device(rank: int, ranks: int) -> torch.device:
+    import torch
+
+    gpus = torch.cuda.device_count()
+    if 0 < gpus < ranks:
+        raise InputError(f"{ranks} ranks and {gpus} GPUs: a rank takes one of its own; ask for as many ranks at most, or hide the GPUs")
+    return torch.device("cuda", rank) if gpus else torch.device("cpu")
+
+
+def seeds_of(data: Dataset, cell: Cell) -> Array:
+    """(N,) the seeds of every epoch, over all ranks, the same for all systems."""
+    seeds = data.split("train")
+    if cell.num_seeds is None or cell.num_seeds >= len(seeds):
+        return seeds
+    return np.sort(np.random.default_rng(0).choice(seeds, cell.num_seeds, replace=False))
+
+
+class _Trainer:
+    """The model with its optimiser; with several ranks their gradients are averaged, and the time of it is noted."""
+
+    def __init__(self, model: nn.Module, cell: Cell, device: torch.device) -> None:
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+
+        self.all_reduce_s = 0.0
+        self._none = torch.empty(0, device=device)
+        self._model: nn.Module = model.train()
+        if cell.ranks > 1:
+            parallel = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+            parallel.register_comm_hook(None, lambda _, bucket: self._average(bucket))  # torch would check annotations
+            self._model = parallel
+        self._optimizer = torch.optim.Adam(model.parameters(), lr=cell.lr, weight_decay=cell.weight_decay)
+
+    def step(self, item: Item) -> Tensor:
+        """Train on one mini-batch; returns its loss."""
+        import torch.nn.functional as F
+
+        degrees = self._none if item.degrees is None else item.degrees
+        loss = F.cross_entropy(self._model(item.x.float(), item.blocks, degrees), item.y)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return loss.detach()
+
+    def _average(self, bucket: Any) -> Any:
+        import torch.distributed as dist
+
+        begin = time.perf_counter()
+        sent = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
+
+        def done(future: Any) -> Any:
+            self.all_reduce_s += time.perf_counter() - begin
+            return future.value()[0]
+
+        return sent.get_future().then(done)
+
+
+def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ranks: int) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    if ranks > 1:
+        dist.barrier()
+    now = _clock(device)
+    seconds = dict.fromkeys(PHASES, 0.0)
+    steps = seeds = edges = rows = 0
+    loss = torch.zeros((), device=device)
+    trainer.all_reduce_s = 0.0
+    feed.work()
+    cpu = time.process_time()
+    begin = last = now()
+    for batch in feed.epoch(number):
+        given = now()
+        item = feed.item(batch, device)
+        copied = now()
+        loss += trainer.step(item)
+        steps, seeds, edges, rows = steps + 1, seeds + int((item.y >= 0).sum()), edges + item.num_edges, rows + len(item.x)
+        del batch, item  # with them a slot of the queue
+        done = now()
+        for phase, duration in (("wait", given - last), ("copy", copied - given), ("train", done - copied)):
+            seconds[phase] += duration
+        last = done
+    end = now()
+    seconds["all_reduce"] = trainer.all_reduce_s
+    seconds["train"] -= trainer.all_reduce_s
+    seconds["other"] = end - begin - sum(seconds.values())
+    cpu = time.process_time() - cpu
+    sampled, gathered = feed.work()
+    return {
+        "seconds": end - begin,
+        "phases": seconds,
+        "sample_s": sampled,
+        "gather_s": gathered,
+        "trainer_cpu_s": cpu,
+        "steps": steps,
+        "seeds": seeds,
+        "edges": edges,
+        "rows": rows,
+        "loss": float(loss) / max(1, steps),
+    }
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    """Seconds; on a GPU after it has done what it was told to, so that each phase has its own time (and none overlaps the next)."""
+    import torch
+
+    if device.type != "cuda":
+        return time.perf_counter
+
+    def now() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now
+
+
+def _accuracy(model: Any, data: Dataset, cell: Cell, device: torch.device) -> float | None:
+    import torch
+
+    from hoptrain.trainers.models.inference import exact_logits
+
+    nodes = data.split("test")
+    if cell.test_nodes is not None:
+        nodes = np.sort(np.random.default_rng(0).permutation(nodes)[: cell.test_nodes])
+    if not len(nodes) or data.y is None:
+        return None
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    logits = exact_logits(model.eval(), data, nodes, normalize=False, device=device)
+    return float((logits.argmax(1).cpu().numpy() == data.y[nodes]).mean())

@@ -1,0 +1,131 @@
+"""Predicts the seconds of an epoch for numbers of ranks, workers, cores, GPUs and links that were not measured.
+
+It knows a system from one cell with a single rank, per step: ``beside``, the work of its loader that workers can do; ``own``, what the trainer does itself
+for a step; ``cpu``, the core-seconds that this took. Of a step with several ranks the slowest of three things decides:
+
+* the trainer: ``own`` (not less than ``cpu`` shared out among the threads of a rank);
+* its workers: ``beside`` shared out among them;
+* the machine: the core-seconds of all ranks and workers shared out among the cores.
+
+On top comes the all-reduce of a ring: 2 (N - 1) / N times the gradient's bytes over the bandwidth of the link, and 2 (N - 1) latencies. Without
+workers ``beside`` is added to ``own``. What it leaves out: memory bandwidth and caches that ranks share, uneven batches, queues that run dry.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from hoptrain.benchmarks.study.table import PLACE, Row
+
+GATHERS_IN_TRAINER = ("pyg", "dgl")
+"""Systems whose trainer fetches the features itself, as their loaders are set up here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """Between ranks: bytes per second and seconds per message."""
+
+    name: str
+    bandwidth: float
+    latency: float
+
+
+LOOPBACK = Link(name="gloo on one machine", bandwidth=1e9, latency=1e-4)
+NVLINK = Link(name="NVLink", bandwidth=2e11, latency=1e-5)
+ETHERNET = Link(name="10 Gb/s Ethernet", bandwidth=1.25e9, latency=5e-5)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """What a step of one rank takes, in seconds, and what an epoch consists of.
+
+    Attributes:
+        beside: work that loader processes can do.
+        own: of the trainer, in which it does not wait.
+        cpu: core-seconds of ``own``.
+        steps: of an epoch with one rank.
+        gradient_bytes: that are averaged.
+    """
+
+    beside: float
+    own: float
+    cpu: float
+    steps: int
+    gradient_bytes: int
+
+
+def calibrate(row: Row) -> Costs:
+    """From a measured cell with one rank."""
+    steps = row["steps"]
+    gathers = row["gather_s"] if row["system"] in GATHERS_IN_TRAINER else 0.0
+    own = row["train_s"] + row["copy_s"] + row["other_s"] + gathers
+    beside = row["sample_s"] + row["gather_s"] - gathers
+    # Without workers the trainer's core-seconds have the loader's among them.
+    cpu = row["trainer_cpu_s"] - (beside if row["workers"] == 0 else 0.0)
+    return Costs(beside=beside / steps, own=own / steps, cpu=max(own, cpu) / steps, steps=steps, gradient_bytes=row["gradient_bytes"])
+
+
+def predict(costs: Costs, *, ranks: int, workers: int, cores: int, link: Link = LOOPBACK) -> float:
+    """Seconds of an epoch with ``workers`` a rank, all ranks on a machine with ``cores``."""
+    threads = max(1, cores // ranks)
+    own = max(costs.own, costs.cpu / threads)
+    alone = own + costs.beside if workers == 0 else max(own, costs.beside / workers)
+    step = max(alone, ranks * (costs.cpu + costs.beside) / cores)
+    send = 2 * (ranks - 1) * (costs.gradient_bytes / ranks / link.bandwidth + link.latency)
+    return math.ceil(costs.steps / ranks) * (step + send)
+
+
+def check(rows: Sequence[Row], cores: int) -> list[Row]:
+    """The prediction beside each measured cell that it was not calibrated from: system, arch, ranks, workers, measured, predicted, error."""
+    found = []
+    for row in rows:
+        base = basis(rows, row)
+        if row["epoch_s"] is None or base is None or base is row:
+            continue
+        predicted = predict(calibrate(base), ranks=row["ranks"], workers=row["workers"], cores=cores)
+        facts = {name: row[name] for name in ("system", "several_sets", *PLACE)}
+        found.append(facts | {"measured_s": row["epoch_s"], "predicted_s": predicted, "error": predicted / row["epoch_s"] - 1})
+    return found
+
+
+def basis(rows: Sequence[Row], row: Row) -> Row | None:
+    """The cell that knows most of a system by itself: the same but for one rank and the fewest workers, since these disturb nothing."""
+    same = [
+        other
+        for other in rows
+        if other["epoch_s"] is not None
+        and other["ranks"] == 1
+        and all(other[name] == row[name] for name in ("system", *PLACE) if name not in ("ranks", "workers"))
+    ]
+    return min(same, key=lambda other: int(other["workers"]), default=None)
+
+
+def typical_error(checked: Sequence[Row]) -> tuple[float, float] | None:
+    """Median and largest absolute error; None if nothing could be checked."""
+    errors = [abs(row["error"]) for row in checked]
+    return (statistics.median(errors), max(errors)) if errors else None
+
+
+def table(rows: Sequence[Row], *, cores: int, link: Link = LOOPBACK, device_step_s: float | None = None) -> list[dict[str, Any]]:
+    """Predicted epochs of every system and architecture for 1 to 8 ranks with 2 or 4 workers each on a machine with ``cores``.
+
+    ``device_step_s`` is what a step takes on a GPU, one for each rank; None trains on the cores.
+    """
+    found = []
+    for base in [row for row in rows if row["epoch_s"] is not None and basis(rows, row) is row]:
+        costs = calibrate(base)
+        if device_step_s is not None:
+            gathers = base["gather_s"] / base["steps"] if base["system"] in GATHERS_IN_TRAINER else 0.0
+            costs = replace(costs, own=device_step_s + gathers, cpu=gathers)
+        facts = {name: base[name] for name in ("system", *PLACE)}
+        found += [
+            facts | {"ranks": ranks, "workers": workers, "link": link.name, "epoch_s": seconds}
+            for ranks, workers in product((1, 2, 4, 8), (2, 4))
+            for seconds in [predict(costs, ranks=ranks, workers=workers, cores=cores, link=link)]
+        ]
+    return found

@@ -1,0 +1,213 @@
+"""Worker processes and the delivery of their batches, in batch order.
+
+Batch k of a run is made by worker k mod W, which writes it into a slot of its own ring and says so on its own socket. So there is one producer
+and one consumer for everything, no lock is shared, and a slow worker delays its own batches only. Workers start once and serve every epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError, WorkerError
+from hoptrain.engine.patience import Patience
+from hoptrain.engine.queue.preflight import check_files, check_memory
+from hoptrain.engine.queue.ring import Recycled
+from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
+from hoptrain.engine.queue.worker import Task
+from hoptrain.engine.queue.worker_process import WorkerProcess, close_all
+
+_log = logging.getLogger(__name__)
+
+Batch = tuple[dict[str, Array], dict[str, Any]]
+"""Arrays by name, and the facts that the task returned."""
+
+_TICK_S = 0.2  # how often a wait looks for a dead process or a slot that another thread gave back
+_CLOSE_S = 0.5  # how long a worker may take to end by itself; killed in the middle of a batch it loses nothing
+
+
+def run_inline(task: Task, epoch: int, steps: range, memory: Recycled | None = None) -> Iterator[Batch]:
+    """The same batches without workers, in this process; ``memory`` serves one run after another."""
+    memory = memory or Recycled()
+    for step in steps:
+        arrays: dict[str, Array] = {}
+
+        def allocate(specs: Any, arrays: dict[str, Array] = arrays) -> dict[str, Array]:
+            arrays.update(memory(specs))
+            return arrays
+
+        facts = task.make_batch(epoch, step, allocate)
+        yield arrays, facts
+        del arrays, allocate  # so that the memory is free before the next batch is made
+
+
+class WorkerPool:
+    """``num_workers`` processes that run one task.
+
+    A batch is delivered as views of its slot, and the slot returns to the worker when the last view is gone. A worker always keeps one slot:
+    who holds on to many batches gets copies instead, so that nothing can block, not even ``list(loader)``.
+
+    A process that dies, or makes nothing for ``stall_timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
+    the same ones, since a batch is a pure function of its number.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        num_workers: int,
+        *,
+        prefetch: int = 2,
+        batch_bytes: int = 0,
+        stall_timeout: float = 120.0,
+        max_restarts: int = 3,
+        on_map: Callable[[Array], None] | None = None,
+        slots_dir: str | None = None,
+    ) -> None:
+        """Start the processes; they get ready while the caller goes on.
+
+        Args:
+            task: pickled once; its large arrays are shared, not copied.
+            num_workers: how many processes, at least 1.
+            prefetch: batches that a worker may have ready beyond the one in use.
+            batch_bytes: size of a batch, about: memory for it is reserved before the first one. A larger batch lets its slot grow.
+            stall_timeout: seconds without a batch that is due, after which the worker is replaced.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before the run ends with an error.
+            on_map: called with each mapping of a slot in this process, (bytes,) uint8: ``hoptrain.engine.device.page_lock``, for instance.
+            slots_dir: folder for the queue's files, which have no name there; by default the queue lies in memory.
+
+        Raises:
+            InputError: the task cannot be sent, there is too little memory or too few descriptors, ``slots_dir`` cannot hold files.
+            WorkerError: a process cannot be started.
+        """
+        check_files(num_workers, prefetch + 1)
+        check_memory(num_workers, prefetch + 1, batch_bytes, slots_dir)
+        self.stall_timeout = stall_timeout
+        self.max_restarts = max_restarts
+        self._generation = -1
+        job, descriptors = _pickle_task(task)
+        files = [job, *descriptors]
+        self._workers: list[WorkerProcess] = []
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._workers, files)
+        try:
+            for index in range(num_workers):
+                self._workers.append(WorkerProcess(index, prefetch + 1, batch_bytes, job, descriptors, on_map, slots_dir))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, epoch: int, steps: range) -> Iterator[Batch]:
+        """The batches of ``steps``, in order. A new run ends the one before, wherever it is.
+
+        Raises:
+            WorkerError: the task failed, or a worker died or went silent again and again.
+            InputError: the task refused its input.
+        """
+        self._generation += 1
+        for worker in self._workers:
+            worker.collect()
+            worker.begin(self._generation, epoch, steps[worker.index :: len(self._workers)])
+        return self._deliver(self._generation, steps)
+
+    def close(self) -> None:
+        """End the workers. May be called again, and at any time."""
+        self._finalizer()
+
+    def num_ready(self) -> int:
+        """Batches that have arrived and were not taken yet, as far as the last wait looked."""
+        return sum(worker.num_notices() for worker in self._workers)
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers as they are now."""
+        return [worker.process.pid for worker in self._workers]
+
+    def _deliver(self, generation: int, steps: range) -> Iterator[Batch]:
+        for place, step in enumerate(steps):
+            worker = self._workers[place % len(self._workers)]
+            slot, specs, facts = self._receive(worker, generation, step)
+            yield worker.lend(slot, specs), facts
+
+    def _receive(self, worker: WorkerProcess, generation: int, step: int) -> Any:
+        """The notice of a step: slot, specs and facts."""
+        patience = Patience(self.stall_timeout)
+        while generation == self._generation and self._finalizer.alive:
+            failures = worker.failures
+            self._look_after_workers()
+            if worker.failures != failures:
+                patience = Patience(self.stall_timeout)
+            notice = worker.notice()
+            if notice is not None:
+                return notice[1:]
+            if worker.error() is not None:
+                raise _reported_error(worker)
+            if patience.is_over():
+                self._replace_stuck(worker, step)
+                patience = Patience(self.stall_timeout)
+            worker.wait(_TICK_S)
+        raise WorkerError(
+            f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
+        )
+
+    def _look_after_workers(self) -> None:
+        """All of them, not only the one that is due: each goes on as soon as it can."""
+        for worker in self._workers:
+            worker.free_returned_slots()
+            is_alive = worker.is_alive()
+            worker.collect()
+            if not is_alive and worker.owes() and worker.error() is None:
+                self._replace(worker, worker.how_it_ended())
+
+    def _replace_stuck(self, worker: WorkerProcess, step: int) -> None:
+        self._replace(worker, f"is alive but has not made batch {step} for {self.stall_timeout:g} s; it was here:\n{worker.stack()}\n")
+
+    def _replace(self, worker: WorkerProcess, what: str) -> None:
+        worker.failures += 1
+        name = f"worker {worker.index} (pid {worker.process.pid})"
+        if worker.failures > self.max_restarts:
+            times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
+            raise WorkerError(
+                f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
+                "a sampler that fails so needs mending; for a slow one raise stall_timeout"
+            )
+        _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self.max_restarts)
+        worker.replace()
+
+
+def _pickle_task(task: Task) -> tuple[int, list[int]]:
+    """A file in memory with the pickled task, and the descriptors of the arrays in it."""
+    try:
+        job, descriptors = dumps(task)
+    except (AttributeError, TypeError) as error:  # what pickle raises for lambdas, local classes, open files
+        raise InputError(
+            f"the sampler cannot be sent to worker processes ({error}): define it at the top level of a module, or use num_workers=0"
+        ) from error
+    if b"__main__" in job:
+        for fd in descriptors:
+            os.close(fd)
+        raise InputError(
+            "the sampler is defined in the script that is run (__main__), which worker processes cannot import: "
+            "move it to a module of its own, or use num_workers=0"
+        )
+    file = anonymous_file("hoptrain-task")
+    with open(file, "wb", closefd=False) as stream:
+        stream.write(job)
+    return file, descriptors
+
+
+def _reported_error(worker: WorkerProcess) -> Exception:
+    step, kind, text = worker.error() or (-1, "failure", "")
+    if kind == "input":
+        return InputError(text)
+    where = "while it started" if step < 0 else f"at batch {step}"
+    return WorkerError(f"worker {worker.index} failed {where}:\n{text}")
+
+
+def _close(owner: int, workers: list[WorkerProcess], files: list[int]) -> None:
+    if os.getpid() != owner:  # a fork of the trainer: the workers are not its own
+        return
+    close_all(workers, _CLOSE_S)
+    for fd in files:
+        os.close(fd)

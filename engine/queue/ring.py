@@ -1,0 +1,119 @@
+"""Slots of shared memory that carry batches from a worker to its trainer.
+
+One ring belongs to one worker: the worker writes a slot, says so on its pipe, and does not touch the slot again until the trainer has given
+it back. So one side owns a slot at any time, and no lock is needed.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.shared_memory import map_file, reserve
+
+Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
+"""Name, dtype and shape of an array."""
+Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
+"""Gives writable arrays for the specs; their contents are undefined."""
+
+_ALIGN = 64  # a cache line, and the alignment that torch and NumPy give their own arrays
+_GRAIN = 2 << 20  # a huge page
+
+
+def allocate_private(specs: Sequence[Spec]) -> dict[str, Array]:
+    """``Allocate`` in this process's own memory."""
+    return {name: np.empty(shape, dtype) for name, dtype, shape in specs}
+
+
+def carve(buffer: Array, specs: Sequence[Spec]) -> dict[str, Array]:
+    """Views of a byte buffer, one after another, each on a cache line."""
+    views: dict[str, Array] = {}
+    offset = 0
+    for name, dtype, shape in specs:
+        size = _size(dtype, shape)
+        views[name] = buffer[offset : offset + size].view(dtype).reshape(shape)
+        offset += _aligned(size)
+    return views
+
+
+def total_bytes(specs: Sequence[Spec]) -> int:
+    """Bytes that ``carve`` needs."""
+    return sum(_aligned(_size(dtype, shape)) for _, dtype, shape in specs)
+
+
+def _size(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+class Slot:
+    """One slot, as seen by either side. It grows to the largest batch met so far; after that nothing is allocated any more."""
+
+    def __init__(self, fd: int, on_map: Callable[[Array], None] | None = None) -> None:
+        """Use the anonymous file ``fd``; both sides have it open. ``on_map`` is called with each mapping of it, (bytes,) uint8."""
+        self.fd = fd
+        self._on_map = on_map
+        self._bytes: Array = np.empty(0, np.uint8)
+
+    def writable(self, num_bytes: int) -> Array:
+        """The worker's view, (at least num_bytes,) uint8; grows the file where it is too small, with a quarter to spare."""
+        if num_bytes > len(self._bytes):
+            self._take(reserve(self.fd, -(-num_bytes * 5 // 4 // _GRAIN) * _GRAIN))
+        return self._bytes
+
+    def view(self, num_bytes: int) -> Array:
+        """A view of what is there, (at least num_bytes,) uint8; maps the file again where the other side has grown it."""
+        if num_bytes > len(self._bytes):
+            self._take(map_file(self.fd))
+        return self._bytes
+
+    def _take(self, pages: mmap.mmap) -> None:
+        self._bytes = np.frombuffer(pages, np.uint8)
+        if self._on_map:
+            self._on_map(self._bytes)
+
+
+class Recycled:
+    """``Allocate`` in this process's own memory, which is used again once the last view of a batch is gone.
+
+    Fresh memory would be cleared page by page by the system for every batch, which costs more than filling it.
+    """
+
+    def __init__(self, num_kept: int = 2) -> None:
+        """Start without memory; up to ``num_kept`` buffers wait for their next batch."""
+        self._free: deque[Array] = deque(maxlen=num_kept)
+
+    def __call__(self, specs: Sequence[Spec]) -> dict[str, Array]:
+        """Writable arrays for the specs; their contents are undefined."""
+        size = total_bytes(specs)
+        buffer = self._free.pop() if self._free else None
+        if buffer is None or len(buffer) < size:
+            memory = mmap.mmap(-1, max(_GRAIN, size * 5 // 4), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            memory.madvise(mmap.MADV_HUGEPAGE)
+            buffer = np.frombuffer(memory, np.uint8)
+        return carve(np.asarray(Lease(buffer, partial(self._free.append, buffer))), specs)
+
+
+class Lease:
+    """A slot in the trainer's hands: arrays made from it keep it alive, and the slot goes back when the last of them is gone.
+
+    NumPy replaces the base of a view by the base's base, but not past a foreign object; hence the array interface instead of a slice.
+    """
+
+    def __init__(self, buffer: Array, give_back: Callable[[], None]) -> None:
+        """Lend ``buffer`` (bytes,) uint8; ``give_back`` is called once, from whichever thread drops the last array."""
+        self.__array_interface__ = buffer.__array_interface__
+        self._buffer = buffer
+        self._give_back = give_back
+
+    def __del__(self) -> None:
+        self._give_back()

@@ -1,0 +1,111 @@
+"""A sampler process: takes the batch numbers it owns, in order, and writes each batch into a free slot of its ring.
+
+Started by ``hoptrain.engine.queue.worker_process`` as a fresh interpreter. It imports NumPy and Numba, never torch. When the trainer goes away,
+however that happens, the kernel ends the worker.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import os
+import pickle
+import select
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.queue.ring import Allocate, Slot, Spec, carve, total_bytes
+
+_MAX_TEXT = 8000  # a message below 16 KiB enters the socket in one piece, whatever happens to the process
+
+
+class Task(Protocol):
+    """What workers do; pickled once and sent to each of them."""
+
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
+        """Make the batch of a step in arrays from ``allocate`` (to be called once); returns small facts about it (no arrays)."""
+        ...
+
+
+def main() -> None:
+    """Entry of the process: ``argv`` holds the bytes to reserve for a batch, and descriptors of socket, lifeline, task, stack and slots."""
+    batch_bytes, sock, lifeline, job, stack, *slots = map(int, sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's; it ends us by closing the socket
+    _die_with(lifeline)
+    faulthandler.register(signal.SIGUSR1, file=stack)  # how the trainer asks where we are
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the trainer is gone or has closed the pool
+        _serve(Connection(sock), job, [Slot(fd) for fd in slots], batch_bytes)
+    # Mapped arrays may still be referenced; the interpreter's orderly shutdown has nothing left to do here.
+    os._exit(0)
+
+
+def _die_with(lifeline: int) -> None:
+    """Let the kernel kill this process when the trainer's end of a pipe is closed: also in compiled code, also while it is stopped.
+
+    With it goes what a sampler has started here: all of the process group, which this process leads.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    ended = select.poll()
+    ended.register(lifeline, 0)
+    if ended.poll(0):  # it was closed before the kernel knew whom to tell
+        os._exit(0)
+
+
+def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], batch_bytes: int) -> None:
+    """Work until the socket ends.
+
+    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("free", slot)`` hands over a slot.
+    Sent: ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
+    """
+    try:
+        for slot in slots:
+            slot.writable(batch_bytes)
+        task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # from our own parent, in memory without a name
+    except Exception as error:
+        connection.send(_failure(-1, -1, error))
+        return
+    free = deque[int]()
+    generation, epoch, steps = -1, 0, range(0)
+    while True:
+        while not steps or not free or connection.poll(0):
+            message = connection.recv()
+            if message[0] == "free":
+                free.append(message[1])
+            else:
+                _, generation, epoch, steps = message
+        step, steps = steps[0], steps[1:]
+        place = free.popleft()
+        try:
+            notice: tuple[Any, ...] = ("batch", generation, step, place, *_make(task, epoch, step, slots[place]))
+        except Exception as error:
+            notice = _failure(generation, step, error)
+            free.append(place)
+            steps = range(0)
+        connection.send(notice)
+
+
+def _make(task: Task, epoch: int, step: int, slot: Slot) -> tuple[list[Spec], dict[str, Any]]:
+    written: list[Spec] = []
+
+    def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
+        written.extend(specs)
+        return carve(slot.writable(total_bytes(specs)), specs)
+
+    facts = task.make_batch(epoch, step, allocate)
+    return written, facts
+
+
+def _failure(generation: int, step: int, error: Exception) -> tuple[str, int, int, str, str]:
+    if isinstance(error, InputError):
+        return "error", generation, step, "input", str(error)
+    return "error", generation, step, "failure", "".join(traceback.format_exception(error)).rstrip()[-_MAX_TEXT:]

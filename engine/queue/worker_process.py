@@ -1,0 +1,341 @@
+"""The trainer's side of one sampler process: its socket, its slots, what it still owes, and its replacement when it dies.
+
+Everything the process needs to begin anew lies here: the task (a file in memory), which slots are not in the trainer's hands, and the steps whose
+batches have not arrived. Sampling is a pure function of (seed, epoch, batch), so a replacement makes the same batches.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import WorkerError
+from hoptrain.engine.queue.ring import Lease, Slot, Spec, carve, total_bytes
+from hoptrain.engine.queue.shared_memory import anonymous_file
+from hoptrain.kernels.cpu.compile import CACHE_ROOT, CACHE_ROOT_VARIABLE
+
+_STACK_S = 1.0  # how long a process may take to write its stack
+_KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
+_LOOK_S = 0.005  # how often one looks for the end of a process
+_MESSAGE_S = 5.0  # how long a message may wait for room in the socket, or for its second half: only a stopped process lets it wait
+_LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch"
+
+Notice = tuple[int, int, list[Spec], dict[str, Any]]
+"""Step, slot, the arrays in it, and facts about the batch."""
+
+
+class WorkerProcess:
+    """One process and its successors.
+
+    Attributes:
+        index: number within the pool.
+        process: the current one.
+        failures: processes that ended or went silent since the last batch arrived.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        num_slots: int,
+        batch_bytes: int,
+        job: int,
+        descriptors: Sequence[int],
+        on_map: Callable[[Array], None] | None = None,
+        slots_dir: str | None = None,
+    ) -> None:
+        """Start the process; it gets ready while the caller goes on.
+
+        Args:
+            index: number within the pool.
+            num_slots: slots of its ring.
+            batch_bytes: memory that it reserves for each.
+            job: descriptor of the file with the pickled task.
+            descriptors: what the task inherits.
+            on_map: called with each mapping of a slot here, (bytes,) uint8.
+            slots_dir: folder of the slots' files; None for memory.
+
+        Raises:
+            InputError: ``slots_dir`` cannot hold files.
+            WorkerError: the process cannot be started.
+        """
+        self.index = index
+        self.slots: list[Slot] = []
+        self.failures = 0
+        self._batch_bytes = batch_bytes
+        self._job, self._descriptors = job, descriptors
+        self._stack = anonymous_file(f"hoptrain-stack-{index}")
+        self._held: set[int] = set()  # slots in our hands: lent out, or described by a notice that waits here
+        self._num_lent = 0
+        self._returned: deque[int] = deque()
+        self._run: tuple[int, int] | None = None  # generation and epoch
+        self._owed = range(0)
+        self._notices: deque[Notice] = deque()
+        self._error: tuple[int, str, str] | None = None
+        self._lifeline: int | None = None
+        try:
+            for i in range(num_slots):
+                self.slots.append(Slot(anonymous_file(f"hoptrain-slot-{index}-{i}", slots_dir), on_map))
+            self._start()
+        except BaseException:
+            self._cut_lifeline()
+            self.close_files()
+            raise
+
+    def _start(self) -> None:
+        """Start a process that knows all that this object does.
+
+        Raises:
+            WorkerError: the system refuses; this object can be closed, or ``replace`` be tried again.
+        """
+        try:
+            self._launch()
+        except OSError as error:
+            self._cut_lifeline()
+            raise WorkerError(f"worker {self.index} cannot be started ({error.strerror}): {_LIMITS}") from error
+        for slot in range(len(self.slots)):
+            if slot not in self._held:
+                self._send(("free", slot))
+        if self._owed and self._run:
+            self._send(("run", *self._run, self._owed))
+
+    def _launch(self) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            read_end, self._lifeline = os.pipe()
+            _LIFELINES.add(self._lifeline)
+            slots = [slot.fd for slot in self.slots]
+            inherited = [theirs.fileno(), read_end, self._job, self._stack]
+            try:
+                self.process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-c",
+                        "from hoptrain.engine.queue.worker import main; main()",
+                        *map(str, [self._batch_bytes, *inherited, *slots]),
+                    ],
+                    pass_fds=[*inherited, *slots, *self._descriptors],
+                    env=_environment(),
+                    process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone; what a sampler starts belongs to the worker's group
+                )
+            finally:
+                os.close(read_end)
+            for direction in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                ours.setsockopt(socket.SOL_SOCKET, direction, _MESSAGE_TIMEOUT)
+            self.connection: Connection[Any, Any] = Connection(ours.detach())
+
+    def begin(self, generation: int, epoch: int, steps: range) -> None:
+        """Let the process make the batches of ``steps``; what it owed from the run before is dropped."""
+        self._run, self._owed, self._error = (generation, epoch), steps, None
+        for _, slot, _, _ in self._notices:
+            self._free(slot)
+        self._notices.clear()
+        if self.is_alive():
+            self._send(("run", generation, epoch, steps))
+        else:
+            self.replace()
+
+    def is_alive(self) -> bool:
+        """Whether the process runs (stopped counts). What it had started ends with it."""
+        if self.process.returncode is None:
+            with suppress(ChildProcessError):  # somebody else has waited for it
+                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return True
+                self._kill_group()
+        return self.process.poll() is None
+
+    def owes(self) -> bool:
+        """Whether batches of the run are still to come from it."""
+        return len(self._owed) > 0
+
+    def wait(self, timeout: float) -> None:
+        """Until a message is there, the process has ended, or ``timeout`` seconds have passed."""
+        wait([self.connection], timeout)
+
+    def collect(self) -> None:
+        """Take in all messages that have arrived, also what a dead process sent before."""
+        try:
+            while self.connection.poll(0):
+                self._take(self.connection.recv())
+        except BlockingIOError:  # half a message: its writer was stopped meanwhile, and the rest is lost
+            self.kill()
+        except (EOFError, OSError):  # it was reset, or is closed
+            pass
+
+    def _take(self, message: tuple[Any, ...]) -> None:
+        kind, generation, step, *rest = message
+        is_current = self._run is not None and generation == self._run[0]
+        if kind == "batch":
+            slot, specs, facts = rest
+            self._held.add(slot)
+            if not is_current:
+                self._free(slot)
+                return
+            self._notices.append((step, slot, specs, facts))
+            self._owed = self._owed[1:]
+            self.failures = 0
+        elif is_current or generation < 0:
+            self._error = (step, *rest)
+
+    def notice(self) -> Notice | None:
+        """The next batch, if it has arrived."""
+        return self._notices.popleft() if self._notices else None
+
+    def num_notices(self) -> int:
+        """Batches that have arrived."""
+        return len(self._notices)
+
+    def error(self) -> tuple[int, str, str] | None:
+        """What the process reported instead of its next batch: step (-1: it did not start), kind, text."""
+        return self._error
+
+    def lend(self, slot: int, specs: list[Spec]) -> dict[str, Array]:
+        """The arrays of a slot: views that hold it, or copies where the worker would be left without any.
+
+        Raises:
+            WorkerError: the slot has grown and cannot be mapped.
+        """
+        try:
+            buffer = self.slots[slot].view(total_bytes(specs))
+        except OSError as error:
+            self._free(slot)
+            raise WorkerError(f"a batch of worker {self.index} cannot be mapped ({error.strerror}): {_LIMITS}") from error
+        if self._num_lent >= len(self.slots) - 1:
+            arrays = {name: view.copy() for name, view in carve(buffer, specs).items()}
+            self._free(slot)
+            return arrays
+        self._num_lent += 1
+        return carve(np.asarray(Lease(buffer, partial(self._returned.append, slot))), specs)
+
+    def free_returned_slots(self) -> None:
+        """Give back the slots whose last view is gone."""
+        while self._returned:
+            self._num_lent -= 1
+            self._free(self._returned.popleft())
+
+    def _free(self, slot: int) -> None:
+        self._held.discard(slot)
+        self._send(("free", slot))
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        # A process that is dead or stopped is found so by who waits for it; its successor is told everything again.
+        with suppress(OSError):
+            self.connection.send(message)
+
+    def replace(self) -> None:
+        """Kill the process, if need be, and start a successor, which owes what has not arrived."""
+        self.kill()
+        self.collect()
+        self.disconnect()
+        self._start()
+
+    def disconnect(self) -> None:
+        """Close the socket: a process that is well ends."""
+        with suppress(OSError):
+            self.connection.close()
+
+    def kill(self) -> None:
+        """Kill the process, if there still is one. It takes no further step, even if the kernel needs long to end it."""
+        self._kill_group()
+        self._cut_lifeline()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_KILL_S)
+
+    def _kill_group(self) -> None:
+        """The process and what it has started: until somebody has waited for it, its number is that of no other group."""
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def _cut_lifeline(self) -> None:
+        """The kernel ends a process that holds the other end; one that has just been started may not hold it yet."""
+        if self._lifeline is not None:
+            _LIFELINES.discard(self._lifeline)
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def close_files(self) -> None:
+        """Close what successors would need."""
+        for fd in (self._stack, *(slot.fd for slot in self.slots)):
+            os.close(fd)
+
+    def how_it_ended(self) -> str:
+        """In words."""
+        code = self.process.wait()
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"was killed by signal {-code}"
+
+    def stack(self) -> str:
+        """Where the process is: its Python stack, or why there is none."""
+        if _is_stopped(self.process.pid):
+            return "the process is stopped (SIGSTOP, or a debugger)"
+        os.ftruncate(self._stack, 0)
+        os.lseek(self._stack, 0, os.SEEK_SET)  # the process and its predecessors share the file's position
+        if self.is_alive():
+            os.kill(self.process.pid, signal.SIGUSR1)  # the process answers by faulthandler, also out of compiled code
+        deadline = time.monotonic() + _STACK_S
+        size = 0
+        while time.monotonic() < deadline:
+            time.sleep(0.05)
+            before, size = size, os.fstat(self._stack).st_size
+            if size and size == before:
+                break
+        return os.pread(self._stack, size, 0).decode(errors="replace").rstrip() or "it wrote no stack"
+
+
+_MESSAGE_TIMEOUT = np.array([int(_MESSAGE_S), 0], np.int64).tobytes()  # struct timeval
+_LIFELINES: set[int] = set()
+"""Write ends of pipes: the kernel ends a worker when the last one of its pipe is closed, however this process ends."""
+
+
+def _close_lifelines() -> None:
+    """In a fork of this process: the workers are not its own, and must not live on for its sake."""
+    for fd in _LIFELINES:
+        os.close(fd)
+    _LIFELINES.clear()
+
+
+os.register_at_fork(after_in_child=_close_lifelines)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state in "Tt"
+
+
+def _environment() -> dict[str, str]:
+    """The trainer's environment, import path and compiled code. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    own = {"PYTHONPATH": path, CACHE_ROOT_VARIABLE: str(CACHE_ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    return os.environ | own
+
+
+def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:
+    """Disconnect all first, so that they end at once; after ``patience`` seconds the kernel ends the others."""
+    for worker in workers:
+        worker.disconnect()
+    deadline = time.monotonic() + patience
+    for worker in workers:
+        while worker.is_alive() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        worker.kill()
+        worker.close_files()

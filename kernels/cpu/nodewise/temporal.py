@@ -1,0 +1,200 @@
+"""Neighbour sampling under a bound on time, on the CPU: as ``hoptrain.kernels.cpu.nodewise.neighbor``, over the edges that are not later than a bound.
+
+Shapes: V vertices and E edges of the graph, B seeds, M edges of the batch. A node of the batch is a vertex in the tree of one seed; its *key*
+is ``tree << TREE_SHIFT | vertex``, an ``int64``, and stands where neighbour sampling has the global id. *Ranks* count the edges as
+positions do, but each column is ordered by time: ``by_time[rank]`` is the edge id.
+
+The edges that a bound admits are the beginning of a column's ranks, so one search finds their number. The searches of a chunk go on
+side by side, a step of each at a time, so that their reads are in flight together.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.nodewise.neighbor import num_groups
+from hoptrain.kernels.cpu.offsets import distinct_offsets, independent_offsets, random_words
+from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.prefetch import prefetch_many
+from hoptrain.kernels.cpu.relabel import home, relabel
+from hoptrain.kernels.shared.draws import num_draws, takes_all
+from hoptrain.kernels.shared.philox import MAX_VERTEX
+from hoptrain.kernels.shared.temporal import TREE_SHIFT
+
+MAX_TREES = 1 << (63 - TREE_SHIFT)
+_VERTEX = MAX_VERTEX - 1
+
+
+class TimedColumns(NamedTuple):
+    """The graph with its columns in the order of time."""
+
+    indptr: Any
+    """(V+1,) offsets."""
+    indices: Any
+    """(E,) sources, by position."""
+    times: Any
+    """(E,) int64, by rank: they ascend within a column."""
+    by_time: Any
+    """(E,) edge ids, by rank."""
+
+
+class TimedRule(NamedTuple):
+    """How many edges a node gives, and how they are drawn."""
+
+    fanout: int
+    """-1 for all."""
+    replace: bool
+    recent: bool
+    """The latest ones instead of a draw."""
+
+
+@cpu_kernel
+def order_by_time(indptr, times, by_time, sorted_times):
+    """Fill ``by_time`` (E,) and ``sorted_times`` (E,) int64 by rank; edges of the same time keep the order of their ids."""
+    for v in range(len(indptr) - 1):
+        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        order = np.argsort(times[begin:end], kind="mergesort")
+        for i in range(end - begin):
+            by_time[begin + i] = begin + order[i]
+            sorted_times[begin + i] = times[begin + order[i]]
+
+
+@cpu_kernel
+def enter_seeds(seeds, keys):
+    """The keys of the seeds, each the root of a tree of its own."""
+    for i in range(len(seeds)):
+        keys[i] = (i << TREE_SHIFT) | np.int64(seeds[i])
+
+
+@cpu_kernel
+def split_keys(keys, nodes, trees):
+    """The vertex and the tree of each key."""
+    for i in range(len(keys)):
+        nodes[i], trees[i] = keys[i] & _VERTEX, keys[i] >> TREE_SHIFT
+
+
+@cpu_kernel
+def count_edges(columns, keys, first, last, bounds, rule, scratch):
+    """How many edges the nodes ``keys[first:last]`` give together."""
+    lanes, chunk = scratch.lanes, scratch.offsets.shape[1]
+    total = 0
+    for begin in range(first, last, chunk):
+        end = min(begin + chunk, last)
+        _admit(columns, keys, begin, end, last, bounds, lanes)
+        for i in range(end - begin):
+            total += num_draws(lanes[_NUMBER, i], rule.fanout, rule.replace)
+    return total
+
+
+@cpu_kernel
+def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
+    """Sample in-neighbours of the nodes ``keys[first:last]`` by edges not later than ``bounds`` (B,) of their trees, and relabel them.
+
+    ``keys`` holds ``num_nodes`` nodes; new ones are appended; ``edges`` holds ``num_edges`` already, its ``indices`` are ``int64``. Returns
+    both numbers after the hop.
+    """
+    indices, by_time, positions, out_indices, out_indptr = columns.indices, columns.by_time, edges.positions, edges.indices, edges.indptr
+    entries, slot_bits = table.entries, table.slot_bits
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        end = min(begin + chunk, last)
+        _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
+        num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
+        if num_lanes:
+            _draw(num_lanes, rule, address, scratch)
+        after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
+        for j in places(num_edges, after):
+            positions[j] = by_time[place(positions[j])]
+            prefetch_many(indices, positions[j])
+        before = num_edges
+        for i in range(begin, end):
+            tree, until = keys[i] & ~_VERTEX, np.int64(out_indptr[i + 1])
+            for j in places(before, until):
+                key = tree | np.int64(indices[place(positions[j])])
+                out_indices[j] = key
+                prefetch_many(entries, home(key, slot_bits))
+            before = until
+        num_nodes = relabel(out_indices, num_edges, after, table, keys, num_nodes)
+        num_edges = after
+    return num_nodes, num_edges
+
+
+_BEGIN, _NUMBER, _LANE_NUMBER, _LANE_NODE, _END = 0, 1, 2, 3, 4
+"""Rows of ``lanes``. Of a node: where its column begins and how many of its edges are admitted. Of a lane, a node that draws: that number, and
+the node's local id. While searching: beyond where the bound cannot lie."""
+
+
+@cpu_kernel
+def _admit(columns, keys, begin, end, last, bounds, lanes):
+    """Find the columns of a chunk's nodes and how many of each one's edges are not later than its bound."""
+    indptr, times = columns.indptr, columns.times
+    for i in range(end, min(2 * end - begin, last)):
+        prefetch_many(indptr, keys[i] & _VERTEX)
+    steps = 0
+    own = keys[begin:end]
+    for i in places(0, end - begin):
+        vertex = own[i] & _VERTEX
+        column, after = np.int64(indptr[place(vertex)]), np.int64(indptr[place(vertex + 1)])
+        lanes[_BEGIN, i], lanes[_NUMBER, i], lanes[_END, i] = column, column, after
+        steps = max(steps, after - column)
+        prefetch_many(times, (column + after) >> 1)
+    while steps > 0:
+        steps >>= 1
+        for i in places(0, end - begin):
+            low, high = lanes[_NUMBER, i], lanes[_END, i]
+            if low < high:
+                middle = (low + high) >> 1
+                is_admitted = times[place(middle)] <= bounds[place(own[i] >> TREE_SHIFT)]
+                low, high = (middle + 1, high) if is_admitted else (low, middle)
+                lanes[_NUMBER, i], lanes[_END, i] = low, high
+                prefetch_many(times, (low + high) >> 1)
+    for i in range(end - begin):
+        lanes[_NUMBER, i] -= lanes[_BEGIN, i]
+
+
+@cpu_kernel
+def _assign_lanes(begin, end, rule, lanes):
+    """Give a lane to the nodes that draw; returns the number of lanes."""
+    fanout, replace, recent = rule.fanout, rule.replace, rule.recent
+    num_lanes = 0
+    for i in range(end - begin):
+        number = lanes[_NUMBER, i]
+        lanes[_LANE_NUMBER, num_lanes] = number
+        lanes[_LANE_NODE, num_lanes] = begin + i
+        num_lanes += 0 if recent or takes_all(number, fanout, replace) else 1
+    return num_lanes
+
+
+@cpu_kernel
+def _draw(num_lanes, rule, address, scratch):
+    words, offsets = scratch.words, scratch.offsets
+    numbers, nodes = scratch.lanes[_LANE_NUMBER], scratch.lanes[_LANE_NODE]
+    random_words(nodes, num_lanes, num_groups(rule.fanout, False), address.seed, address.epoch, address.batch, address.hop, words)
+    if rule.replace:
+        independent_offsets(words, numbers, num_lanes, rule.fanout, 1, offsets)
+    else:
+        distinct_offsets(words, numbers, num_lanes, rule.fanout, scratch.found, offsets)
+
+
+@cpu_kernel
+def _place(by_time, begin, end, rule, scratch, edges, num_edges):
+    """Write the ranks of a chunk's edges where their positions will stand, and ask for those; returns the number of edges."""
+    lanes, offsets, ranks, out_indptr = scratch.lanes, scratch.offsets, edges.positions, edges.indptr
+    fanout, replace, recent = rule.fanout, rule.replace, rule.recent
+    lane = 0
+    for i in range(end - begin):
+        column, number = lanes[_BEGIN, i], lanes[_NUMBER, i]
+        count = num_draws(number, fanout, replace)
+        if recent or takes_all(number, fanout, replace):
+            for j in range(count):
+                ranks[place(num_edges + j)] = column + number - count + j
+        else:
+            for j in range(count):
+                ranks[place(num_edges + j)] = column + offsets[place(j), place(lane)]
+            lane += 1
+        for j in places(num_edges, num_edges + count):
+            prefetch_many(by_time, ranks[j])
+        num_edges += count
+        out_indptr[begin + i + 1] = num_edges
+    return num_edges

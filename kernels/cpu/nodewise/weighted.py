@@ -1,0 +1,214 @@
+"""Draws by weight without replacement, for many vertices side by side: successive sampling.
+
+Draw after draw goes by weight among the edges that were not drawn yet. Drawing with replacement and leaving out repeats has that law
+exactly, and the alias tables make such a draw cheap whatever the degree. Where a few edges hold nearly all the weight repeats would not end;
+after ``most_attempts`` a draw goes over the column, with weights as integers.
+
+``count_edges`` and ``draw_hop`` are called as those of ``hoptrain.kernels.cpu.nodewise.neighbor``, with the same address, scratch and edges.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.offsets import random_words, weighted_offsets
+from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
+from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
+from hoptrain.kernels.shared.philox import four_words
+from hoptrain.kernels.shared.weighted import most_attempts
+
+_AHEAD = 32
+
+_COLUMN, _LANE, _LANE_BEGIN, _LANE_DEGREE, _LANE_VERTEX = 0, 1, 2, 3, 4
+"""Rows of ``lanes``. Of a destination: where its column begins; its lane, or ``-1 - degree`` if it takes all edges that have weight."""
+_SCALE = 2147483648.0
+"""The largest weight of what is left, as an integer: a weight below it by a factor of 2**31 counts as none while it is there."""
+
+
+class WeightedColumns(NamedTuple):
+    """The graph with its weights, and the alias tables of its columns."""
+
+    indptr: Any
+    """(V+1,) offsets."""
+    indices: Any
+    """(E,) sources."""
+    threshold: Any
+    """(E,) uint32, see ``hoptrain.kernels.cpu.alias``."""
+    alias: Any
+    """(E,) int32."""
+    weights: Any
+    """(E,) float32 or float64."""
+    positive: Any
+    """(V,) int32, edges of the column whose weight is not 0."""
+
+
+@cpu_kernel
+def count_positive(indptr, weights, positive):
+    """Count the edges of each column whose weight is not 0 into ``positive`` (V,) int32."""
+    for v in range(len(positive)):
+        count = 0
+        for j in range(indptr[v], indptr[v + 1]):
+            count += 1 if weights[j] > 0 else 0
+        positive[v] = count
+
+
+@cpu_kernel
+def lane_attempts(fanout):
+    """Draws with replacement that are made side by side."""
+    return fanout + fanout // 2 + 2
+
+
+@cpu_kernel
+def count_edges(columns, nodes, first, last, rule):
+    """How many edges the destinations ``nodes[first:last]`` give together."""
+    positive, fanout = columns.positive, rule.fanout
+    total = 0
+    for i in range(first, last):
+        prefetch(positive, nodes[place(min(i + _AHEAD, last - 1))])
+        count = np.int64(positive[place(nodes[i])])
+        total += count if fanout < 0 else min(count, fanout)
+    return total
+
+
+@cpu_kernel
+def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
+    """Draw edges into the destinations ``nodes[first:last]``; ``edges`` holds ``num_edges``. Returns the number of edges."""
+    indptr, indices, positions, out_indices = columns.indptr, columns.indices, edges.positions, edges.indices
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        end = min(begin + chunk, last)
+        for i in range(end, min(end + chunk, last)):
+            prefetch_many(indptr, np.int64(nodes[i]))
+        num_lanes = _locate(indptr, columns.positive, nodes, begin, end, rule.fanout, scratch.lanes)
+        if num_lanes:
+            _draw_lanes(columns, num_lanes, rule.fanout, address, scratch)
+        after = _place(columns, nodes, begin, end, rule.fanout, address, scratch, edges, num_edges)
+        for j in places(num_edges, after):
+            out_indices[j] = indices[place(positions[j])]
+        num_edges = after
+    return num_edges
+
+
+@cpu_kernel
+def _draw_lanes(columns, num_lanes, fanout, address, scratch):
+    lanes, words = scratch.lanes, scratch.words
+    attempts = lane_attempts(fanout)
+    groups = (2 * attempts + 3) // 4
+    random_words(lanes[_LANE_VERTEX], num_lanes, groups, address.seed, address.epoch, address.batch, address.hop, words)
+    weighted_offsets(words, lanes[_LANE_BEGIN], lanes[_LANE_DEGREE], num_lanes, attempts, columns.threshold, columns.alias, scratch.offsets)
+
+
+@cpu_kernel
+def _place(columns, nodes, begin, end, fanout, address, scratch, edges, num_edges):
+    """Write the positions of a chunk's edges and ask for the neighbours there; returns the number of edges."""
+    lanes, offsets, attempts = scratch.lanes, scratch.offsets, lane_attempts(fanout)
+    indices, weights, positions, out_indptr = columns.indices, columns.weights, edges.positions, edges.indptr
+    for i in range(begin, end):
+        column, lane = lanes[_COLUMN, i - begin], lanes[_LANE, i - begin]
+        start = num_edges
+        if lane >= 0:
+            num_edges = _leave_out_repeats(offsets, lane, column, attempts, start, start + fanout, positions)
+            if num_edges < start + fanout:
+                degree = lanes[_LANE_DEGREE, lane]
+                num_edges = _draw_on(columns, np.uint64(nodes[i]), column, degree, fanout, address, start, num_edges, positions)
+        else:
+            for position in places(column, column - 1 - lane):
+                if weights[position] > 0:
+                    positions[place(num_edges)] = position
+                    num_edges += 1
+        for j in places(start, num_edges):
+            prefetch_many(indices, positions[j])
+        out_indptr[i + 1] = num_edges
+    return num_edges
+
+
+@cpu_kernel
+def _locate(indptr, positive, nodes, begin, end, fanout, lanes):
+    """Find the columns and give a lane to those that draw; returns the number of lanes."""
+    num_lanes = 0
+    for i in range(begin, end):
+        vertex = np.int64(nodes[i])
+        column = np.int64(indptr[place(vertex)])
+        degree = np.int64(indptr[place(vertex + 1)]) - column
+        draws = fanout >= 0 and positive[place(vertex)] > fanout
+        entry, lane = place(i - begin), place(num_lanes)
+        lanes[_COLUMN, entry] = column
+        lanes[_LANE, entry] = num_lanes if draws else -1 - degree
+        lanes[_LANE_BEGIN, lane] = column
+        lanes[_LANE_DEGREE, lane] = degree
+        lanes[_LANE_VERTEX, lane] = vertex
+        num_lanes += 1 if draws else 0
+    return num_lanes
+
+
+@cpu_kernel
+def _stands_in(position, positions, first, last):
+    found = False
+    for j in places(first, last):
+        found |= positions[j] == position
+    return found
+
+
+@cpu_kernel
+def _leave_out_repeats(offsets, lane, column, attempts, start, last, positions):
+    """Write the distinct ones of a lane's draws into ``positions[start:last]``; returns the end of what was written."""
+    num = start
+    for attempt in places(0, attempts):
+        position = column + offsets[attempt, place(lane)]
+        if not _stands_in(position, positions, start, num):
+            positions[place(num)] = position
+            num += 1
+            if num == last:
+                break
+    return num
+
+
+@cpu_kernel
+def _draw_on(columns, vertex, column, degree, fanout, address, start, num, positions):
+    """Complete the draws of a vertex; ``positions[start:num]`` are drawn already. Returns the end of them all."""
+    threshold, alias, weights = columns.threshold, columns.alias, columns.weights
+    seed, epoch, batch, hop = address
+    most = most_attempts(fanout)
+    for attempt in range(lane_attempts(fanout), most):
+        words = four_words(seed, epoch, batch, hop, vertex, np.uint64(attempt >> 1))
+        choice, keep = (words[2], words[3]) if attempt & 1 else (words[0], words[1])
+        offset = bounded(choice, degree)
+        position = column + alias_offset(offset, keep, threshold[column + offset], np.int64(alias[column + offset]))
+        if not _stands_in(position, positions, start, num):
+            positions[num] = position
+            num += 1
+            if num == start + fanout:
+                return num
+    for draw in range(num - start, fanout):
+        high, low, _, _ = four_words(seed, epoch, batch, hop, vertex, np.uint64((most >> 1) + draw))
+        positions[num] = _draw_from_rest(weights, column, degree, high, low, positions, start, num)
+        num += 1
+    return num
+
+
+@cpu_kernel
+def _draw_from_rest(weights, column, degree, high, low, positions, start, num):
+    """The position of an edge that does not stand in ``positions[start:num]``, by weight; there is one with weight."""
+    largest = 0.0
+    for position in range(column, column + degree):
+        if weights[position] > largest and not _stands_in(position, positions, start, num):
+            largest = np.float64(weights[position])
+    total = np.uint64(0)
+    for position in range(column, column + degree):
+        if not _stands_in(position, positions, start, num):
+            total += _integer(weights[position], largest)
+    rest = bounded64(high, low, total)
+    for position in range(column, column + degree):
+        if not _stands_in(position, positions, start, num):
+            share = _integer(weights[position], largest)
+            if rest < share:
+                break
+            rest -= share
+    return position
+
+
+@cpu_kernel
+def _integer(weight, largest):
+    return np.uint64(np.float64(weight) / largest * _SCALE)

@@ -1,0 +1,147 @@
+"""The walks of ``hoptrain.samplers.programs.walks`` on the CPU: what ``hoptrain.kernels.cpu.programs.program`` makes of these programs, to the bit, but faster.
+
+Walks go in chunks, all a step at a time. Their random words are computed for the whole chunk, so that the processor's vector units do it, and
+each pass over the chunk asks for what the next one reads.
+
+Shapes: W walks of L steps, ``walks`` (W, L + 1), whose column 0 holds the roots, global ids, -1 after a walk's end. Walk w is copy ``w % copies``
+of root ``w // copies``: its words are those with the numbers ``copy + draw * copies`` of the root's stream at the hop.
+"""
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.prefetch import prefetch_many
+from hoptrain.kernels.shared.draws import bounded
+from hoptrain.kernels.shared.philox import four_words
+from hoptrain.kernels.shared.program import MAX_STEPS, in_column
+
+_CHUNK = 256
+_PIECE = 64
+_U1, _U2 = np.uint64(1), np.uint64(2)
+
+
+@cpu_kernel
+def uniform_walks(indptr, indices, copies, restart, address, first, last, walks):
+    """Fill the walks ``first`` to ``last``; with a probability of ``restart`` / 2**32 (``uint64``) a step begins at the root."""
+    roots, numbers = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    words, again, positions = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
+    for begin in range(first, last, _CHUNK):
+        number = min(_CHUNK, last - begin)
+        for i in range(number):
+            roots[i], numbers[i] = walks[begin + i, 0], (begin + i) % copies
+            prefetch_many(indptr, np.int64(walks[begin + i, 0]))
+        for step in range(walks.shape[1] - 1):
+            lane_words(roots, numbers, number, address, np.uint64(step), words)
+            if restart > 0:
+                lane_words(roots, numbers, number, address, np.uint64(MAX_STEPS + step), again)
+            for i in range(number):
+                goes_on = walks[begin + i, step] >= 0
+                vertex = np.int64(walks[begin + i, step] if restart == 0 or again[i] >= restart else walks[begin + i, 0])
+                positions[i] = _position(indptr, vertex, words[i]) if goes_on else -1
+                prefetch_many(indices, max(positions[i], 0))
+            for i in range(number):
+                vertex = np.int64(indices[positions[i]]) if positions[i] >= 0 else np.int64(-1)
+                walks[begin + i, step + 1] = vertex
+                prefetch_many(indptr, max(vertex, 0))
+
+
+@cpu_kernel
+def lane_words(vertices, numbers, number, address, hop, words):
+    """Write the word ``numbers[i]`` of the stream of ``vertices[i]`` at a hop, for the first ``number`` lanes; all ``uint64``.
+
+    In pieces, see ``hoptrain.kernels.cpu.nodewise.labor.source_words``.
+    """
+    seed, epoch, batch = address
+    for begin in range(0, number, _PIECE):
+        end = min(begin + _PIECE, number)
+        _words_of(vertices[begin:end], numbers[begin:end], seed, epoch, batch, hop, words[begin:end])
+
+
+@cpu_kernel
+def _words_of(vertices, numbers, seed, epoch, batch, hop, words):
+    for i in range(len(vertices)):
+        w0, w1, w2, w3 = four_words(seed, epoch, batch, hop, vertices[i], numbers[i] >> _U2)
+        low = w1 if numbers[i] & _U1 else w0
+        high = w3 if numbers[i] & _U1 else w2
+        words[i] = high if numbers[i] & _U2 else low
+
+
+@cpu_kernel
+def _position(indptr, vertex, word):
+    """The edge that a word draws uniformly from a vertex's column; -1 if it has none."""
+    column = np.int64(indptr[place(vertex)])
+    degree = np.int64(indptr[place(vertex + 1)]) - column
+    return column + bounded(word, degree) if degree > 0 else np.int64(-1)
+
+
+@cpu_kernel
+def second_order_walks(indptr, indices, copies, biases, address, first, last, walks):
+    """Fill the walks ``first`` to ``last`` of node2vec; ``biases`` are (back, near, out) of 2**32 (``uint64``), the largest 2**32.
+
+    A step proposes edges until one is accepted: proposal t by word 2 t, accepted if word 2 t + 1 is below the bias of where it leads. That word
+    alone decides nearly always whether the proposal is accepted, however near it is; only where it does not, edges are looked for.
+    """
+    roots, copy_of = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    lanes, positions = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.int64)
+    vertices, numbers = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    words, chances = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
+    for begin in range(first, last, _CHUNK):
+        number = min(_CHUNK, last - begin)
+        for i in range(number):
+            roots[i], copy_of[i] = walks[begin + i, 0], (begin + i) % copies
+            prefetch_many(indptr, np.int64(walks[begin + i, 0]))
+        own = walks[begin : begin + number]
+        for step in range(walks.shape[1] - 1):
+            waiting, trial = _start_step(indptr, own, step, lanes), np.uint64(0)
+            while waiting > 0:
+                for k in places(0, waiting):
+                    lane = place(lanes[k])
+                    vertices[k], numbers[k] = roots[lane], copy_of[lane] + _U2 * trial * np.uint64(copies)
+                lane_words(vertices, numbers, waiting, address, np.uint64(step), words)
+                for k in places(0, waiting):
+                    positions[k] = _position(indptr, np.int64(own[place(lanes[k]), place(step)]), words[k])
+                    prefetch_many(indices, positions[k])
+                    numbers[k] += np.uint64(copies)
+                if step > 0:
+                    lane_words(vertices, numbers, waiting, address, np.uint64(step), chances)
+                waiting = _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chances)
+                trial += _U1
+
+
+@cpu_kernel
+def _start_step(indptr, own, step, lanes):
+    """The lanes whose walks go on; the others end. Returns how many there are."""
+    waiting = 0
+    for i in places(0, len(own)):
+        vertex = np.int64(own[i, place(step)])
+        own[i, place(step + 1)] = -1
+        lanes[place(waiting)] = i
+        waiting += 1 if vertex >= 0 and indptr[place(max(vertex, 0))] < indptr[place(max(vertex, 0) + 1)] else 0
+    return waiting
+
+
+@cpu_kernel
+def _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chances):
+    """Take the proposals that are accepted; the lanes of the others move together. Returns how many these are."""
+    back, near, out = biases
+    low, high = min(near, out), max(near, out)
+    left = 0
+    for k in places(0, waiting):
+        lane, proposed = place(lanes[k]), indices[place(positions[k])]
+        accepted = True
+        if step > 0:
+            before, chance = own[lane, place(step - 1)], chances[k]
+            if proposed == before:
+                accepted = chance < back
+            elif low <= chance < high:
+                accepted = in_column(indptr, indices, proposed, before) == (near > out)
+            else:
+                accepted = chance < low
+        if accepted:
+            own[lane, place(step + 1)] = proposed
+            prefetch_many(indptr, np.int64(proposed))
+        else:
+            lanes[place(left)] = lane
+            left += 1
+    return left

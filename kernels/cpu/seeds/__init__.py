@@ -1,0 +1,1 @@
+"""Draws of the seeds themselves: edges and negatives, seeds by importance."""

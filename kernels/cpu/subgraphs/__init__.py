@@ -1,0 +1,1 @@
+"""Sets of vertices, and the subgraphs that they induce."""

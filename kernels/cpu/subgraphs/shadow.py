@@ -1,0 +1,224 @@
+"""One small subgraph for each seed on the CPU: ShaDow's vertex sets, and the disjoint union of what they induce.
+
+Shapes: B seeds; the set of a seed holds it and up to R - 1 others; S vertices in all sets together, a vertex of several sets each time.
+``nodes`` (S,) holds the seeds first, then the others of each set in turn: those of seed i at ``nodes[B + begins[i] : B + begins[i + 1]]``.
+
+A set is built in a hash table of its own, which stays in the first-level cache; ``places`` counts within a set, the seed being 0.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.nodewise.neighbor import Address, draw_hop
+from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.cpu.relabel import Table, enter, relabel
+from hoptrain.kernels.cpu.subgraphs.induced import ask_ahead, clear_bits, is_rare, pick, set_bits
+
+MASS = 1 << 40
+"""All of a seed's probability, in the whole numbers in which the push algorithm counts it."""
+ALPHA_BITS = 16
+_AHEAD = 4
+_PLACE_BITS = 20
+"""Bits of a place."""
+MOST_PLACES = 1 << _PLACE_BITS
+_LOW_PLACE = np.uint64((1 << 20) - 1)
+
+
+class Sets(NamedTuple):
+    """The vertex sets."""
+
+    nodes: Any
+    """(S,) with room for more."""
+    begins: Any
+    """(B+1,) int64."""
+
+
+class Own(NamedTuple):
+    """Memory for the set of one seed."""
+
+    members: Any
+    """(R+1,) its vertices, by place."""
+    entries: Any
+    """(2**slot_bits,) uint32, a hash table of places, see ``hoptrain.kernels.cpu.relabel``."""
+    slot_bits: int
+    id_bits: int
+    turn: Any
+    """(1,) int64, the last stamp in use; it counts up with every set, and the table is cleared when stamps run out."""
+
+
+class Push(NamedTuple):
+    """Memory for the push algorithm on one seed; R = the most vertices that it can reach."""
+
+    residue: Any
+    """(R+1,) int64 by place."""
+    score: Any
+    """(R+1,) int64 by place."""
+    queue: Any
+    """(R+1,) int32, a ring of places."""
+    least: Any
+    """(R+1,) int64 by place: how many walks have to stand there for a push."""
+    keys: Any
+    """(R+1,) uint64."""
+    found: Any
+    """(1,) vertex or place."""
+
+
+@cpu_kernel
+def next_table(own):
+    """The table, empty."""
+    turn = own.turn
+    turn[0] += 1
+    if turn[0] >= 1 << (32 - own.id_bits):
+        own.entries[:] = 0
+        turn[0] = 1
+    return Table(own.entries, own.slot_bits, own.id_bits, np.uint32(turn[0] << own.id_bits))
+
+
+@cpu_kernel
+def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own, sets):
+    """The vertices that neighbour sampling reaches in ``depth`` hops; each hop expands those that the one before found.
+
+    ``scratch``, ``edges`` (room for one hop of a set): see ``hoptrain.kernels.cpu.nodewise.neighbor``. Random numbers are addressed by hop and vertex.
+    """
+    nodes, begins, members, indptr = sets.nodes, sets.begins, own.members, columns.indptr
+    begins[0] = 0
+    for i in range(num_seeds):
+        prefetch(indptr, np.int64(nodes[min(i + _AHEAD, num_seeds - 1)]))
+        table = next_table(own)
+        members[0] = nodes[i]
+        enter(members, 1, table)
+        first, size = 0, 1
+        for hop in range(depth):
+            at_hop = Address(address.seed, address.epoch, address.batch, np.uint64(hop))
+            num_edges = draw_hop(columns, members, first, size, rule, at_hop, scratch, edges, 0)
+            first, size = size, relabel(edges.indices, 0, num_edges, table, members, size)
+        _keep(members, size, num_seeds, i, nodes, begins)
+
+
+@cpu_kernel
+def _keep(members, size, num_seeds, i, nodes, begins):
+    """Append a set's other vertices to the nodes."""
+    begin = num_seeds + begins[i]
+    for place in range(1, size):
+        nodes[begin + place - 1] = members[place]
+    begins[i + 1] = begins[i] + size - 1
+
+
+@cpu_kernel
+def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, sets):
+    """The ``top`` vertices with the highest personalised PageRank, ties by order of discovery; the seed comes on top of them.
+
+    PageRank by pushing (Andersen, Chung, Lang 2006), exact in whole numbers: a walk against the edges ends at every step with probability
+    ``alpha`` / 2**16, and at a vertex without in-edges; from the seed ``MASS`` walks start together. A vertex is pushed while at least
+    ``threshold`` walks for each of its in-edges stand there. Of those that still stand somewhere then, the share that ends there at once counts too.
+    """
+    nodes, begins, members, keys, score, residue = sets.nodes, sets.begins, own.members, push.keys, push.score, push.residue
+    begins[0] = 0
+    for i in range(num_seeds):
+        size = _push_all(indptr, indices, nodes[i], alpha, threshold, push, own)
+        num_keys = 0
+        for place in range(1, size):
+            ended = score[place] + ((residue[place] * alpha) >> ALPHA_BITS)
+            if ended > 0:
+                keys[num_keys] = (np.uint64(MASS - ended) << np.uint64(_PLACE_BITS)) | np.uint64(place)
+                num_keys += 1
+        keys[:num_keys].sort()
+        begin, chosen = num_seeds + begins[i], min(top, num_keys)
+        for k in range(chosen):
+            nodes[begin + k] = members[np.int64(keys[k] & _LOW_PLACE)]
+        begins[i + 1] = begins[i] + chosen
+
+
+@cpu_kernel
+def _push_all(indptr, indices, start, alpha, threshold, push, own):
+    """Push until nobody has enough; returns how many vertices were reached."""
+    members, residue, score, queue, least, found = own.members, push.residue, push.score, push.queue, push.least, push.found
+    table, room, size = next_table(own), len(push.queue), 0
+    found[0] = start
+    size = _reach(indptr, threshold, table, members, 0, push)
+    residue[0], queue[0] = MASS, 0
+    head, waiting = 0, 1 if least[0] <= MASS else 0
+    while waiting > 0:
+        place = np.int64(queue[head])
+        head = head + 1 if head + 1 < room else 0
+        waiting -= 1
+        vertex = np.int64(members[place])
+        begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+        here = residue[place]
+        ended = here if begin == end else (here * alpha) >> ALPHA_BITS
+        share = (here - ended) // max(end - begin, 1)
+        score[place] += ended
+        residue[place] = here - ended - share * (end - begin)
+        for j in range(begin, end):
+            found[0] = indices[j]
+            size = _reach(indptr, threshold, table, members, size, push)
+            other = np.int64(found[0])
+            before = residue[other]
+            residue[other] = before + share
+            if before < least[other] <= before + share:
+                tail = head + waiting
+                queue[tail if tail < room else tail - room] = other
+                waiting += 1
+    return size
+
+
+@cpu_kernel
+def _reach(indptr, threshold, table, members, size, push):
+    """Turn the vertex ``push.found[0]`` into its place, a new one perhaps, where nobody stands yet; returns the number of places."""
+    found = push.found
+    vertex = np.int64(found[0])
+    after = relabel(found, 0, 1, table, members, size)
+    if after > size:
+        push.residue[size], push.score[size] = 0, 0
+        push.least[size] = threshold * max(np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex]), 1)
+    return after
+
+
+@cpu_kernel
+def induce_union(indptr, indices, num_seeds, bits, own, sets, out_indptr, out_indices, out_edge_ids):
+    """The edges within each set, as one graph of S vertices: writes ``out_indptr`` (S+1,), ``out_indices`` (local sources), ``out_edge_ids``.
+
+    Room and ``bits`` as in ``hoptrain.kernels.cpu.subgraphs.induced.induce``. Returns the number of edges. Seeds come first, so their columns are taken
+    in a first round over the sets and the others' in a second one.
+    """
+    nodes, begins, members = sets.nodes, sets.begins, own.members
+    bits[:] = np.uint64(0)
+    num_edges, row, looked_at = 0, 0, 0
+    out_indptr[0] = 0
+    for is_second in range(2):
+        for i in range(num_seeds):
+            table = next_table(own)
+            size = _load(num_seeds, i, nodes, begins, members, table)
+            set_bits(bits, members, 0, size)
+            before = num_edges
+            for place in range(1 if is_second else 0, size if is_second else 1):
+                if is_second:
+                    ask_ahead(indptr, indices, members, place, size)
+                else:
+                    ask_ahead(indptr, indices, nodes, i, num_seeds)
+                vertex = np.int64(members[place])
+                first, last = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+                rare = is_rare(num_edges, looked_at)
+                num_edges = pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids)
+                looked_at += last - first
+                row += 1
+                out_indptr[row] = num_edges
+            clear_bits(bits, members, 0, size)
+            relabel(out_indices, before, num_edges, table, members, size)
+            shift = num_seeds + begins[i] - 1
+            for j in range(before, num_edges):
+                out_indices[j] = out_indices[j] + shift if out_indices[j] else i
+    return num_edges
+
+
+@cpu_kernel
+def _load(num_seeds, i, nodes, begins, members, table):
+    """Enter the set of seed i; returns its size."""
+    begin, size = num_seeds + begins[i], begins[i + 1] - begins[i] + 1
+    members[0] = nodes[i]
+    for place in range(1, size):
+        members[place] = nodes[begin + place - 1]
+    enter(members, size, table)
+    return size

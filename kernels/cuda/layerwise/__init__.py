@@ -1,0 +1,1 @@
+"""Draws for all vertices of a layer together."""

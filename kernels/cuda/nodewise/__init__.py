@@ -1,0 +1,1 @@
+"""Draws for each vertex by itself: by weight, by time, LABOR, PinSAGE's walks. Plain neighbours have their files one floor up."""

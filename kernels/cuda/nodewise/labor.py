@@ -1,0 +1,110 @@
+"""LABOR with equal importances, see ``hoptrain.kernels.cpu.nodewise.labor``: two passes over the columns, one counts and one writes.
+
+A request's column is cut into 2**lane_bits equal pieces, each for a thread of its own: the kept edges of a piece stand behind those of the
+pieces before it, so that they come in the column's order.
+"""
+
+import numpy as np
+from numba import cuda
+
+from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.draw import write_edge
+from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.shared.double import single_quotient
+from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
+from hoptrain.kernels.shared.philox import four_words
+
+_U0 = np.uint64(0)
+
+
+@device_function
+def keeps(address, b, source, threshold):
+    """Whether batch ``b`` keeps an edge from ``source``."""
+    word, _, _, _ = four_words(address[0], address[1], address[2] + np.uint64(b), address[3], np.uint64(source), _U0)
+    return is_kept(word, threshold)
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
+    "int64, uint64[::1], int64, int32[:, ::1])",
+    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
+    "int64, uint64[::1], int64, int64[:, ::1])",
+)
+def count_kept(indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces):
+    """How many edges each piece keeps: ``pieces`` (K, N << lane_bits)."""
+    unit = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while unit < num_requests(cuda.blockIdx.y, low, high, grouped, counters) << lane_bits:
+        b, i = request_at(unit >> lane_bits, cuda.blockIdx.y, low, grouped, members)
+        piece = unit & ((1 << lane_bits) - 1)
+        begin = np.int64(indptr[nodes[b, i]])
+        degree = np.int64(indptr[nodes[b, i] + 1]) - begin
+        threshold = np.uint64(even_threshold(degree, fanout))
+        offset, last = (degree * piece) >> lane_bits, (degree * (piece + 1)) >> lane_bits
+        kept = last - offset
+        if threshold != CERTAIN:
+            kept = np.int64(0)
+            while offset < last:
+                if keeps(address, b, indices[np.uint64(begin + offset)], threshold):
+                    kept += 1
+                offset += 1
+        pieces[b, (i << lane_bits) + piece] = kept
+        unit += cuda.gridDim.x * cuda.blockDim.x
+
+
+@cuda_kernel(
+    "void(int64[::1], int64[::1], int64, int32[:, ::1], int32[:, ::1])",
+    "void(int64[::1], int64[::1], int64, int64[:, ::1], int64[:, ::1])",
+)
+def add_pieces(low, high, lane_bits, pieces, counts):
+    """How many edges each request keeps, at its place in ``counts``."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        total = np.int64(0)
+        for piece in range(i << lane_bits, (i + 1) << lane_bits):
+            total += pieces[b, piece]
+        counts[b, i] = total
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
+    "int64, uint64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
+    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
+    "int64, uint64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def write_kept(
+    indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces, out_indptr, out_edges, out_neighbors
+):
+    """Write each piece's edges behind those of the pieces before it."""
+    unit = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while unit < num_requests(cuda.blockIdx.y, low, high, grouped, counters) << lane_bits:
+        b, i = request_at(unit >> lane_bits, cuda.blockIdx.y, low, grouped, members)
+        piece = unit & ((1 << lane_bits) - 1)
+        begin = np.int64(indptr[nodes[b, i]])
+        degree = np.int64(indptr[nodes[b, i] + 1]) - begin
+        threshold = np.uint64(even_threshold(degree, fanout))
+        place = np.int64(out_indptr[b, i])
+        for before in range(i << lane_bits, (i << lane_bits) + piece):
+            place += pieces[b, before]
+        offset, last = (degree * piece) >> lane_bits, (degree * (piece + 1)) >> lane_bits
+        while offset < last:
+            if threshold == CERTAIN or keeps(address, b, indices[np.uint64(begin + offset)], threshold):
+                write_edge(indices, begin, begin, offset, b, place, out_edges, out_neighbors)
+                place += 1
+            offset += 1
+        unit += cuda.gridDim.x * cuda.blockDim.x
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int32[:, ::1], uint32[:, ::1])",
+    "void(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[:, ::1], uint32[:, ::1])",
+)
+def weigh_kept(indptr, nodes, low, high, fanout, out_indptr, weights):
+    """The weights of each request's edges: the bits of float32 numbers."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        degree = np.int64(indptr[nodes[b, i] + 1]) - np.int64(indptr[nodes[b, i]])
+        bits = single_quotient(CERTAIN, even_threshold(degree, fanout))
+        for e in range(out_indptr[b, i], out_indptr[b, i + 1]):
+            weights[b, e] = bits

@@ -1,0 +1,113 @@
+"""Neighbour sampling under a bound on time, see ``hoptrain.kernels.cpu.nodewise.temporal``: nodes are keys, edges are drawn by their ranks in time.
+
+Shapes: K batches, B seeds of a batch at most, each with a tree and a bound.
+"""
+
+import numpy as np
+from numba import cuda
+
+from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.draw import floyd_offset, words_at
+from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.shared.draws import bounded, num_draws, takes_all, word_at
+from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
+
+_U0 = np.uint64(0)
+_U1 = np.uint64(1)
+_U63 = np.uint64(63)
+
+
+@cuda_kernel(
+    "void(int32[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[:, ::1])",
+    "void(int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int64[:, ::1], int64[:, ::1])",
+)
+def count_admitted(indptr, times, bounds, keys, low, high, fanout, replace, admitted, counts):
+    """How many edges of each request are not later than its tree's bound: ``admitted`` (K, N); and how many it gives: ``counts``."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        vertex = vertex_of(keys[b, i])
+        begin, last = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+        bound = bounds[b, tree_of(keys[b, i])]
+        first = begin
+        while first < last:
+            middle = (first + last) >> 1
+            if times[middle] <= bound:
+                first = middle + 1
+            else:
+                last = middle
+        admitted[b, i] = first - begin
+        counts[b, i] = num_draws(first - begin, fanout, replace != 0)
+
+
+@cuda_kernel(
+    "void(int32[::1], int32[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
+    "int64, int64, int64, uint64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int64[:, ::1])",
+    "void(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
+    "int64, int64, int64, uint64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+)
+def draw_admitted(
+    indptr, indices, by_time, keys, low, high, grouped, members, counters,
+    fanout, replace, recent, address, admitted, out_indptr, out_edges, out_keys,
+):  # fmt: skip
+    """Draw each request's edges, and write the keys at their other ends. A request is a thread's."""
+    k = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while k < num_requests(cuda.blockIdx.y, low, high, grouped, counters):
+        b, i = request_at(k, cuda.blockIdx.y, low, grouped, members)
+        begin = np.int64(indptr[vertex_of(keys[b, i])])
+        number = np.int64(admitted[b, i])
+        first, count = np.int64(out_indptr[b, i]), num_draws(number, fanout, replace != 0)
+        if recent or takes_all(number, fanout, replace != 0):
+            j = np.int64(0)
+            while j < count:
+                out_edges[b, first + j] = begin + number - count + j
+                j += 1
+        else:
+            draw_ranks(begin, number, count, replace, address, b, i, first, out_edges)
+        tree = tree_of(keys[b, i])
+        j = first
+        while j < first + count:
+            edge = by_time[out_edges[b, j]]
+            out_edges[b, j] = edge
+            out_keys[b, j] = key_in(tree, indices[edge])
+            j += 1
+        k += cuda.gridDim.x * cuda.blockDim.x
+
+
+@device_function
+def draw_ranks(begin, number, count, replace, address, b, i, first, out_edges):
+    """Draw ``count`` of the ``number`` ranks from ``begin``; the random words are those of the node's local id ``i``."""
+    seen = _U0
+    word0 = word1 = word2 = word3 = np.uint32(0)
+    j = np.int64(0)
+    while j < count:
+        if j & 3 == 0:
+            word0, word1, word2, word3 = words_at(address, b, i, j >> 2)
+        word = word_at(j & 3, word0, word1, word2, word3)
+        if replace:
+            offset = bounded(word, number)
+        else:
+            offset = floyd_offset(word, number - count + j, number, seen, out_edges, b, first, j, begin)
+            seen |= _U1 << (np.uint64(offset) & _U63)
+        out_edges[np.uint64(b), np.uint64(first + j)] = begin + offset
+        j += 1
+
+
+@cuda_kernel(
+    "void(int64[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1])", "void(int64[:, ::1], int64[::1], int64[:, ::1], int32[:, ::1])"
+)
+def split_keys(keys, count, nodes, trees):
+    """The vertex and the tree of the first ``count[b]`` keys of each row."""
+    b = cuda.blockIdx.y
+    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for i in range(thread, count[b], cuda.gridDim.x * cuda.blockDim.x):
+        nodes[b, i] = vertex_of(keys[b, i])
+        trees[b, i] = tree_of(keys[b, i])
+
+
+@cuda_kernel("void(int64[:, ::1], int64[::1], int32[:, ::1])", "void(int64[:, ::1], int64[::1], int64[:, ::1])")
+def copy_first(source, count, out):
+    """Copy the first ``count[b]`` entries of each row."""
+    b = cuda.blockIdx.y
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
+        out[b, i] = source[b, i]

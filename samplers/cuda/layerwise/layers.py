@@ -1,0 +1,141 @@
+"""Layer-wise samplers on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.engine import Graph
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cuda.layerwise import layers as kernels
+from hoptrain.kernels.cuda.relabel import clear_table, relabel
+from hoptrain.kernels.cuda.rows import fill_rows
+from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.samplers.cuda.layers import HopEdges, LayerWork
+from hoptrain.samplers.layerwise.layers import KEY_BITS, SCORE_BITS, LayerWiseSampler
+from hoptrain.samplers.scratch.workspace import Workspace
+
+_NO_SCORES = np.zeros(1, np.uint32)
+
+
+class _Law(NamedTuple):
+    """A law on the device; ``sizes`` have the number of candidates and the sum of their keys."""
+
+    candidates: Any
+    """(K, m) global ids; (1, m) for all batches."""
+    prefix: Any
+    """(K, m) int64 sums of the keys before each candidate; or (1, m)."""
+
+
+class _Drawn(NamedTuple):
+    """The distinct vertices that a hop drew, (K, t)."""
+
+    vertices: Any
+    counts: Any
+    """int32."""
+    keys: Any
+    """int64."""
+    table: tuple[Any, Any]
+    """Has the vertices with their places."""
+
+
+class CudaLayers(LayerWork):
+    """Samples one graph by one layer-wise sampler."""
+
+    kinds = (*LayerWork.kinds, "total", "drawn", "distinct")
+
+    def __init__(self, graph: Graph, sampler: LayerWiseSampler, workspace: Workspace) -> None:
+        """Copy the graph, and the law if it is the same for all layers, to where the device reads them.
+
+        Raises:
+            InputError: CUDA cannot be used, or an unknown placement.
+        """
+        super().__init__(graph, sampler.layer_sizes, workspace)
+        self.sampler = sampler
+        law = sampler.law_of_graph(graph)
+        self._fixed: _Law | None = None
+        if law is not None:
+            candidates, prefix = (array if len(array) else np.zeros(1, array.dtype) for array in law)
+            before = np.append(np.uint64(0), prefix[:-1]).astype(np.int64)
+            self._fixed = _Law(self.place(candidates[None], "the law"), self.place(before[None], "the law"))
+            self._fixed_sizes = {"candidates": len(law.candidates), "total": int(prefix[-1])}
+        self._host_scores: Array | None = None
+        self._scores = self.place(_NO_SCORES, "the scores")
+
+    def begin(self, units: list[Array]) -> None:
+        """Check the seeds, and bring new scores to the device."""
+        super().begin(units)
+        scores = self.sampler.checked_scores(self.host_graph)
+        if scores is not self._host_scores:
+            self._scores = self.place(_NO_SCORES if scores is None else scores, "the scores")
+            self._host_scores = scores
+        if self._fixed is not None:
+            self.given |= {f"{kind}{hop}": size for kind, size in self._fixed_sizes.items() for hop in range(self.num_hops)}
+
+    def sample_hop(self, hop: int) -> HopEdges:
+        """Draw, and find the edges of the vertices drawn."""
+        launch, sizes, size = self.launch, self.sizes, self.layer_sizes[hop]
+        offsets = self.scan_in_edges(hop)
+        drawn = self._draw(hop, self._fixed or self._law_of(hop, offsets))
+        weights = self.matrix("draw_weights", size, np.int32)
+        totals = sizes[f"distinct{hop}"], sizes[f"drawn{hop}"], sizes[f"total{hop}"]
+        launch.rows(kernels.weigh_drawn, size, drawn.counts, drawn.keys, *totals, weights)
+        edges = self.connect(hop, offsets, drawn.table, drawn.vertices, weights)
+        if self.sampler.normalizes:
+            kept = sizes[f"kept{hop}"]
+            launch.rows(kernels.normalize_weights, self.known[hop], sizes[f"nodes{hop}"], offsets, edges.indptr, kept, edges.weights)
+        if self.sampler.describes_draws:
+            self._describe(hop, drawn)
+        return edges
+
+    def _law_of(self, hop: int, offsets: Any) -> _Law:
+        """The law on the in-neighbours of the hop's destinations."""
+        launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
+        candidates, sources, _ = self.list_candidates(hop, offsets)
+        most, found, listed = candidates.shape[1], sizes[f"candidates{hop}"], sizes[f"listed{hop}"]
+        sums = self.matrix("candidate_keys", most + 1, np.int64)
+        launch.rows(fill_rows, most, sums, 0)
+        is_scored = int(self._host_scores is not None)
+        kind, bits = self.sampler.key_kind, KEY_BITS - SCORE_BITS * is_scored
+        launch.rows(kernels.add_shares, sources.shape[1], sizes[f"nodes{hop}"], offsets, listed, sources, kind, bits, sums)
+        launch.rows(kernels.make_keys, most, self.graph.indptr, candidates, found, kind, is_scored, self._scores, sums)
+        exclusive_scan(launch, sums, most, zeros, found, zeros, self.sums(most), sizes[f"total{hop}"])
+        return _Law(candidates, sums)
+
+    def _draw(self, hop: int, law: _Law) -> _Drawn:
+        launch, sizes, size = self.launch, self.sizes, self.layer_sizes[hop]
+        zeros, number = sizes["zeros"], sizes[f"drawn{hop}"]
+        drawn, keys = self.matrix("drawn", size, self.id_dtype), self.matrix("drawn_keys", size, np.int64)
+        found, total = sizes[f"candidates{hop}"], sizes[f"total{hop}"]
+        launch.rows(kernels.draw_candidates, size, *law, found, total, size, self.addresses[hop], drawn, keys, number)
+        distinct, counts = self.matrix("distinct", size, self.id_dtype), self.matrix("draw_counts", size, np.int32)
+        table = self.table("draw_table", size)
+        clear_table(launch, *table)
+        relabel(launch, drawn, distinct, size, zeros, number, size, table, self.relabel_scratch(size), zeros, sizes[f"distinct{hop}"])
+        launch.rows(fill_rows, size, counts, 0)
+        distinct_keys = self.matrix("distinct_keys", size, np.int64)
+        launch.rows(kernels.count_draws_of, size, drawn, keys, number, counts, distinct_keys)
+        return _Drawn(distinct, counts, distinct_keys, table)
+
+    def _describe(self, hop: int, drawn: _Drawn) -> None:
+        launch, sizes, after = self.launch, self.sizes, self.known[hop + 1]
+        described = self.matrix(f"draws{hop}", after, np.int32), self.matrix(f"probabilities{hop}", after, np.int32)
+        for array in described:
+            launch.rows(fill_rows, after, array, 0)
+        totals = sizes[f"distinct{hop}"], sizes[f"total{hop}"]
+        launch.rows(kernels.describe_sources, self.layer_sizes[hop], *drawn[:3], *totals, *self.nodes_table, *described)
+        self._described[hop] = described
+
+    def queue(self) -> None:
+        """Hop after hop."""
+        self._described: dict[int, tuple[Any, Any]] = {}
+        super().queue()
+
+    def extra(self) -> dict[str, Any]:
+        """How often each source of a block was drawn, and its probability."""
+        arrays: dict[str, Any] = {}
+        for hop, (draws, probabilities) in self._described.items():
+            block = self.num_hops - 1 - hop
+            arrays |= {f"draws{block}": draws, f"probabilities{block}": probabilities.view(np.float32)}
+        return arrays

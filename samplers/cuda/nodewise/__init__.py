@@ -1,0 +1,1 @@
+"""Samplers that draw for each vertex by itself, on a CUDA device."""

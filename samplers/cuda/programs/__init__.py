@@ -1,0 +1,1 @@
+"""Sampling programs on a CUDA device."""

@@ -1,0 +1,1 @@
+"""Edges as seeds on a CUDA device."""

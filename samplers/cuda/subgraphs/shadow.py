@@ -1,0 +1,191 @@
+"""ShaDow's samplers on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine import Graph
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cuda.draw import DISTINCT, count_draws
+from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, relabel
+from hoptrain.kernels.cuda.sample_parallel import draw_by_sample
+from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.kernels.cuda.subgraphs import pagerank
+from hoptrain.kernels.cuda.subgraphs import shadow as kernels
+from hoptrain.samplers.base import check_seeds
+from hoptrain.samplers.cuda.subgraphs.induced import InducedWork
+from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler
+
+_SEARCH_BYTES = 1 << 30
+"""Scratch memory of all searches by PageRank that run at once."""
+_SEARCH_THREADS = 32
+"""Threads of one: a warp, whose barriers cost little, and most columns keep it busy for a few tiles only."""
+
+
+class CudaDisjoint(InducedWork):
+    """Samples one graph by one sampler that gives each seed a subgraph of its own.
+
+    ``sizes["seeds"]`` and ``sizes["nodes"]`` are those of a batch; the table has a batch's pairs.
+    """
+
+    def __init__(self, graph: Graph, sampler: DisjointSampler, workspace: Workspace) -> None:
+        """Copy the graph to where the device reads it.
+
+        Raises:
+            InputError: CUDA cannot be used, or an unknown placement.
+        """
+        super().__init__(graph, workspace)
+        self.num_layers = sampler.num_layers
+        self.num_kept = sampler.most_vertices(graph)[1]
+
+    def begin(self, units: list[Array]) -> None:
+        """Check the seeds."""
+        self.seeds = [check_seeds(self.host_graph, some, distinct=True) for some in units]
+        self.most_seeds = max(len(some) for some in self.seeds)
+        self.most = self.most_seeds * self.num_kept
+        self.dtype = np.promote_types(self.dtype, id_dtype(max(self.num_graph_edges, self.most_entries()) + 2))
+        self.parts = self.num_parts(self.most)
+        self.given |= {"seeds": [len(some) for some in self.seeds], "parts": self.parts}
+
+    def most_entries(self) -> int:
+        """What offsets, places and numbers have to hold beside the graph's edges."""
+        return 4 * self.most
+
+    def queue(self) -> None:
+        """Find the sets, and the edges within them."""
+        seeds = self.matrix("given_seeds", self.most_seeds, self.id_dtype)
+        host = self.buffers.pinned("given_seeds", seeds)
+        for row, some in zip(host, self.seeds, strict=False):
+            row[: len(some)] = some
+        seeds.copy_to_device(host, stream=self.stream.numba)
+        self.nodes = self.matrix("placed", self.most, np.int64)
+        self.vertices = self.matrix("nodes", self.most, self.id_dtype)
+        table = self.table("table", self.most, np.int64)
+        clear_table(self.launch, *table)
+        self.find_sets(seeds, table)
+        self.induce(self.most, table)
+
+    @abstractmethod
+    def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
+        """Queue the search: pairs ``nodes`` and ``vertices`` in their final places, in the table with these, and their number."""
+
+    def node_ids(self) -> Any:
+        """(K, S) global ids."""
+        return self.vertices
+
+    def is_done(self) -> bool:
+        """Whether the edges had room."""
+        return not self.grow("edges", int(self.host_size("edges").max()), self.edge_room)
+
+    def scan_found(self, found: Any) -> None:
+        """Turn how many others each set has, (K, B+1), into where they stand."""
+        zeros, seeds = self.sizes["zeros"], self.sizes["seeds"]
+        exclusive_scan(self.launch, found, self.most_seeds, zeros, seeds, seeds, self.sums(self.most_seeds), self.sizes["nodes"])
+
+
+class CudaShadow(CudaDisjoint):
+    """The sets by hops: neighbour sampling of all sets of a batch together, in a graph whose vertices are pairs."""
+
+    def __init__(self, graph: Graph, sampler: ShadowSampler, workspace: Workspace) -> None:
+        """As of ``CudaDisjoint``."""
+        super().__init__(graph, sampler, workspace)
+        self.num_hops, self.fanout = sampler.depth, sampler.num_neighbors
+        hops = range(self.num_hops)
+        self.size_names = (
+            "zeros", "seeds", "parts", "nodes", "in_edges", "edges", "seed_edges",
+            *(f"found{hop}" for hop in hops), *(f"drawn{hop}" for hop in hops),
+        )  # fmt: skip
+
+    def most_entries(self) -> int:
+        """Also the edges of a hop."""
+        return 4 * self.most + self.most * self.fanout
+
+    def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
+        """Expand what the hop before found; then sort by set."""
+        launch, sizes, most, seeds_room = self.launch, self.sizes, self.most, self.most_seeds
+        pairs, numbers = self.matrix("pairs", most, np.int64), self.matrix("numbers", most, self.dtype)
+        found, shift = self.matrix("sizes_of_sets", seeds_room + 1, self.dtype), self.matrix("shift", seeds_room, self.dtype)
+        launch.rows(kernels.begin_sets, seeds_room, seeds, sizes["seeds"], pairs, found)
+        launch.rows(enter_nodes, seeds_room, pairs, sizes["seeds"], *table, pairs)
+        low, high, fresh = sizes["zeros"], sizes["seeds"], seeds_room
+        for hop in range(self.num_hops):
+            after = sizes[f"found{hop}"]
+            self._expand(hop, pairs, low, high, fresh, table, after)
+            low, high, fresh = high, after, min(fresh * self.fanout, most)
+            launch.rows(kernels.begin_runs, fresh, pairs, low, high, found, shift)
+            launch.rows(kernels.number_runs, fresh, pairs, low, high, shift, found, numbers)
+        self.scan_found(found)
+        launch.rows(kernels.place_pairs, most, pairs, high, sizes["seeds"], found, numbers, *table, self.nodes, self.vertices)
+
+    def _expand(self, hop: int, pairs: Any, low: Any, high: Any, fresh: int, table: tuple[Any, Any], after: Any) -> None:
+        """Draw the neighbours of the pairs from ``low`` to ``high``, at most ``fresh``; new pairs are appended, up to ``after``."""
+        launch, sizes, most = self.launch, self.sizes, fresh * self.fanout
+        offsets, end = self.matrix("offsets", self.most + 1, self.dtype), sizes[f"drawn{hop}"]
+        launch.rows(kernels.list_vertices_of, fresh, pairs, low, high, self.vertices)
+        launch.rows(count_draws, fresh, self.graph.indptr, self.graph.alias, self.vertices, low, high, self.fanout, DISTINCT, offsets)
+        exclusive_scan(launch, offsets, fresh, low, high, sizes["zeros"], self.sums(fresh), end)
+        edges = self.matrix("drawn_edges", most, self.edge_dtype), self.matrix("neighbors", most, self.id_dtype)
+        draw = self.fanout, DISTINCT, self.addresses[hop]
+        draw_by_sample(launch, self.graph.arrays(), (self.vertices, low, high), fresh, draw, (offsets, *edges))
+        reached = self.matrix("reached", most, np.int64)
+        launch.rows(kernels.pair_neighbors, most, pairs, low, high, offsets, end, edges[1], reached)
+        scratch = self.matrix("slots", most, self.dtype), self.matrix("ranks", most + 1, self.dtype), self.sums(most)
+        relabel(launch, reached, pairs, most, sizes["zeros"], end, self.most, table, scratch, high, after)
+
+
+class CudaShadowPPR(CudaDisjoint):
+    """The sets by PageRank."""
+
+    size_names = ("zeros", "seeds", "parts", "nodes", "in_edges", "edges", "seed_edges")
+    num_hops = 1
+
+    def __init__(self, graph: Graph, sampler: ShadowPPRSampler, workspace: Workspace) -> None:
+        """As of ``CudaDisjoint``."""
+        super().__init__(graph, sampler, workspace)
+        self.num_reached = sampler.most_vertices(graph)[0] + 1
+        self.top = min(sampler.top, self.num_reached)
+        self.precision = sampler.push_precision
+
+    def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
+        """Search some seeds at a time; then place what they found."""
+        launch, sizes = self.launch, self.sizes
+        begins = self.matrix("sizes_of_sets", self.most_seeds + 1, self.dtype)
+        chosen = self.matrix("chosen", self.most_seeds * self.top, self.id_dtype)
+        threads = min(_SEARCH_THREADS, self.thresholds.block)
+        scratch = self._scratch()
+        pagerank.pagerank_sets[(len(scratch.kept),), threads, self.stream.numba, 8 * threads](
+            self.graph.indptr,
+            self.graph.indices,
+            seeds,
+            sizes["seeds"],
+            self.most_seeds,
+            self.top,
+            *self.precision,
+            *scratch,
+            chosen,
+            begins,
+        )
+        self.scan_found(begins)
+        most = self.most_seeds * (self.top + 1)
+        launch.rows(kernels.place_chosen, most, seeds, sizes["seeds"], begins, chosen, self.top, self.nodes, self.vertices)
+        launch.rows(enter_nodes, self.most, self.nodes, sizes["nodes"], *table, self.nodes)
+
+    def _scratch(self) -> pagerank.Scratch:
+        """For as many searches as memory allows, and no more than there are seeds."""
+        size, room = 1 << (2 * self.num_reached - 1).bit_length(), self.num_reached
+        row_bytes = size * (self.id_dtype.itemsize + 4) + room * (self.id_dtype.itemsize + 20) + 8 * self.top
+        rows = max(1, min(self.num_batches * self.most_seeds, self.thresholds.max_blocks, _SEARCH_BYTES // row_bytes))
+        array = self.buffers.array
+        return pagerank.Scratch(
+            keys=array("search.keys", (rows, size), self.id_dtype),
+            values=array("search.values", (rows, size), np.int32),
+            members=array("search.members", (rows, room), self.id_dtype),
+            residue=array("search.residue", (rows, room), np.int64),
+            score=array("search.score", (rows, room), np.int64),
+            queue=array("search.queue", (rows, room), np.int32),
+            kept=array("search.kept", (rows, self.top), np.int64),
+        )

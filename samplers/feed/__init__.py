@@ -1,0 +1,1 @@
+"""From a schedule to mini-batches with their features: the loader, in this process, in sampler processes, or on a device."""

@@ -1,0 +1,60 @@
+"""FastGCN: layer-independent importance sampling (Chen, Ma, Xiao 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hoptrain.engine import Graph
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.layerwise.layers import Law, LayerWiseSampler, check_norm, law_of
+from hoptrain.samplers.scratch.workspace import Workspace
+
+
+class FastGCNSampler(LayerWiseSampler):
+    """For every layer t independent draws among all vertices, whatever the layer above.
+
+    "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", ICLR 2018. The probability of a vertex u is proportional
+    to the sum of A[v, u]**2 over all edges u -> v of the graph. Of a multi-edge every copy counts. The block has all edges from drawn
+    vertices to the layer's destinations, which are all vertices reached so far; an edge stands for c / (t q(u)) edges if u was drawn c times,
+    so estimates are unbiased. On a large sparse graph few drawn vertices have an edge into the layer; the others change nothing, and are left
+    out of the mini-batch.
+
+    A destination is a source as well, so that a model may use the vertex itself, exactly; its edges are there only if it was drawn. The paper's
+    self loops are therefore left out of q.
+    """
+
+    def __init__(self, layer_sizes: Sequence[int], norm: str = "mean") -> None:
+        """State the layers.
+
+        Args:
+            layer_sizes: draws t of every layer, from the seeds outward.
+            norm: A[v, u] of an edge, from in-degrees d: 1 / d_v with "mean", 1 / sqrt((d_v + 1) (d_u + 1)) with "gcn".
+
+        Raises:
+            InputError: no layer, a number of draws out of range, an unknown norm.
+        """
+        super().__init__(layer_sizes)
+        self.norm = norm
+        self.key_kind = check_norm(norm)
+        self._made: tuple[Graph, Law] | None = None
+
+    def __repr__(self) -> str:
+        return f"FastGCNSampler(layer_sizes={list(self.layer_sizes)}, norm={self.norm!r})"
+
+    def prepare(self, graph: Graph, seeds: Array) -> Sampler:
+        """With the law of the graph; see ``Sampler.prepare``."""
+        self.law_of_graph(graph)
+        return self
+
+    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
+        return self.law_of_graph(graph)
+
+    def law_of_graph(self, graph: Graph) -> Law:
+        """Made once for a graph, as if all vertices were destinations; it travels to the workers with the sampler."""
+        if self._made is None or self._made[0] is not graph:
+            law = law_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
+            self._made = graph, Law(*(array.copy() for array in law))
+        return self._made[1]

@@ -1,0 +1,235 @@
+"""What the layer-wise samplers share: t vertices are drawn for all destinations of a layer together, and the edges between them are kept.
+
+With q the probability of a vertex in one of t independent draws, and c how often it was drawn, each of its edges into the layer stands for
+c / (t q) edges; the mean of that is 1, so sums over in-edges are estimated without bias. q is a ratio of integers (the vertex's *key* and the
+sum of all keys), so draws and weights do not depend on who adds the keys up, and in what order.
+
+A destination is always a source too, the block's first ones, so that a model may use the vertex itself: exactly, with the weight 1. That gives
+it no edge: edges *from* a destination are there only if it was drawn as well, and then with the same weight as any other's.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.layerwise import layers as kernels
+from hoptrain.kernels.cpu.nodewise.neighbor import Columns, Rule, count_edges
+from hoptrain.kernels.cpu.offsets import random_words
+from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
+from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
+from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds, seed_given_twice
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.scratch.alias import NO_TABLES
+from hoptrain.samplers.scratch.workspace import Workspace
+
+NORMS = {"mean": MEAN_SQUARED, "gcn": GCN_SQUARED}
+SCORE_BITS = 16
+"""Scores multiply keys as integers of up to so many bits."""
+
+KEY_BITS = 60
+"""All keys together stay below 2**60 (and what rounding adds): a draw is 64 bits wide."""
+_FILTER = 64
+"""Bits of the filter for each vertex drawn: one in 64 of the other vertices passes."""
+_ALL = Rule(-1, False, False)
+_NO_SCORES = np.zeros(0, np.uint32)
+_LANE = np.zeros(1, np.int64)
+
+
+class Law(NamedTuple):
+    """A law on vertices."""
+
+    candidates: Array
+    """(m,) global ids."""
+    prefix: Array
+    """(m,) uint64, inclusive sums of their keys."""
+
+
+class LayerWiseSampler(Sampler):
+    """The common part: everything but the law.
+
+    Threads of a workspace take whole batches; a single batch is made by one. ``extra`` of a mini-batch is empty unless a sampler says otherwise.
+
+    Attributes:
+        normalizes: whether the weights of a destination are scaled to add up to its degree.
+        describes_draws: whether ``extra`` tells of the draws.
+        key_kind: of the candidates' keys, see ``hoptrain.kernels.shared.layerwise``.
+    """
+
+    normalizes = False
+    describes_draws = False
+    key_kind = MEAN_SQUARED
+
+    def __init__(self, layer_sizes: Sequence[int]) -> None:
+        """State the number of draws of every layer, from the seeds outward.
+
+        Raises:
+            InputError: no layer, or a number of draws out of range.
+        """
+        self.layer_sizes = tuple(int(size) for size in layer_sizes)
+        if not 0 < len(self.layer_sizes) < MAX_HOP:
+            raise InputError(
+                f"layer_sizes are {list(layer_sizes)}: give one number of draws for each layer, at least one, for instance [512, 512]"
+            )
+        for size in self.layer_sizes:
+            if not 0 < size < MAX_DRAWS // 2:  # a draw takes two words
+                raise InputError(f"layer size {size} in {list(layer_sizes)}: a layer makes 1 to {MAX_DRAWS // 2 - 1} draws; correct it")
+
+    @property
+    def num_hops(self) -> int:
+        """One for each layer."""
+        return len(self.layer_sizes)
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        from hoptrain.samplers.cuda.layerwise.layers import CudaLayers
+        from hoptrain.samplers.cuda.work import held_work
+
+        work = held_work(workspace, (graph, self), lambda: CudaLayers(graph, self, workspace))
+        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def law_of_graph(self, graph: Graph) -> Law | None:
+        """The law, where it is the same for all layers."""
+        return None
+
+    def checked_scores(self, graph: Graph) -> Array | None:
+        """(V,) uint32 that multiply the keys, or None for ones."""
+        return None
+
+    @abstractmethod
+    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
+        """What a layer with the destinations ``nodes`` is drawn from; no candidate where they have no in-edge."""
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        seeds = check_seeds(graph, seeds)
+        nodes = workspace.array("nodes", len(seeds), graph.indices.dtype)
+        nodes[:] = seeds
+        _enter(graph, nodes, workspace)
+        blocks: list[Block] = []
+        extra: dict[str, Array] = {}
+        for hop, size in enumerate(self.layer_sizes):
+            draws, total = self._draw(graph, nodes, size, (*address, hop), workspace)
+            block, places = _connect(graph, len(nodes), draws, total, hop, self.normalizes, workspace)
+            nodes = workspace.array("nodes", block.num_src, nodes.dtype)
+            if self.describes_draws:
+                extra |= _describe(draws, total, places, block.num_src, self.num_hops - 1 - hop, workspace)
+            blocks.append(block)
+        return MiniBatch(
+            node_ids=nodes,
+            blocks=tuple(reversed(blocks)),
+            num_seeds=len(seeds),
+            num_step_seeds=len(seeds),
+            extra=extra,
+            **address._asdict(),
+        )
+
+    def _draw(
+        self, graph: Graph, nodes: Array, size: int, address: tuple[int, int, int, int], workspace: Workspace
+    ) -> tuple[kernels.Draws, np.uint64]:
+        """``size`` draws, and the sum of all keys; none where the destinations have no in-edge."""
+        law = self._law(graph, nodes, workspace)
+        count = size if len(law.candidates) else 0
+        draws = kernels.Draws(workspace.array("drawn", count, graph.indices.dtype), workspace.array("drawn_keys", count, np.uint64))
+        if not count:
+            return draws, np.uint64(0)
+        groups = (count + 1) // 2
+        words = workspace.array("layer_words", 4 * groups, np.uint32).reshape(4, groups)
+        random_words(_LANE, 1, groups, *(np.uint64(part) for part in address), words)
+        kernels.draw(law.candidates, law.prefix, words, draws)
+        return draws, law.prefix[-1]
+
+
+def check_norm(norm: str) -> int:
+    """The kind of key for ``norm``.
+
+    Raises:
+        InputError: there is none.
+    """
+    if norm not in NORMS:
+        raise InputError(f'norm is {norm!r}: an edge weighs 1 / degree ("mean") or as GCN normalises ("gcn"); choose one')
+    return NORMS[norm]
+
+
+def law_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Law:
+    """The law on the in-neighbours of ``nodes``: keys of a kind (``hoptrain.kernels.shared.layerwise``), times ``scores`` (V,) uint32, if any.
+
+    The arrays are views of the workspace.
+    """
+    num_edges = _count_edges(graph, nodes)
+    room = min(num_edges, graph.num_nodes)
+    bits = KEY_BITS - len(nodes).bit_length() - (0 if scores is None else SCORE_BITS)
+    candidates = workspace.array("candidates", room + 1, graph.indices.dtype)  # relabelling writes one entry beyond the last
+    sums = workspace.array("candidate_keys", room, np.uint64)
+    workspace.table.start(graph.num_nodes, max(room, 1))
+    neighbors = workspace.array("layer_neighbors", kernels.CHUNK, graph.indices.dtype)
+    shares = workspace.array("layer_shares", kernels.CHUNK, np.uint64)
+    table = workspace.table.view()
+    found = kernels.sum_shares(
+        graph.indptr, graph.indices, nodes, len(nodes), kind, np.uint64(1 << bits), table, neighbors, shares, candidates, sums
+    )
+    kernels.accumulate_keys(graph.indptr, candidates, found, kind, _NO_SCORES if scores is None else scores, sums)
+    return Law(candidates[:found], sums[:found])
+
+
+def _count_edges(graph: Graph, nodes: Array) -> int:
+    """In-edges of all ``nodes`` together."""
+    num_edges: int = count_edges(Columns(graph.indptr, graph.indices, *NO_TABLES), nodes, 0, len(nodes), _ALL)
+    return num_edges
+
+
+def _enter(graph: Graph, nodes: Array, workspace: Workspace) -> None:
+    """Begin a relabelling table with ``nodes``."""
+    workspace.table.start(graph.num_nodes, len(nodes))
+    again = workspace.table.enter(nodes, len(nodes))
+    if again >= 0:
+        raise seed_given_twice(nodes[again])
+
+
+def _connect(
+    graph: Graph, num_dst: int, draws: kernels.Draws, total: np.uint64, hop: int, normalize: bool, workspace: Workspace
+) -> tuple[Block, Array]:
+    """The block of the destinations and the draws, which become local ids behind the destinations; and the places of these ids in the block.
+
+    The workspace's nodes are afterwards the block's sources.
+    """
+    room = num_dst + len(draws.vertices)
+    nodes = workspace.array("nodes", room + 1, graph.indices.dtype, keep=num_dst)
+    most = _count_edges(graph, nodes[:num_dst])
+    _enter(graph, nodes[:num_dst], workspace)
+    workspace.table.reserve(nodes, num_dst, min(room, graph.num_nodes))
+    known = kernels.Known(
+        counts=workspace.array("draw_counts", room, np.int32),
+        weights=workspace.array("draw_weights", room, np.float32),
+        places=workspace.array("draw_places", room, graph.indices.dtype),
+    )
+    edges = kernels.Edges(
+        indptr=workspace.array(f"indptr{hop}", num_dst + 1, id_dtype(most + 1)),
+        positions=workspace.array(f"edge_ids{hop}", most + 1, id_dtype(graph.num_edges)),
+        indices=workspace.array(f"indices{hop}", most, graph.indices.dtype),
+        weights=workspace.array(f"weights{hop}", most, np.float32),
+    )
+    filter_bits = max(10, (_FILTER * len(draws.vertices) - 1).bit_length())
+    bits = workspace.array("drawn_bits", (1 << filter_bits) // 64, np.uint64)
+    arrivals = workspace.array("arrivals", len(draws.vertices), graph.indices.dtype)
+    table = workspace.table.view()
+    kernels.enter_draws(draws, total, table, nodes, num_dst, known, bits, filter_bits)
+    num_src, num_edges = kernels.connect(
+        graph.indptr, graph.indices, nodes, num_dst, table, known, bits, filter_bits, arrivals, normalize, edges
+    )
+    _, positions, indices, weights = (array[:num_edges] for array in edges)
+    return Block(indptr=edges.indptr, indices=indices, edge_ids=positions, num_src=num_src, weights=weights), known.places
+
+
+def _describe(draws: kernels.Draws, total: np.uint64, places: Array, num_src: int, block: int, workspace: Workspace) -> dict[str, Array]:
+    counts = workspace.array(f"draws{block}", num_src, np.int32)
+    probabilities = workspace.array(f"probabilities{block}", num_src, np.float32)
+    kernels.describe_sources(draws, total, places, num_src, counts, probabilities)
+    return {f"draws{block}": counts, f"probabilities{block}": probabilities}

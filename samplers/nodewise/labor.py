@@ -1,0 +1,207 @@
+"""LABOR, layer-neighbour sampling (Balin & Çatalyürek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs", NeurIPS 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.columns import copy_columns, total_degree
+from hoptrain.kernels.cpu.nodewise import importance
+from hoptrain.kernels.cpu.nodewise import labor as kernels
+from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.shared.philox import MAX_HOP
+from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.scratch.frontier import Frontier
+from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
+
+_MOST_ROUNDS = 100
+_LEAST_ROOM = 1024
+_EDGES_PER_WORD = 2
+"""In-edges for each vertex of the graph from which the random words of all vertices are computed before, and then looked up."""
+
+
+class LaborSampler(Sampler):
+    """For every hop, in-edges of all vertices reached so far: about ``fanout`` each, with as few different sources as possible.
+
+    All destinations of a hop share one random number r_u for each source u, uniform in [0, 1), and the edge u -> v is kept if
+    r_u < min(1, c_v pi_u): destinations with common neighbours tend to keep the same ones. For a destination of degree d > fanout c_v solves
+
+        sum over its in-edges of 1 / min(1, c_v pi_u) = d**2 / fanout,
+
+    which gives its estimate the variance of ``fanout`` draws of d; one with d <= fanout keeps all its edges. LABOR-0 has pi = 1 and
+    c_v = fanout / d; LABOR-i multiplies i times each pi_u by the largest c of the destinations of u, which lowers the number of sources.
+
+    The number of edges is random: for LABOR-0 ``fanout`` on average. An edge's weight is 1 / min(1, c_v pi_u). Copies of a multi-edge are
+    kept together. Each hop has its own r, so that the estimate is unbiased through all of them.
+    """
+
+    def __init__(self, fanouts: Sequence[int], importance_rounds: int = 0) -> None:
+        """State the hops.
+
+        Args:
+            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
+            importance_rounds: i of LABOR-i.
+
+        Raises:
+            InputError: no hop, a fanout that is neither positive nor -1, a number of rounds that is out of range.
+        """
+        self.fanouts = tuple(int(fanout) for fanout in fanouts)
+        self.importance_rounds = importance_rounds
+        if not 0 < len(self.fanouts) < MAX_HOP:
+            raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
+        for fanout in self.fanouts:
+            if not (fanout == -1 or 0 < fanout < 1 << 31):
+                raise InputError(f"fanout {fanout} in {list(fanouts)}: a hop takes at least 1 edge a vertex, or -1 for all; correct it")
+        if not 0 <= importance_rounds <= _MOST_ROUNDS:
+            raise InputError(f"importance_rounds is {importance_rounds}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
+
+    def __repr__(self) -> str:
+        return f"LaborSampler(fanouts={list(self.fanouts)}, importance_rounds={self.importance_rounds})"
+
+    @property
+    def num_hops(self) -> int:
+        """One for each fanout."""
+        return len(self.fanouts)
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        seeds = check_seeds(graph, seeds)
+        frontier = Frontier(graph, workspace)
+        frontier.enter_seeds(seeds)
+        blocks: list[Block] = []
+        for hop, fanout in enumerate(self.fanouts):
+            rounds = self.importance_rounds if fanout > 0 else 0
+            blocks.append(_Hop(frontier, address.at_hop(hop), fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
+        return MiniBatch(
+            node_ids=frontier.nodes(),
+            blocks=tuple(reversed(blocks)),
+            num_seeds=len(seeds),
+            num_step_seeds=len(seeds),
+            **address._asdict(),
+        )
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.nodewise.labor import CudaLaborSampling
+        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
+
+        key = "labor", graph, self.fanouts, self.importance_rounds
+        return held_by(workspace, key, partial(CudaLaborSampling, graph, self.fanouts, self.importance_rounds))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Hop:
+    frontier: Frontier
+    address: Address
+    fanout: int
+    rounds: int
+
+    def sample(self, name: str) -> Block:
+        """Keep edges into all nodes so far; the block's arrays are called by ``name`` in the workspace."""
+        kept, num_edges = (self._by_importance if self.rounds else self._evenly)(name)
+        sources = kept.sources[:num_edges]
+        self.frontier.relabel(sources)
+        return Block(
+            indptr=kept.indptr,
+            indices=sources,
+            edge_ids=kept.positions[:num_edges],
+            num_src=self.frontier.num_nodes,
+            weights=kept.weights[:num_edges],
+        )
+
+    def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
+        frontier, graph, last = self.frontier, self.frontier.graph, self.frontier.num_nodes
+        nodes, array = frontier.nodes(), frontier.workspace.array
+        if self._pays(total_degree(graph.indptr, nodes, last)):
+            word_of, high_of = array("labor.words", graph.num_nodes, np.uint32), array("labor.highs", graph.num_nodes, np.uint8)
+            kernels.all_words(self.address, word_of, high_of)
+            chosen = array("labor.chosen", kernels.LANES, np.int32)
+
+            def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+                return kernels.keep_evenly_known(
+                    graph.indptr, graph.indices, nodes, cursor, last, self.fanout, word_of, high_of, chosen, kept
+                )  # fmt: skip
+        else:
+            sources, words = array("labor.sources", kernels.LANES, graph.indices.dtype), array("labor.lanes", kernels.LANES, np.uint32)
+
+            def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+                return kernels.keep_evenly(
+                    graph.indptr, graph.indices, nodes, cursor, last, self.fanout, self.address, sources, words, kept
+                )
+
+        return self._keep_all(name, keep)
+
+    def _pays(self, num_edges: int) -> bool:
+        """Whether so many edges are to be looked at that what concerns each vertex of the graph is rather computed before."""
+        return num_edges >= _EDGES_PER_WORD * self.frontier.graph.num_nodes
+
+    def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
+        """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
+        frontier, graph, num_dst = self.frontier, self.frontier.graph, self.frontier.num_nodes
+        array, nodes = frontier.workspace.array, frontier.nodes()
+        begins = graph.indptr[nodes].astype(np.int64)
+        degrees = graph.indptr[nodes + 1] - begins
+        total = int(degrees.sum())
+        sources, candidates = None, graph.indices
+        if not self._pays(total):
+            ends, candidates = array("ends", num_dst + 1, np.int64), array("candidates", total, graph.indices.dtype)
+            copy_columns(graph.indptr, graph.indices, nodes, num_dst, ends, candidates)
+            frontier.relabel(candidates)
+            sources, begins = frontier.nodes(), ends[:-1]
+        known = self._known(sources)
+        most = int(degrees.max())
+        column = importance.Column(*(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses")))
+        chosen, columns = array("labor.chosen", most, np.int32), importance.Columns(begins, degrees, candidates)
+        importance.find_importances(columns, self.fanout, self.rounds, known, column)
+
+        def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+            return importance.keep_by_importance(
+                graph.indptr, graph.indices, nodes, columns, cursor, self.fanout, known, column, chosen, kept
+            )  # fmt: skip
+
+        frontier.num_nodes = num_dst
+        found = self._keep_all(name, keep)
+        if sources is not None:
+            frontier.forget(num_dst)
+        return found
+
+    def _known(self, sources: Array | None) -> importance.Known:
+        """Memory for what is known of the ``sources`` (N,), global ids, or of all vertices; with their words."""
+        array, num_nodes = self.frontier.workspace.array, self.frontier.graph.num_nodes
+        number = num_nodes if sources is None else len(sources)
+        known = importance.Known(
+            least=array("labor.least", number, np.uint32),
+            factor=array("labor.factor", number if self.rounds > 1 else 0, np.float64),
+            values=array("labor.values", 2 * number, np.float64).reshape(number, 2),
+        )
+        words = array("labor.words", number, np.uint32)
+        if sources is None:
+            kernels.all_words(self.address, words, array("labor.highs", number, np.uint8))
+        else:
+            kernels.source_words(sources, number, self.address, words)
+        importance.enter_words(words, known)
+        return known
+
+    def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], Any]) -> tuple[kernels.Kept, int]:
+        """Run a kernel until all destinations are done, with twice the room whenever it ran out of it."""
+        graph, workspace, num_dst = self.frontier.graph, self.frontier.workspace, self.frontier.num_nodes
+        indptr = workspace.array(f"indptr{name}", num_dst + 1, id_dtype(graph.num_edges + 1))
+        indptr[0] = 0
+        dtypes = {"edge_ids": id_dtype(graph.num_edges), "indices": graph.indices.dtype, "weights": np.dtype(np.float32)}
+        cursor = kernels.Cursor(0, 0, 0)
+        room = num_dst * min(self.fanout, -(-graph.num_edges // graph.num_nodes)) + _LEAST_ROOM
+        while cursor.destination < num_dst:
+            room *= 2
+            arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]
+            cursor = kernels.Cursor(*keep(cursor, kernels.Kept(indptr, *arrays)))
+        return kernels.Kept(indptr, *arrays), cursor.num_edges

@@ -1,0 +1,123 @@
+"""PinSAGE's neighbourhoods by random walks (Ying et al., "Graph Convolutional Neural Networks for Web-Scale Recommender Systems", KDD 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.nodewise import pinsage as kernels
+from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.shared.philox import MAX_HOP
+from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.scratch.frontier import Frontier
+from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
+
+_MOST_VISITS = 1 << 24
+"""Counts of visits are kept as float32 for a while."""
+_CHUNK_WALKS = 256
+"""Walks that step side by side, about."""
+
+
+class PinSAGESampler(Sampler):
+    """For every hop, the vertices that short random walks from a vertex visit most, for all vertices reached so far.
+
+    From a destination v start ``num_walks`` walks. A step goes along a uniformly drawn in-edge of where the walk is; after each step the walk
+    ends with probability ``restart``, and in any case after ``walk_length`` steps or at a vertex without in-edges. Visits are counted at
+    every step; those to v itself are left out, since a layer knows v anyway. The ``num_neighbors`` vertices with the most visits become
+    v's neighbours, ties going to the smaller id. The expected counts are proportional to v's personalised PageRank, cut at ``walk_length``.
+
+    An edge's weight is v's in-degree times the neighbour's share of the counted visits: a layer that takes the mean (arch sage) then computes
+    PinSAGE's importance pooling, the mean by visits. That is no estimate of a sum over the in-edges, and exact evaluation, which takes plain
+    means over all of these, is another function. A neighbour need not be joined to v by an edge: ``edge_ids`` are -1.
+    """
+
+    def __init__(self, num_neighbors: Sequence[int], num_walks: int = 50, walk_length: int = 4, restart: float = 0.5) -> None:
+        """State the hops and the walks.
+
+        Args:
+            num_neighbors: neighbours per vertex, one number a hop, from the seeds outward.
+            num_walks: walks from each vertex.
+            walk_length: most steps of a walk.
+            restart: probability in [0, 1) that a walk ends after a step.
+
+        Raises:
+            InputError: no hop, or a number out of range.
+        """
+        self.num_neighbors = tuple(int(number) for number in num_neighbors)
+        self.num_walks = num_walks
+        self.walk_length = walk_length
+        self.restart = restart
+        if not 0 < len(self.num_neighbors) < MAX_HOP or min(self.num_neighbors) < 1:
+            raise InputError(f"num_neighbors is {list(num_neighbors)}: give one number for each hop, at least 1, for instance [10, 5]")
+        if num_walks < 1 or walk_length < 1 or num_walks * walk_length >= _MOST_VISITS:
+            raise InputError(
+                f"num_walks is {num_walks} and walk_length {walk_length}: both are at least 1, their product below {_MOST_VISITS}; correct them"
+            )
+        if not 0 <= restart < 1:
+            raise InputError(f"restart is {restart}: it is a probability in [0, 1); correct it")
+
+    def __repr__(self) -> str:
+        options = f"num_walks={self.num_walks}, walk_length={self.walk_length}, restart={self.restart}"
+        return f"PinSAGESampler(num_neighbors={list(self.num_neighbors)}, {options})"
+
+    @property
+    def num_hops(self) -> int:
+        """One for each of ``num_neighbors``."""
+        return len(self.num_neighbors)
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        seeds = check_seeds(graph, seeds)
+        frontier = Frontier(graph, workspace)
+        frontier.enter_seeds(seeds)
+        blocks = [self._sample_hop(frontier, address.at_hop(hop), hop) for hop in range(self.num_hops)]
+        return MiniBatch(
+            node_ids=frontier.nodes(),
+            blocks=tuple(reversed(blocks)),
+            num_seeds=len(seeds),
+            num_step_seeds=len(seeds),
+            **address._asdict(),
+        )
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
+        from hoptrain.samplers.cuda.nodewise.pinsage import CudaPinSAGESampling
+
+        key = "pinsage", graph, self.num_neighbors, self.num_walks, self.walk_length, self.restart
+        return held_by(workspace, key, partial(CudaPinSAGESampling, graph, self))
+
+    def _sample_hop(self, frontier: Frontier, address: Address, hop: int) -> Block:
+        graph, last, array = frontier.graph, frontier.num_nodes, frontier.workspace.array
+        most = min(self.num_neighbors[hop], self.num_walks * self.walk_length)
+        indptr = array(f"indptr{hop}", last + 1, id_dtype(last * most + 1))
+        sources, weights = array(f"indices{hop}", last * most, graph.indices.dtype), array(f"weights{hop}", last * most, np.float32)
+        indptr[0] = 0
+        walks = kernels.Walks(self.num_walks, self.walk_length, np.uint64(self.restart * 2**32), most)
+        edges = indptr, sources, weights
+        num_edges = kernels.sample_hop(
+            graph.indptr, graph.indices, frontier.nodes(), last, walks, address, self._scratch(frontier.workspace), edges, 0
+        )
+        edge_ids = array(f"edge_ids{hop}", num_edges, id_dtype(graph.num_edges))
+        edge_ids[:] = -1
+        frontier.relabel(sources[:num_edges])
+        return Block(indptr=indptr, indices=sources[:num_edges], edge_ids=edge_ids, num_src=frontier.num_nodes, weights=weights[:num_edges])
+
+    def _scratch(self, workspace: Workspace) -> kernels.Scratch:
+        chunk, visits = max(1, _CHUNK_WALKS // self.num_walks), self.num_walks * self.walk_length
+        num_words, num_lanes = (visits + 3) // 4 * chunk, chunk * self.num_walks
+        return kernels.Scratch(
+            words=workspace.array("words", 4 * num_words, np.uint32).reshape(4, num_words),
+            lanes=workspace.array("lanes", 3 * num_lanes, np.int64).reshape(3, num_lanes),
+            visits=workspace.array("visits", chunk * visits, np.int64).reshape(chunk, visits),
+            num_visits=workspace.array("num_visits", chunk, np.int64),
+        )

@@ -1,0 +1,292 @@
+"""Neighbour sampling that does not look ahead: only edges that are not later than the seed they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.kernels.cpu.nodewise import temporal as kernels
+from hoptrain.kernels.cpu.nodewise.neighbor import Address, Edges, Rule
+from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
+from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds, workspace_for
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.scratch.hop import scratch_for
+from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporalSampling
+
+Strategy = Literal["uniform", "recent"]
+STRATEGIES = ("uniform", "recent")
+
+_EXACT_COUNT = 1 << 22
+"""Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
+
+
+class TemporalSampler(Sampler):
+    """For every hop, up to ``fanout`` in-edges of every vertex found on the hop before, none of them later than the seed's time.
+
+    Every seed has a time, and a tree of its own: its time bounds all edges of the tree, of all hops (as in PyG's ``NeighborLoader`` with
+    ``disjoint=True``). So a node of the batch is a vertex in the tree of one seed, and ``node_ids`` names a vertex once for each tree that it
+    is in. Seeds need not be distinct: the same vertex may be asked for at several times.
+
+    Of the edges into a vertex that are not later than the bound, ``uniform`` takes min(number, ``fanout``) distinct ones, every subset equally
+    likely, or ``fanout`` independent ones with ``replace``: the plain mean over them estimates the mean over all that the bound admits.
+    ``recent`` takes the latest ones, among equal times those with larger edge ids; no random number is drawn, and nothing is estimated. A
+    vertex without an admitted edge gives none. Edges that are not drawn stand in the order of time.
+
+    Blocks are nested: a node is expanded once. ``extra`` holds ``trees`` (S,) int32, the seed (0 to B - 1) whose tree each node is in, and
+    ``seed_times`` (B,) int64. Exact evaluation by ``NodeClassifier`` takes all edges of the graph whatever their times.
+    """
+
+    distinct_nodes = False
+
+    def __init__(
+        self,
+        fanouts: Sequence[int],
+        seed_times: str | Sequence[int] | Array | None = None,
+        strategy: Strategy = "uniform",
+        replace: bool = False,
+    ) -> None:
+        """State the hops and the seeds' times.
+
+        Args:
+            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all that the bound admits.
+            seed_times: (V,) integers, for each vertex the time at which it is a seed, in the unit of ``graph.times``; or the path of a .npy file with
+                them. Without it ``sample`` has to be given ``times``.
+            strategy: uniform or recent.
+            replace: draw with replacement; with uniform only.
+
+        Raises:
+            InputError: no hop, a fanout that is neither positive nor -1, an unknown strategy, options that exclude each other, times that
+                cannot be read.
+        """
+        self.fanouts = tuple(int(fanout) for fanout in fanouts)
+        if not 0 < len(self.fanouts) < MAX_HOP:
+            raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
+        for fanout in self.fanouts:
+            if not (fanout == -1 or 0 < fanout < MAX_DRAWS):
+                raise InputError(
+                    f"fanout {fanout} in {list(fanouts)}: a hop takes 1 to {MAX_DRAWS - 1} edges a vertex, or -1 for all; correct it"
+                )
+        if strategy not in STRATEGIES:
+            raise InputError(f'strategy is {strategy!r}: edges are drawn "uniform" or are the most "recent" ones; choose one')
+        if replace and strategy == "recent":
+            raise InputError('replace=True with strategy="recent": the latest edges are taken once each; leave replace out')
+        self.strategy = strategy
+        self.replace = replace
+        self.seed_times = None if seed_times is None else _read_times(seed_times)
+        self._ordered: tuple[Graph, kernels.TimedColumns] | None = None
+
+    def __repr__(self) -> str:
+        return f"TemporalSampler(fanouts={list(self.fanouts)}, strategy={self.strategy!r}, replace={self.replace})"
+
+    @property
+    def num_hops(self) -> int:
+        """One for each fanout."""
+        return len(self.fanouts)
+
+    def prepare(self, graph: Graph, seeds: Array) -> TemporalSampler:
+        """With every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).
+
+        Raises:
+            InputError: the graph has no times, or not one for each vertex is given.
+        """
+        self._columns(graph)
+        if self.seed_times is not None:
+            self._times_of(graph, seeds)
+        return self
+
+    def sample(
+        self,
+        graph: Graph,
+        seeds: Array,
+        *,
+        times: Array | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+        batch: int = 0,
+        device: str | None = None,
+        workspace: Workspace | None = None,
+    ) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample``. Vertices may be given several times.
+
+        Args:
+            graph: the graph, with ``times``.
+            seeds: (B,) vertex ids, at most 2**23.
+            times: (B,) integers, the time of each seed; by default what ``seed_times`` says.
+            seed: the user's seed.
+            epoch: in [0, 2**20).
+            batch: the batch's number.
+            device: as of ``Sampler.sample``.
+            workspace: scratch memory, where a batch is sampled by one thread; or a device.
+
+        Raises:
+            InputError: as ``Sampler.sample``; no times.
+        """
+        workspace = workspace_for(device, workspace)
+        if workspace.device == "cuda":
+            workspace.stream.wait_for_torch()
+            given = None if times is None else [times]
+            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, times=given)()[0]
+        check_address(seed, epoch, batch)
+        return self._sample_at(graph, seeds, times, BatchAddress(seed, epoch, batch), workspace)
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch at the times that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
+        return self._sample_at(graph, seeds, None, address, workspace)
+
+    def _sample_at(self, graph: Graph, seeds: Array, times: Array | None, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        seeds, bounds = self._seeds_and_bounds(graph, seeds, times)
+        work = _Batch(graph, self._columns(graph), bounds, workspace)
+        work.enter_seeds(seeds)
+        num_src = [len(seeds)]
+        for hop, fanout in enumerate(self.fanouts):
+            rule = kernels.TimedRule(fanout, self.replace, self.strategy == "recent")
+            work.sample_hop(num_src[-2] if hop else 0, rule, address.at_hop(hop))
+            num_src.append(work.num_nodes)
+        nodes, trees = work.nodes_and_trees()
+        return MiniBatch(
+            node_ids=nodes,
+            blocks=nested_blocks(work.block(), num_src[:0:-1], len(seeds)),
+            num_seeds=len(seeds),
+            num_step_seeds=len(seeds),
+            extra={"trees": trees, "seed_times": bounds},
+            nested=True,
+            **address._asdict(),
+        )
+
+    def start_bulk(
+        self,
+        graph: Graph,
+        seeds: Sequence[Array],
+        *,
+        seed: int,
+        epoch: int,
+        first_batch: int,
+        workspace: Workspace,
+        times: Sequence[Array] | None = None,
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device, see ``Sampler.start_bulk``; with the seeds' ``times`` or those that ``seed_times`` says."""
+        given: Sequence[Array | None] = times or [None] * len(seeds)
+        seeds, bounds = zip(*map(partial(self._seeds_and_bounds, graph), seeds, given), strict=True)
+        return self.device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch, times=list(bounds))
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaTemporalSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
+        from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporalSampling
+
+        recent = self.strategy == "recent"
+        key = "temporal", graph, self.fanouts, self.replace, recent
+        return held_by(workspace, key, partial(CudaTemporalSampling, graph, self.fanouts, self.replace, recent, self._columns(graph)))
+
+    def _seeds_and_bounds(self, graph: Graph, seeds: Array, times: Array | None) -> tuple[Array, Array]:
+        seeds = check_seeds(graph, seeds)
+        if len(seeds) > kernels.MAX_TREES:
+            raise InputError(
+                f"{len(seeds):,} seeds in a batch: each has a tree, and there are at most {kernels.MAX_TREES:,}; use smaller batches"
+            )
+        return seeds, self._times_of(graph, seeds) if times is None else _checked(times, len(seeds), "times")
+
+    def _times_of(self, graph: Graph, seeds: Array) -> Array:
+        if self.seed_times is None:
+            raise InputError(
+                "the seeds have no times: give TemporalSampler seed_times, or sample times; an edge later than its seed is not drawn"
+            )
+        times: Array = _checked(self.seed_times, graph.num_nodes, "seed_times")[seeds]
+        return times
+
+    def _columns(self, graph: Graph) -> kernels.TimedColumns:
+        """Made once for a graph; they travel to the workers with the sampler."""
+        if graph.times is None:
+            raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
+        if self._ordered is None or self._ordered[0] is not graph:
+            by_time, times = np.empty(graph.num_edges, id_dtype(graph.num_edges)), np.empty(graph.num_edges, np.int64)
+            kernels.order_by_time(graph.indptr, graph.times, by_time, times)
+            self._ordered = graph, kernels.TimedColumns(graph.indptr, graph.indices, times, by_time)
+        return self._ordered[1]
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """A mini-batch in the making. Its nodes are keys, see ``hoptrain.kernels.cpu.nodewise.temporal``."""
+
+    graph: Graph
+    columns: kernels.TimedColumns
+    bounds: Array
+    workspace: Workspace
+    num_nodes: int = 0
+    num_edges: int = 0
+    edges: Edges = field(init=False)
+
+    def keys(self, room: int = 0) -> Array:
+        """The keys of the nodes so far, with room for ``room`` more."""
+        return self.workspace.array("keys", self.num_nodes + room, np.int64, keep=self.num_nodes)
+
+    def enter_seeds(self, seeds: Array) -> None:
+        keys = self.keys(len(seeds))
+        kernels.enter_seeds(seeds, keys)
+        self.workspace.table.start(1 << 63, len(seeds))  # of all keys there are, so that the table is a hash table
+        self.workspace.table.enter(keys, len(seeds))
+        self.num_nodes = len(seeds)
+
+    def sample_hop(self, first: int, rule: kernels.TimedRule, address: Address) -> None:
+        """Expand the nodes from ``first`` on."""
+        last, scratch = self.num_nodes, scratch_for(self.workspace, Rule(rule.fanout, rule.replace, False))
+        most = (last - first) * rule.fanout
+        if rule.fanout < 0 or most > _EXACT_COUNT:
+            most = kernels.count_edges(self.columns, self.keys(), first, last, self.bounds, rule, scratch)
+        self.workspace.table.reserve(self.keys(), last, last + most)
+        keys = self.keys(most + 1)  # relabelling writes one entry beyond the last new node
+        self.edges = edges = Edges(
+            indptr=self.workspace.array("indptr", last + 1, id_dtype(self.num_edges + most + 1), keep=first + 1 if first else 0),
+            positions=self.workspace.array("edge_ids", self.num_edges + most, id_dtype(self.graph.num_edges), keep=self.num_edges),
+            indices=self.workspace.array("sources", self.num_edges + most, np.int64, keep=self.num_edges),
+        )
+        edges.indptr[first] = self.num_edges
+        table = self.workspace.table.view()
+        self.num_nodes, self.num_edges = kernels.sample_hop(
+            self.columns, keys, last, first, last, self.bounds, rule, address, table, scratch, edges, self.num_edges
+        )
+
+    def block(self) -> Block:
+        """The outermost block. Sources were keys, so they are int64 until here."""
+        sources = self.edges.indices[: self.num_edges]
+        indices = self.workspace.array("indices", self.num_edges, self.graph.indices.dtype)
+        np.copyto(indices, sources, casting="same_kind")
+        return Block(indptr=self.edges.indptr, indices=indices, edge_ids=self.edges.positions[: self.num_edges], num_src=self.num_nodes)
+
+    def nodes_and_trees(self) -> tuple[Array, Array]:
+        """The vertices and the trees of the nodes."""
+        nodes = self.workspace.array("nodes", self.num_nodes, self.graph.indices.dtype)
+        trees = self.workspace.array("trees", self.num_nodes, np.int32)
+        kernels.split_keys(self.keys(), nodes, trees)
+        return nodes, trees
+
+
+def _read_times(times: str | Sequence[int] | Array) -> Array:
+    """(V,) int64, from a file or as given."""
+    if not isinstance(times, str):
+        return _checked(times, None, "seed_times")
+    try:
+        array = np.load(times, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"seed_times is {times}: it cannot be read as a .npy file ({error}); give the path of one, made by np.save"
+        ) from None
+    return _checked(array, None, "seed_times")
+
+
+def _checked(times: Sequence[int] | Array, number: int | None, name: str) -> Array:
+    array = np.asarray(times)
+    if array.ndim != 1 or not is_integer(array.dtype) or array.dtype == np.uint64 or number not in (None, len(array)):
+        wanted = "each vertex" if name == "seed_times" else "each seed"
+        raise InputError(f"{name} are {array.dtype} of shape {array.shape}: they are integers up to int64, one for {wanted}; convert them")
+    return np.ascontiguousarray(array, np.int64)

@@ -1,0 +1,74 @@
+"""VR-GCN's sampling (Chen, Zhu, Song, "Stochastic Training of Graph Convolutional Networks with Variance Reduction", ICML 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hoptrain.engine import Graph
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.columns import copy_columns, total_degree
+from hoptrain.samplers.base import BatchAddress, Sampler
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.nodewise.neighbor import NeighborSampler
+from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
+
+
+class VRGCNSampler(Sampler):
+    """Neighbour sampling with a small fanout, and beside it all in-neighbours of the destinations, whose earlier activations the trainer keeps.
+
+    With h the activations, H their history and A a sum over in-edges, a layer computes the control variate  S (h - H) + A H  in place of A h:
+    S is the sum over the sampled edges, each of which stands for degree / sampled ones. It is unbiased for any H, and has no variance where
+    H = h. Only A H needs all in-neighbours, and of these only rows of H, no further hops.
+
+    The blocks are those of ``NeighborSampler(fanouts)``: uniform, without replacement. ``extra`` holds the columns of all destinations of the
+    outermost block, D of them; the destinations of the other blocks are the first of these:
+
+    * ``history_indptr`` (D+1,) int64 offsets,
+    * ``history_indices`` (M,) in-neighbours, global ids: rows of the history.
+
+    ``NodeClassifier`` keeps H and computes the estimate (``hoptrain.trainers.feedback.variance_reduction``).
+    """
+
+    def __init__(self, fanouts: Sequence[int] = (2, 2)) -> None:
+        """State the hops.
+
+        Args:
+            fanouts: edges per vertex, one number a hop, from the seeds outward; the paper takes 2.
+
+        Raises:
+            InputError: as of ``NeighborSampler``.
+        """
+        self.neighbors = NeighborSampler(fanouts)
+
+    def __repr__(self) -> str:
+        return f"VRGCNSampler(fanouts={list(self.neighbors.fanouts)})"
+
+    @property
+    def num_hops(self) -> int:
+        """One for each fanout."""
+        return self.neighbors.num_hops
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        sampled = self.neighbors.sample(graph, seeds, **address._asdict(), workspace=workspace)
+        nodes, num = sampled.node_ids, sampled.blocks[0].num_dst
+        indptr = workspace.array("history_indptr", num + 1, np.int64)
+        indices = workspace.array("history_indices", total_degree(graph.indptr, nodes, num), id_dtype(graph.num_nodes))
+        copy_columns(graph.indptr, graph.indices, nodes, num, indptr, indices)
+        return replace(sampled, extra={"history_indptr": indptr, "history_indices": indices})
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
+        """What does the sampling on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling, held_by
+        from hoptrain.samplers.cuda.nodewise.vrgcn import HistoryBulk
+
+        fanouts = self.neighbors.fanouts
+        return held_by(workspace, ("vrgcn", graph, fanouts), partial(CudaNeighborSampling, graph, fanouts, bulk_type=HistoryBulk))

@@ -1,0 +1,1 @@
+"""Samplers in a few lines of Python, and random walks as such."""

@@ -1,0 +1,220 @@
+"""Sampling programs on the CPU: memory for what a program gives, and the loops that run it, compiled for its class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.programs import program as kernels
+from hoptrain.kernels.cpu.relabel import relabel
+from hoptrain.samplers.base import seed_given_twice
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.programs.program import Program
+
+
+def walk(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, int], workspace: Workspace) -> Array:
+    """The walks from ``seeds`` (B * num_walks, steps + 1) in global ids, -1 after an end; the threads of the workspace share them."""
+    num_walks, width = len(seeds) * program.num_walks, program.steps + 1
+    walks = workspace.array("walks", num_walks * width, graph.indices.dtype).reshape(num_walks, width)
+    walks[:, 0] = np.repeat(seeds, program.num_walks)
+    width_of_state = max(1, program.state_size)  # a device has no empty arrays
+    states = workspace.array("states", num_walks * width_of_state, np.int64).reshape(num_walks, width_of_state)
+    states[:] = 0
+    words, own = tuple(map(np.uint64, address)), program.cpu_walks(graph)
+    wrong = [-1] * workspace.threads
+    bounds = [num_walks * i // workspace.threads for i in range(workspace.threads + 1)]
+
+    def walk_some(thread: int) -> None:
+        first, last = bounds[thread : thread + 2]
+        if own is not None:
+            own(words, first, last, walks)
+        else:
+            kernel, arguments = _walk_kernel(type(program)), (program.parameters(), _columns(graph), program.num_walks)
+            wrong[thread] = _run(program, kernel, *arguments, words, first, last, walks, states)
+
+    workspace.run([partial(walk_some, thread) for thread in range(workspace.threads)])
+    for w in wrong:
+        if w >= 0:
+            raise no_edge(program, f"the walk from vertex {walks[w, 0]}")
+    return walks
+
+
+def sample_walks(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, int], workspace: Workspace) -> MiniBatch:
+    """Walks in local ids, and the vertices that they visit."""
+    walks = walk(program, graph, seeds, address, workspace)
+    nodes = workspace.array("nodes", len(seeds) + walks.size + 1, graph.indices.dtype)
+    num_nodes = _enter_seeds(graph, seeds, nodes, workspace)
+    local = workspace.array("local", walks.size, graph.indices.dtype).reshape(walks.shape)
+    local[...] = walks
+    flat = local.reshape(-1)
+    ended = flat < 0
+    flat[ended] = seeds[0]  # a vertex that is known, so that nothing is added
+    workspace.table.reserve(nodes, num_nodes, min(num_nodes + walks.size, graph.num_nodes))
+    num_nodes = relabel(flat, 0, len(flat), workspace.table.view(), nodes, num_nodes)
+    flat[ended] = -1
+    return _mini_batch(nodes[:num_nodes], (), seeds, address, {"walks": local})
+
+
+def sample_blocks(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, int], workspace: Workspace) -> MiniBatch:
+    """A block for every step."""
+    nodes = workspace.array("nodes", len(seeds), graph.indices.dtype)
+    num_nodes = _enter_seeds(graph, seeds, nodes, workspace)
+    words = tuple(map(np.uint64, address))
+    draw = _draw_layer if program.sampling_type == "collective" else _draw_edges
+    blocks: list[Block] = []
+    for step in range(program.steps):
+        last = num_nodes
+        indptr, edge_ids, indices = draw(program, graph, nodes[:last], step, words, workspace)
+        nodes = workspace.array("nodes", last + len(indices) + 1, graph.indices.dtype, keep=last)
+        workspace.table.reserve(nodes, last, min(last + len(indices), graph.num_nodes))
+        num_nodes = relabel(indices, 0, len(indices), workspace.table.view(), nodes, last)
+        blocks.append(Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_nodes))
+    return _mini_batch(nodes[:num_nodes], tuple(reversed(blocks)), seeds, address, {})
+
+
+def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspace) -> tuple[Array, Array, Array]:
+    """Memory for a block with global neighbours: indptr, edge ids, neighbours."""
+    indptr = workspace.array(f"indptr{step}", num_dst + 1, id_dtype(most + 1))
+    indptr[0] = 0
+    edge_ids = workspace.array(f"edge_ids{step}", most, id_dtype(graph.num_edges))
+    return indptr, edge_ids, workspace.array(f"indices{step}", most, graph.indices.dtype)
+
+
+def checked_size(program: Program, step: int) -> int:
+    """``sample_size``, an integer of at least 1."""
+    num_draws = program.sample_size(step)
+    if not is_count(num_draws) or num_draws < 1:
+        raise InputError(
+            f"sample_size({step}) is {num_draws!r} in {type(program).__name__}: a step makes at least one draw, a whole number; correct it"
+        )
+    return num_draws
+
+
+def is_count(value: object) -> bool:
+    """Whether it is an integer, Python's or NumPy's."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _draw_edges(
+    program: Program, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
+) -> tuple[Array, Array, Array]:
+    """Each transit's own draws."""
+    num_draws, last = checked_size(program, step), len(nodes)
+    edges = _edges(graph, last, last * num_draws, step, workspace)
+    unique = bool(program.unique(step))
+    kernel = _block_kernel(type(program))
+    total = _run(program, kernel, program.parameters(), _columns(graph), nodes, 0, last, num_draws, unique, step, address, *edges, 0)
+    if total < 0:
+        raise no_edge(program, f"vertex {nodes[-1 - total]} at step {step}")
+    return edges[0], edges[1][:total], edges[2][:total]
+
+
+def _draw_layer(
+    program: Program, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
+) -> tuple[Array, Array, Array]:
+    """The layer's draws."""
+    last = len(nodes)
+    most = int((graph.indptr[nodes + 1].astype(np.int64) - graph.indptr[nodes]).sum())
+    indptr, edge_ids, neighbors = _edges(graph, last, most, step, workspace)
+    kernels.all_edges(graph.indptr, graph.indices, nodes, last, indptr, edge_ids, neighbors)
+    table = workspace.part(0).table
+    candidates = workspace.array("candidates", most + 1, graph.indices.dtype)
+    places = workspace.array("places", most, graph.indices.dtype)
+    places[:] = neighbors
+    table.start(graph.num_nodes, most)
+    candidates = candidates[: relabel(places, 0, most, table.view(), candidates, 0)]
+    counts = np.bincount(places, minlength=len(candidates)).astype(np.float32)
+    chosen = np.zeros(len(candidates), np.bool_)
+    kernel = _collective_kernel(type(program))
+    num_draws = checked_size(program, step)
+    wrong = _run(program, kernel, program.parameters(), _columns(graph), candidates, counts, nodes, num_draws, step, address, chosen)
+    if wrong >= 0:
+        raise no_edge(program, f"draw {wrong} at step {step}")
+    kept = kernels.keep_chosen(indptr, places, chosen, edge_ids, neighbors)
+    return indptr, edge_ids[:kept], neighbors[:kept]
+
+
+def _enter_seeds(graph: Graph, seeds: Array, nodes: Array, workspace: Workspace) -> int:
+    nodes[: len(seeds)] = seeds
+    workspace.table.start(graph.num_nodes, len(seeds))
+    again = workspace.table.enter(nodes, len(seeds))
+    if again >= 0:
+        raise seed_given_twice(nodes[again])
+    return len(seeds)
+
+
+def _mini_batch(nodes: Array, blocks: tuple[Block, ...], seeds: Array, address: tuple[int, int, int], extra: dict[str, Any]) -> MiniBatch:
+    seed, epoch, batch = address
+    count = len(seeds)
+    return MiniBatch(node_ids=nodes, blocks=blocks, num_seeds=count, seed=seed, epoch=epoch, batch=batch, num_step_seeds=count, extra=extra)
+
+
+_NO_WEIGHTS = np.zeros(0, np.float32)
+_NO_WEIGHTS.flags.writeable = False  # as those of a graph are: one type, one compilation
+
+
+def _columns(graph: Graph) -> tuple[Array, Array, Array]:
+    return graph.indptr, graph.indices, _NO_WEIGHTS if graph.weights is None else graph.weights
+
+
+@cache
+def _walk_kernel(kind: type[Program]) -> Any:
+    return kernels.walk_kernel(kind.next, kind.transit_of)
+
+
+@cache
+def _collective_kernel(kind: type[Program]) -> Any:
+    return kernels.collective_kernel(kind.next)
+
+
+@cache
+def _block_kernel(kind: type[Program]) -> Any:
+    return kernels.block_kernel(kind.next)
+
+
+def _run(program: Program, kernel: Callable[..., Any], *args: Any) -> int:
+    """Call a kernel, which compiles it the first time."""
+    from numba.core.errors import NumbaError
+
+    try:
+        return int(kernel(*args))
+    except NumbaError as error:
+        raise InputError(explain(program, str(error))) from error
+
+
+_OWN_ERROR = "TypingError: "
+"""How Numba's message tells what a rule of ours says (``hoptrain.kernels.shared.program``): in the middle of the rules that did not fit."""
+
+
+def explain(program: Program, message: str) -> str:
+    """Numba's message in one line: the user's function, the line there, and the cause."""
+    code = {name: getattr(type(program), name).__code__ for name in ("next", "transit_of")}
+    file = code["next"].co_filename
+    lines = [int(line) for place, line in re.findall(r'File "([^"]*)", line (\d+)', message) if file.endswith(place.lstrip("./"))]
+    line = lines[-1] if lines else code["next"].co_firstlineno
+    name = max((name for name in code if code[name].co_firstlineno <= line), key=lambda name: code[name].co_firstlineno, default="next")
+    causes = [text.strip() for text in message.splitlines() if text.strip()]
+    own = (text.removeprefix(_OWN_ERROR) for text in causes if text.startswith(_OWN_ERROR))
+    theirs = (text for text in causes if not text.startswith(("Failed in", "During:", "File", "-", "Traceback")))
+    cause = next(chain(own, theirs), causes[0])
+    return (
+        f"{type(program).__name__}.{name}, {file}:{line}, cannot be compiled: {cause}; use numbers, arrays and the functions of a program"
+    )
+
+
+def no_edge(program: Program, where: str) -> InputError:
+    """The error for a ``next`` that returned no edge of its transit."""
+    return InputError(
+        f"{type(program).__name__}.next returned no edge of its transit for {where}: it returns a number from 0 to "
+        "len(transit.neighbors) - 1, or STOP; transit_of a place in earlier"
+    )

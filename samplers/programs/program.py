@@ -1,0 +1,191 @@
+"""Sampling programs: samplers in a few lines of Python, compiled for the CPU and for CUDA.
+
+The interface is NextDoor's (Jangda, Polisetty, Guha, Serafini, EuroSys'21): a program says how many steps there are, how many edges a transit
+(a vertex whose neighbours are being sampled) draws in each, and which edge a draw takes. See docs/write_your_own_sampler.md.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.shared.program import MAX_STEPS
+from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.programs.cpu import is_count, sample_blocks, sample_walks, walk
+from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.programs.program import CudaProgram
+
+_MOST = (1 << 31) - 1
+
+
+class Program(Sampler):
+    """A sampler given by its decisions. A subclass states ``steps``, ``next`` and, where the defaults do not fit, the other functions.
+
+    ``next`` and ``transit_of`` are compiled: they may use numbers, arrays, loops, and the functions ``below``, ``chance`` and ``has_edge``.
+    Their ``self`` holds the instance's public attributes that are numbers or NumPy arrays; nothing can be changed in it.
+
+    With ``output = "blocks"`` a mini-batch has a block for every step: its transits are all vertices found so far, each draws
+    ``sample_size(step)`` edges. With "walks" every seed is the root of ``num_walks`` walks of one vertex a step: the mini-batch has no block,
+    its nodes are the vertices visited, and ``extra["walks"]`` (B * num_walks, steps + 1) holds the walks in local ids, -1 after an end.
+
+    With ``sampling_type = "collective"`` (blocks only) the draws of a step are made once for the layer of all vertices found so far: ``next``
+    sees the distinct neighbours of all of them as ``transit.neighbors``, in order of first appearance, how many edges each has into the layer
+    as ``transit.weights``, and the layer as ``transit.earlier``; what it returns is the number of a neighbour. The block holds all edges
+    from the neighbours that were drawn.
+
+    Attributes:
+        steps: number of steps; a subclass or instance states it.
+        output: "blocks" or "walks".
+        sampling_type: "individual", for each transit, or "collective", for a layer.
+        num_walks: walks from each seed.
+        state_size: integers that a walk keeps in ``transit.state``.
+    """
+
+    steps: int
+    output = "blocks"
+    sampling_type = "individual"
+    num_walks = 1
+    state_size = 0
+
+    def sample_size(self, step: int) -> int:
+        """How many draws a transit makes at a step, or a layer; for blocks."""
+        return 1
+
+    def unique(self, step: int) -> bool:
+        """Whether an edge that a transit draws again in a step is left out, for blocks."""
+        return False
+
+    def transit_of(self, earlier: Any, step: int, random: Any) -> int:
+        """The place in ``earlier`` of the vertex that a walk extends: by default the last one. Compiled."""
+        return step
+
+    def next(self, transit: Any, step: int, random: Any) -> Any:
+        """The number of the edge that a draw takes, in [0, len(transit.neighbors)), or ``STOP``. Compiled; not called for a vertex without edges.
+
+        Args:
+            transit: a ``hoptrain.kernels.shared.program.Transit``: vertex, neighbors, weights, first_edge, earlier, state.
+            step: from 0.
+            random: for ``below`` and ``chance``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} states no next")
+
+    def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
+        """A loop over walks that is faster on the CPU than the one which is made of ``next``, and gives the same; None where there is none.
+
+        It is called with (seed, epoch, batch) as ``uint64``, the first walk, the one behind the last, and the walks, whose first column is filled.
+        """
+        return None
+
+    @property
+    def num_hops(self) -> int:
+        """A block for every step; none with walks."""
+        return self.steps if self.output == "blocks" else 0
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``.
+
+        Raises:
+            InputError: besides, a program that cannot be compiled, or whose ``next`` returns no edge of its transit.
+        """
+        self._check(graph)
+        seeds = check_seeds(graph, seeds)
+        make = sample_walks if self.output == "walks" else sample_blocks
+        return make(self, graph, seeds, address, workspace)
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        if self.sampling_type != "collective":
+            return super().start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
+        from hoptrain.samplers.cuda.programs.collective import CudaCollective
+        from hoptrain.samplers.cuda.work import held_work
+
+        self._check(graph)
+        work = held_work(workspace, (graph, self), lambda: CudaCollective(graph, self, workspace))
+        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaProgram:
+        """What runs the program on a device; see ``Sampler.device_sampling``."""
+        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
+        from hoptrain.samplers.cuda.programs.program import CudaProgram
+
+        self._check(graph)
+        return held_by(workspace, (graph, self), partial(CudaProgram, graph, self))
+
+    def walks(self, graph: Graph, seeds: Array, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> Array:
+        """Only the walks, in global ids.
+
+        Args:
+            graph: the graph; walks go from a vertex to one of its in-neighbours.
+            seeds: (B,) distinct vertex ids; ``num_walks`` says how many walks begin at each: a walk is a function of its vertex and its number.
+            seed: as of ``sample``.
+            epoch: as of ``sample``.
+            batch: as of ``sample``.
+
+        Returns:
+            (B * num_walks, steps + 1) int32 or int64, ``num_walks`` rows for each seed; -1 after a walk's end.
+
+        Raises:
+            InputError: as ``sample``, or a program with blocks.
+        """
+        if self.output != "walks":
+            raise InputError(f'{type(self).__name__} makes blocks: it has no walks; use sample, or set output = "walks"')
+        check_address(seed, epoch, batch)
+        self._check(graph)
+        seeds = check_seeds(graph, seeds, distinct=True, remedy=f"several walks from each: {type(self).__name__}(num_walks=...)")
+        return walk(self, graph, seeds, (seed, epoch, batch), Workspace()).copy()
+
+    def _check(self, graph: Graph) -> None:
+        for name, least, most in (("steps", 1, MAX_STEPS), ("num_walks", 1, _MOST), ("state_size", 0, _MOST)):
+            value = getattr(self, name)
+            if not is_count(value) or not least <= value <= most:
+                raise InputError(f"{name} is {value!r} in {type(self).__name__}: it is a whole number from {least} to {most}; correct it")
+        if self.output not in ("blocks", "walks"):
+            raise InputError(f'output is {self.output!r} in {type(self).__name__}: a program makes "blocks" or "walks"; choose one')
+        if self.sampling_type not in ("individual", "collective") or (self.sampling_type, self.output) == ("collective", "walks"):
+            raise InputError(
+                f'sampling_type is {self.sampling_type!r} with output {self.output!r} in {type(self).__name__}: it is "individual", or '
+                '"collective" for blocks; choose one'
+            )
+        if self.output == "blocks" and self.state_size:
+            raise InputError(f'state_size is {self.state_size} in {type(self).__name__}: only a walk keeps a state; set output = "walks"')
+        if "has_edge" in type(self).next.__code__.co_names and not graph.is_sorted:
+            raise InputError("has_edge with a graph whose columns are not sorted: it searches them; build the graph by Graph.from_edges")
+
+    def parameters(self) -> Any:
+        """What ``next`` sees as ``self``: the public attributes that are numbers or arrays, a named tuple."""
+        kinds = bool | int | float | np.generic | np.ndarray
+        fields = {name: value for name, value in sorted(vars(self).items()) if not name.startswith("_") and isinstance(value, kinds)}
+        return _tuple_type(type(self).__name__, tuple(fields))(**fields)
+
+
+def compile_program(program: Program, device: str = "cpu", graph: Graph | None = None) -> Program:
+    """The program, compiled, so that a mistake in it is met here and the first batch does not wait.
+
+    Args:
+        program: whose parameters keep their types from now on.
+        device: "cpu" or "cuda".
+        graph: what it is compiled for; by default a graph without weights of less than 2**31 vertices and edges.
+
+    Raises:
+        InputError: it cannot be compiled: the message names the function and the line.
+    """
+    if graph is None:
+        graph = Graph.from_edges(np.array([0, 1]), np.array([1, 0]))
+    program.sample(graph, np.zeros(1, np.int64), device=device)
+    return program
+
+
+@cache
+def _tuple_type(name: str, fields: tuple[str, ...]) -> Any:
+    return namedtuple(name, fields)

@@ -1,0 +1,168 @@
+"""Random walks, as sampling programs. A walk goes from a vertex to one of its in-neighbours; on an undirected graph these are its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.programs import walk as kernels
+from hoptrain.kernels.shared.program import STOP, below, chance, has_edge
+from hoptrain.samplers.programs.program import Program
+
+
+class _Walk(Program):
+    output = "walks"
+
+    def __init__(self, length: int, num_walks: int) -> None:
+        if length < 1 or num_walks < 1:
+            raise InputError(
+                f"length is {length} and num_walks {num_walks}: a walk takes a step or more, a seed has a walk or more; correct them"
+            )
+        self.steps = length
+        self.num_walks = num_walks
+
+
+class RandomWalk(_Walk):
+    """Uniform walks: DeepWalk's (Perozzi, Al-Rfou, Skiena 2014); with ``restart`` walks with restart, whose visits follow personalised PageRank.
+
+    A step takes each of the transit's edges with the same probability. With probability ``restart`` the step begins at the root again: the
+    long-run distribution of the visits is then sum over k >= 0 of restart (1 - restart)**k P**(k+1) e_root, P the transition matrix.
+    """
+
+    def __init__(self, length: int = 80, num_walks: int = 1, restart: float = 0.0) -> None:
+        """State the walks.
+
+        Args:
+            length: steps of a walk.
+            num_walks: walks from each seed.
+            restart: probability in [0, 1) that a step begins at the root.
+
+        Raises:
+            InputError: one of them is out of range.
+        """
+        super().__init__(length, num_walks)
+        if not 0 <= restart < 1:
+            raise InputError(f"restart is {restart}: it is a probability, from 0 to below 1; correct it")
+        self.restart = float(restart)
+
+    def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
+        """By ``hoptrain.kernels.cpu.programs.walk``, unless a subclass decides otherwise than this class."""
+        if type(self) is not RandomWalk:
+            return None
+        return partial(kernels.uniform_walks, graph.indptr, graph.indices, self.num_walks, np.uint64(self.restart * 2**32))
+
+    def transit_of(self, earlier: Any, step: int, random: Any) -> int:
+        """The last vertex, or the root."""
+        return 0 if chance(random, self.restart) else step
+
+    def next(self, transit: Any, step: int, random: Any) -> Any:
+        """Any edge."""
+        return below(random, len(transit.neighbors))
+
+
+class Node2Vec(_Walk):
+    """node2vec's second-order walks (Grover & Leskovec 2016).
+
+    From v, reached from t, the walk goes to a neighbour x with a probability proportional to 1/p if x = t, 1 if x is a neighbour of t, and
+    1/q otherwise: by rejection (Yang et al., KnightKing, SOSP'19), which gives exactly this law. Needs a graph with sorted columns.
+    """
+
+    def __init__(self, length: int = 80, num_walks: int = 1, p: float = 1.0, q: float = 1.0) -> None:
+        """State the walks.
+
+        Args:
+            length: steps of a walk.
+            num_walks: walks from each seed.
+            p: return parameter; a large one avoids going back.
+            q: in-out parameter; a large one stays near.
+
+        Raises:
+            InputError: one of them is out of range.
+        """
+        super().__init__(length, num_walks)
+        if not (0 < p < float("inf") and 0 < q < float("inf")):
+            raise InputError(f"p is {p} and q is {q}: node2vec divides by them, so they are positive; correct them")
+        top = max(1.0, 1 / p, 1 / q)
+        self.back, self.near, self.out = 1 / p / top, 1 / top, 1 / q / top
+
+    def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
+        """By ``hoptrain.kernels.cpu.programs.walk``, unless a subclass decides otherwise than this class."""
+        if type(self) is not Node2Vec:
+            return None
+        biases = tuple(np.uint64(bias * 2**32) for bias in (self.back, self.near, self.out))
+        return partial(kernels.second_order_walks, graph.indptr, graph.indices, self.num_walks, biases)
+
+    def next(self, transit: Any, step: int, random: Any) -> Any:
+        """Proposes any edge until one is accepted."""
+        degree = len(transit.neighbors)
+        if step == 0:
+            return below(random, degree)
+        before = transit.earlier[step - 1]
+        trial = 0
+        while True:
+            i = below(random, degree, 2 * trial)
+            vertex = transit.neighbors[i]
+            if vertex == before:
+                bias = self.back
+            elif self.near == self.out:
+                bias = self.near
+            else:
+                bias = self.near if has_edge(transit, vertex, before) else self.out
+            if chance(random, bias, 2 * trial + 1):
+                return i
+            trial += 1
+
+
+class MetapathWalk(_Walk):
+    """Walks along a metapath (Dong, Chawla, Swami 2017, metapath2vec): each step takes an edge of the relation whose turn it is.
+
+    A step is uniform over the transit's edges of that relation; a walk ends where there is none. A metapath shorter than ``length`` is
+    repeated.
+    """
+
+    def __init__(self, edge_types: Array, metapath: Sequence[int], length: int | None = None, num_walks: int = 1) -> None:
+        """State the walks.
+
+        Args:
+            edge_types: (E,) integers, the relation of each edge of the graph, by edge id.
+            metapath: relations, one for each step.
+            length: steps of a walk; by default those of the metapath.
+            num_walks: walks from each seed.
+
+        Raises:
+            InputError: no relation, or one that no edge has.
+        """
+        super().__init__(len(metapath) if length is None else length, num_walks)
+        self.edge_types, self.metapath = np.ascontiguousarray(edge_types, np.int32), np.asarray(metapath, np.int32)
+        known = np.unique(self.edge_types)
+        for relation in metapath:
+            if relation not in known:
+                raise InputError(
+                    f"relation {relation} in the metapath {list(metapath)}: the edges have {known.tolist()}; choose among them"
+                )
+
+    def _check(self, graph: Graph) -> None:
+        super()._check(graph)
+        if len(self.edge_types) != graph.num_edges:
+            raise InputError(f"edge_types has {len(self.edge_types):,} entries for {graph.num_edges:,} edges: give one for each edge")
+
+    def next(self, transit: Any, step: int, random: Any) -> Any:
+        """Counts the edges of the relation and takes one of them."""
+        relation = self.metapath[step % len(self.metapath)]
+        fitting = 0
+        for i in range(len(transit.neighbors)):
+            fitting += self.edge_types[transit.first_edge + i] == relation
+        if fitting == 0:
+            return STOP
+        chosen = below(random, fitting)
+        for i in range(len(transit.neighbors)):
+            if self.edge_types[transit.first_edge + i] == relation:
+                if chosen == 0:
+                    return i
+                chosen -= 1
+        return STOP

@@ -1,0 +1,1 @@
+"""What samplers work with on the CPU: memory that is used again, threads, the nodes of a batch in the making, alias tables."""

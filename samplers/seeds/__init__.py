@@ -1,0 +1,1 @@
+"""Samplers around other samplers: they make or choose the seeds."""

@@ -1,0 +1,275 @@
+"""Edges as seeds, for link prediction: positive edges, negatives, and the neighbourhoods of all their end points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.kernels.cpu.alias import build_alias
+from hoptrain.kernels.cpu.csc import first_out_of_range
+from hoptrain.kernels.cpu.relabel import relabel
+from hoptrain.kernels.cpu.seeds import link as kernels
+from hoptrain.samplers.base import BatchAddress, Sampler, check_bulk_address
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.nodewise.temporal import TemporalSampler
+from hoptrain.samplers.scratch.alias import AliasTables
+from hoptrain.samplers.scratch.workspace import Workspace
+
+Negatives = Literal["uniform", "in_batch", "degree"]
+Exclude = Literal["none", "self", "reverse"]
+
+NEGATIVES = ("uniform", "in_batch", "degree")
+EXCLUSIONS = ("none", "self", "reverse")
+
+_NO_WEIGHTS = np.empty(0, np.float32)
+_MOST_NEGATIVES = 1 << 24
+
+
+class LinkSampler(Sampler):
+    """Deals out edges; a batch holds P of them, k vertices that each was not asked for, and the blocks that lead to all end points.
+
+    Every positive edge u -> v comes with ``num_negatives`` pairs (u, w). The law of w, independent for each pair:
+
+    * ``uniform``: each vertex of the graph with the same probability.
+    * ``degree``: a vertex with a probability proportional to its in-degree to the power 3/4 (Mikolov et al. 2013, "Distributed
+      representations of words and phrases and their compositionality").
+    * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. In a batch of a single edge
+      there is none to take, and it has no negatives.
+
+    No negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of vertices that u is
+    joined to.
+
+    The seeds of the batch are the end points, each once, in order of first appearance (sources before destinations, positives before
+    negatives). ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids, the positives first and then the negatives
+    of each in turn; and ``labels`` (P + P k,) float32, 1 for the positives.
+
+    With ``exclude`` no message passes along the edges that are to be predicted: "self" drops every copy of the batch's positive edges from all
+    blocks, "reverse" also the edges v -> u. They are dropped after sampling: the other edges keep their law, weights included, and a
+    destination that had drawn a dropped edge has one fewer. Nodes stay what they were, since both ends of a dropped edge are seeds.
+    A vertex's label comes along for every end point, whatever its split: train on the pairs, not on ``y``.
+
+    With a ``TemporalSampler`` every pair is asked for at the time of its positive edge. Seeds are then the sources of the positives, their
+    destinations, and those of the negatives, each with a tree of its own; and unless ``exclude`` is "none", only edges that are strictly
+    earlier pass messages, earlier copies of a predicted edge among them.
+    """
+
+    deals_seeds = False
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        negatives: Negatives = "uniform",
+        num_negatives: int = 1,
+        exclude: Exclude = "reverse",
+        edges: Sequence[int] | Array | None = None,
+    ) -> None:
+        """State what a batch holds.
+
+        Args:
+            sampler: samples the neighbourhoods of the end points, for instance NeighborSampler.
+            negatives: the law of the negatives: uniform, degree or in_batch.
+            num_negatives: k, negatives of each positive edge; may be 0.
+            exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
+            edges: (N,) ids of the edges that an epoch deals out; by default all edges into the vertices of the split. In an undirected graph,
+                kept as two edges a link, that is each link twice: give one direction's ids to have it once.
+
+        Raises:
+            InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
+        """
+        if not sampler.deals_seeds:
+            raise InputError(
+                f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
+            )
+        if negatives not in NEGATIVES:
+            raise InputError(f'negatives is {negatives!r}: they are drawn "uniform", by "degree" or "in_batch"; choose one')
+        if exclude not in EXCLUSIONS:
+            raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
+        if not 0 <= num_negatives < _MOST_NEGATIVES:
+            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {_MOST_NEGATIVES - 1} negatives; correct it")
+        self.sampler = sampler
+        self.distinct_nodes = sampler.distinct_nodes
+        self.negatives = negatives
+        self.num_negatives = num_negatives
+        self.exclude = exclude
+        self.edges = None if edges is None else np.asarray(edges)
+        self._table: tuple[Graph, AliasTables] | None = None
+
+    def __repr__(self) -> str:
+        options = f"negatives={self.negatives!r}, num_negatives={self.num_negatives}, exclude={self.exclude!r}"
+        return f"LinkSampler({self.sampler!r}, {options})"
+
+    @property
+    def num_hops(self) -> int:
+        """Those of the sampler of neighbourhoods."""
+        return self.sampler.num_hops
+
+    def prepare(self, graph: Graph, seeds: Array) -> LinkSampler:
+        """With the table that negatives are drawn from, and the sampler of neighbourhoods prepared."""
+        prepared = copy(self)
+        prepared.sampler = self.sampler.prepare(graph, seeds)
+        if self.negatives == "degree":
+            prepared._degree_table(graph)
+        return prepared
+
+    def units(self, graph: Graph, seeds: Array) -> Array:
+        """Edge ids (U,): ``edges``, or all edges into ``seeds``, column by column.
+
+        Raises:
+            InputError: an edge outside the graph, or none at all.
+        """
+        if self.edges is not None:
+            return _check_edges(graph, self.edges)
+        begins, degrees = graph.indptr[seeds].astype(np.int64), (graph.indptr[seeds + 1] - graph.indptr[seeds]).astype(np.int64)
+        if degrees.sum() == 0:
+            raise InputError(
+                f"no edge leads into any of the {len(seeds):,} vertices of the split: there is no link to learn; choose another"
+            )
+        return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch for the edges ``seeds`` (P,), edge ids; see ``Sampler.sample_on_cpu``."""
+        edge_ids, pairs, labels = self._pairs(graph, seeds, address, workspace)
+        options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
+        if isinstance(self.sampler, TemporalSampler):
+            ends, times, pairs = self._ends_at_times(graph, edge_ids, pairs)
+            sampled = self.sampler.sample(graph, ends, times=times, **options)
+            return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
+        ends = _ends(graph, pairs, workspace)
+        sampled = self.sampler.sample(graph, ends, **options)
+        if self.exclude != "none":
+            dropped = self._dropped(pairs[:, : len(edge_ids)], len(ends))
+            sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
+        return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device, see ``Sampler.start_bulk``: the host finds the pairs, the device samples the neighbourhoods of their ends."""
+        from hoptrain.engine.device_store import place
+        from hoptrain.samplers.cuda.seeds.link import drop_edges
+
+        if self.exclude != "none" and type(self.sampler).device_sampling is Sampler.device_sampling:
+            raise InputError(
+                f'exclude={self.exclude!r} over {type(self.sampler).__name__} with device="cuda": there edges are taken out of the blocks of '
+                'node-wise samplers only; use exclude="none", or device="cpu"'
+            )
+        check_bulk_address(seed, epoch, first_batch, len(seeds))
+        parts = [workspace.part(i) for i in range(len(seeds))]
+        found = [self._pairs(graph, own, BatchAddress(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
+        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
+        if isinstance(self.sampler, TemporalSampler):
+            ends, times, pairs = zip(*(self._ends_at_times(graph, edge_ids, own) for edge_ids, own, _ in found), strict=True)
+            finish = self.sampler.start_bulk(graph, ends, times=times, workspace=workspace, **options)
+        else:
+            pairs = tuple(own for _, own, _ in found)
+            ends = tuple(_ends(graph, own, part) for own, part in zip(pairs, parts, strict=True))
+            if self.exclude == "none":
+                finish = self.sampler.start_bulk(graph, ends, workspace=workspace, **options)
+            else:
+                dropped = [self._dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
+                finish = self.sampler.device_sampling(graph, workspace).start_bulk(ends, edit=partial(drop_edges, dropped), **options)
+        stream = workspace.stream
+
+        def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
+            extra = {name: stream.result(place(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
+            return replace(batch, extra=batch.extra | extra)
+
+        return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]
+
+    def _ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
+        """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
+        if graph.times is None:
+            raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
+        num_edges, num_pairs = len(edge_ids), pairs.shape[1]
+        each = np.r_[np.arange(num_edges), np.repeat(np.arange(num_edges), num_pairs // num_edges - 1)]  # the positive of each pair
+        bounds = graph.times[edge_ids] - (0 if self.exclude == "none" else 1)
+        ends = np.concatenate([pairs[0, :num_edges], pairs[1]])
+        local = np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
+        return ends, np.concatenate([bounds, bounds[each]]), local
+
+    def _pairs(self, graph: Graph, edge_ids: Array, address: BatchAddress, workspace: Workspace) -> tuple[Array, Array, Array]:
+        """The checked edge ids, the pairs, global ids, and their labels."""
+        edge_ids = _check_edges(graph, edge_ids)
+        num_edges = len(edge_ids)
+        count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives
+        total = num_edges * (1 + count)
+        pairs = workspace.array("link_pairs", 2 * total, graph.indices.dtype).reshape(2, total)
+        labels = workspace.array("link_labels", total, np.float32)
+        labels[:num_edges], labels[num_edges:] = 1, 0
+        (src, dst), (tails, drawn) = pairs[:, :num_edges], pairs[:, num_edges:]
+        kernels.end_points(graph.indptr, graph.indices, edge_ids, src, dst)
+        tails.reshape(num_edges, count)[:] = src[:, None]
+        if self.negatives == "uniform":
+            kernels.uniform_negatives(edge_ids, count, graph.num_nodes, address.at_hop(0), drawn)
+        elif self.negatives == "degree":
+            kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address.at_hop(0), drawn)
+        else:
+            kernels.in_batch_negatives(edge_ids, count, dst, address.at_hop(0), drawn)
+        return edge_ids, pairs, labels
+
+    def _dropped(self, positives: Array, num_seeds: int) -> Array:
+        """The edges that pass no message, sorted as ``drop_edges`` takes them; ``positives`` (2, P) local ids."""
+        src, dst = positives.astype(np.int64)
+        dropped: Array = src * num_seeds + dst
+        if self.exclude == "reverse":
+            dropped = np.concatenate([dropped, dst * num_seeds + src])
+        dropped.sort()
+        return dropped
+
+    def _degree_table(self, graph: Graph) -> AliasTables:
+        """Made once for a graph; it travels to the workers with the sampler."""
+        if self._table is None or self._table[0] is not graph:
+            table = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
+            root = np.sqrt(graph.in_degrees())
+            # Square roots are exact to the last bit on every machine; a power need not be.
+            build_alias(np.array([0, graph.num_nodes]), root * np.sqrt(root), *table)
+            self._table = graph, table
+        return self._table[1]
+
+
+def _check_edges(graph: Graph, edge_ids: Array) -> Array:
+    """The edge ids as an array, checked for kind and range."""
+    edge_ids = np.asarray(edge_ids)
+    if edge_ids.ndim != 1 or len(edge_ids) == 0 or not is_integer(edge_ids.dtype):
+        raise InputError(
+            f"edges are {edge_ids.dtype} of shape {edge_ids.shape}: give a one-dimensional integer array of at least one edge id"
+        )
+    bad = first_out_of_range(edge_ids, graph.num_edges)
+    if bad >= 0:
+        raise InputError(f"edge {edge_ids[bad]} is not in the graph: its edges are 0 to {graph.num_edges - 1}; drop it")
+    return edge_ids
+
+
+def _ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:
+    """The distinct vertices of the pairs, in order of first appearance; ``pairs`` become local ids."""
+    nodes = workspace.array("link_nodes", pairs.size + 1, pairs.dtype)
+    workspace.table.start(graph.num_nodes, min(pairs.size, graph.num_nodes))
+    return nodes[: relabel(pairs.reshape(-1), 0, pairs.size, workspace.table.view(), nodes, 0)]
+
+
+def _without(batch: MiniBatch, dropped: Array, num_vertices: int, workspace: Workspace) -> tuple[Block, ...]:
+    """The batch's blocks without some edges between seeds; their memory is used again.
+
+    A vertex may be several nodes, of which a seed is only the first (of ``ShadowSampler``, for instance): edges of the others count too.
+    """
+    num_seeds, nodes = batch.num_seeds, batch.node_ids
+    workspace.table.start(num_vertices, num_seeds)
+    workspace.table.enter(nodes, num_seeds)
+    seed_of = workspace.array("link_seed_of", len(nodes), np.int32)
+    kernels.find_seeds(nodes, num_seeds, workspace.table.view(), seed_of)
+
+    def without(block: Block) -> Block:
+        weights = _NO_WEIGHTS if block.weights is None else block.weights
+        kept = kernels.drop_edges(block.indptr, block.indices, block.edge_ids, weights, seed_of, num_seeds, dropped)
+        return block.beginning(block.num_dst, block.num_src, kept)
+
+    if batch.nested:
+        return nested_blocks(without(batch.blocks[0]), [block.num_src for block in batch.blocks], num_seeds)
+    return tuple(without(block) for block in batch.blocks)

@@ -1,0 +1,1 @@
+"""Samplers whose mini-batch is a subgraph."""

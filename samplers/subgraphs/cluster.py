@@ -1,0 +1,153 @@
+"""Cluster-GCN's sampler (Chiang, Liu, Si, Li, Bengio, Hsieh 2019, "Cluster-GCN: an efficient algorithm for training deep and large GCNs")."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_units, members_of
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
+
+
+class _Clusters(NamedTuple):
+    nodes: Array
+    """(V,) vertices, those of a cluster beside each other."""
+    begins: Array
+    """(num_clusters+1,) int64, where each cluster begins."""
+
+
+class ClusterSampler(SubgraphSampler):
+    """A batch joins some clusters of vertices, with all edges within and between them (the paper's stochastic multiple partitions).
+
+    METIS parts the graph, once for a run, into clusters of about equal size with few edges between them; for this an edge has no direction and
+    counts once. The units that an epoch deals out, each once, are the clusters that hold a vertex of the split: the loader's ``batch_size``
+    counts clusters. So every vertex of the split is a seed once in an epoch. No weights: a destination's edges stand for as many each, which
+    gives the paper's renormalised means over the edges that are there. (They are no unbiased estimate: edges to other clusters are missing
+    more often.)
+    """
+
+    def __init__(self, num_clusters: int, num_layers: int = 2) -> None:
+        """State the number of clusters.
+
+        Args:
+            num_clusters: clusters of the graph; a batch has about ``batch_size / num_clusters`` of its vertices.
+            num_layers: layers of the model: blocks of a batch.
+
+        Raises:
+            InputError: a number out of range.
+        """
+        super().__init__(num_layers)
+        if num_clusters < 1:
+            raise InputError(f"num_clusters is {num_clusters}: a graph has at least one; correct it")
+        self.num_clusters = num_clusters
+        self._clusters: _Clusters | None = None
+
+    def prepare(self, graph: Graph, seeds: Array) -> ClusterSampler:
+        """With the clusters; see ``Sampler.prepare``.
+
+        Raises:
+            InputError: more clusters than vertices, or pymetis is not installed.
+        """
+        if self.num_clusters > graph.num_nodes:
+            raise InputError(f"num_clusters is {self.num_clusters}: {graph} has fewer vertices; ask for fewer")
+        other = self.prepared_copy(graph, seeds)
+        cluster_of = partition(graph, self.num_clusters)
+        begins = np.r_[0, np.cumsum(np.bincount(cluster_of, minlength=self.num_clusters))]
+        other._clusters = _Clusters(np.argsort(cluster_of, kind="stable").astype(graph.indices.dtype), begins)
+        return other
+
+    def units(self, graph: Graph, seeds: Array) -> Array:
+        """The clusters that hold a vertex of the split."""
+        clusters = self._known_clusters
+        with_seed = self.split.is_seed[clusters.nodes]
+        return np.unique(np.searchsorted(clusters.begins, np.flatnonzero(with_seed), side="right") - 1)
+
+    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+        """The vertices of the clusters; nothing is random."""
+        drawn = workspace.array("drawn", self.count_vertices(units), graph.indices.dtype)
+        self.list_vertices(units, drawn)
+        members = members_of(graph, drawn, self.split.is_seed, workspace)
+        if members.num_seeds == 0:
+            raise no_seed_in(units)
+        return members
+
+    def count_vertices(self, units: Array) -> int:
+        """How many vertices some clusters have together.
+
+        Raises:
+            InputError: a cluster that does not exist.
+        """
+        begins = self._known_clusters.begins
+        units = check_units(units, self.num_clusters, "cluster")
+        return int((begins[units + 1] - begins[units]).sum())
+
+    def list_vertices(self, units: Array, out: Array) -> None:
+        """Write the vertices of the clusters, as many as ``count_vertices`` says."""
+        clusters = self._known_clusters
+        end = 0
+        for begin, after in zip(clusters.begins[units].tolist(), clusters.begins[units + 1].tolist(), strict=True):
+            out[end : end + after - begin] = clusters.nodes[begin:after]
+            end += after - begin
+
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """The clusters' vertices, listed by the host; see ``SubgraphSampler.drawing``."""
+        from hoptrain.samplers.cuda.subgraphs.cluster import ClusterDrawing
+
+        return ClusterDrawing(self)
+
+    @property
+    def cluster_of(self) -> Array:
+        """(V,) int64, the cluster of each vertex.
+
+        Raises:
+            InputError: none yet; ``prepare`` finds them.
+        """
+        nodes, begins = self._known_clusters
+        found = np.empty(len(nodes), np.int64)
+        found[nodes] = np.repeat(np.arange(self.num_clusters), np.diff(begins))
+        return found
+
+    @property
+    def _known_clusters(self) -> _Clusters:
+        if self._clusters is None:
+            raise self.unprepared()
+        return self._clusters
+
+
+def no_seed_in(units: Array) -> InputError:
+    """The error for clusters without a vertex of the split."""
+    return InputError(f"clusters {units.tolist()} hold none of the vertices to train on: take clusters among sampler.units(graph, seeds)")
+
+
+def partition(graph: Graph, num_clusters: int) -> Array:
+    """(V,) int64, the cluster of each vertex, by METIS (Karypis & Kumar 1998). The same on every call.
+
+    Raises:
+        InputError: pymetis is not installed.
+    """
+    if find_spec("pymetis") is None:
+        raise InputError("ClusterSampler parts the graph by METIS, but pymetis is not installed: 'pip install hoptrain[cluster]'")
+    both = _undirected(graph)
+    pymetis = import_module("pymetis")
+    _, cluster_of = pymetis.part_graph(num_clusters, pymetis.CSRAdjacency(both.indptr, both.indices))
+    return np.array(cluster_of, np.int64)
+
+
+def _undirected(graph: Graph) -> Graph:
+    """Every pair of neighbours in both directions, once; no self loops."""
+    dst = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.in_degrees())
+    is_loop = dst == graph.indices
+    src, dst = graph.indices[~is_loop], dst[~is_loop]
+    both = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], graph.num_nodes)
+    columns = np.repeat(np.arange(graph.num_nodes), both.in_degrees())
+    is_first = np.r_[True, (both.indices[1:] != both.indices[:-1]) | (columns[1:] != columns[:-1])][: both.num_edges]
+    return Graph.from_edges(both.indices[is_first], columns[is_first], graph.num_nodes)

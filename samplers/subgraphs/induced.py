@@ -1,0 +1,196 @@
+"""What samplers of subgraphs share: from vertices to a mini-batch of the edges between them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.relabel import relabel
+from hoptrain.kernels.cpu.subgraphs import induced as kernels
+from hoptrain.kernels.shared.philox import MAX_HOP
+from hoptrain.samplers.base import BatchAddress, Sampler, check_batch_size, no_cuda_kernels
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
+
+MAX_ATTEMPTS = 100
+"""Subgraphs that are drawn for a batch, until one has a seed."""
+
+
+class Members(NamedTuple):
+    """The vertices of a subgraph; views of a workspace, whose table has them with their places."""
+
+    nodes: Array
+    """(S,) distinct global ids, the seeds first."""
+    num_seeds: int
+    room: Array
+    """(S+1,) the same memory as ``nodes``, with one entry more."""
+
+
+class Split(NamedTuple):
+    """The vertices of a split, which carry the loss."""
+
+    seeds: Array
+    """(N,) global ids."""
+    is_seed: Array
+    """(V,) bool."""
+    num_edges: int
+    """E of the graph."""
+
+
+_Self = TypeVar("_Self", bound="SubgraphSampler")
+
+
+class SubgraphSampler(Sampler):
+    """A batch is one subgraph with all edges between its vertices, used by every layer: the blocks are the same square graph.
+
+    Its seeds are those of its vertices that belong to the split which the sampler was prepared for; they stand first. A batch has at least one:
+    a subgraph without is drawn again.
+    """
+
+    deals_seeds = False
+
+    def __init__(self, num_layers: int) -> None:
+        """State the number of blocks.
+
+        Raises:
+            InputError: it is not from 1 to some thousands.
+        """
+        if not 0 < num_layers < MAX_HOP:
+            raise InputError(f"num_layers is {num_layers}: a model has 1 to {MAX_HOP - 1} layers; correct it")
+        self.num_layers = num_layers
+        self._split: Split | None = None
+
+    @property
+    def num_hops(self) -> int:
+        """One block a layer."""
+        return self.num_layers
+
+    def prepared_copy(self: _Self, graph: Graph, seeds: Array) -> _Self:
+        """A copy that knows the split; what ``prepare`` begins with."""
+        other = copy(self)
+        is_seed = np.zeros(graph.num_nodes, np.bool_)
+        is_seed[seeds] = True
+        other._split = Split(seeds.astype(graph.indices.dtype), is_seed, graph.num_edges)
+        return other
+
+    @property
+    def split(self) -> Split:
+        """The split that it was prepared for.
+
+        Raises:
+            InputError: none.
+        """
+        if self._split is None:
+            raise self.unprepared()
+        return self._split
+
+    def unprepared(self) -> InputError:
+        """The error for a sampler that knows no split."""
+        return InputError(
+            f"{type(self).__name__} does not know the vertices to train on: take sampler.prepare(graph, seeds), as SampleLoader does"
+        )
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``. ``seeds`` are units: what the class says that an epoch deals out."""
+        self.check_graph(graph)
+        members = self.members(graph, np.asarray(seeds), address.at_hop(0), workspace)
+        block = induced(graph, members, workspace)
+        weights, seed_weights = self.normalisation(members, block, workspace)
+        block = replace(block, weights=weights)
+        return MiniBatch(
+            node_ids=members.nodes,
+            blocks=nested_blocks(block, [block.num_src] * self.num_layers, members.num_seeds),
+            num_seeds=members.num_seeds,
+            num_step_seeds=members.num_seeds,
+            seed_weights=seed_weights,
+            nested=True,
+            **address._asdict(),
+        )
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+    ) -> Callable[[], list[MiniBatch]]:
+        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
+        from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
+        from hoptrain.samplers.cuda.work import held_work
+
+        work = held_work(workspace, (graph, self), lambda: CudaSubgraphs(graph, self, workspace))
+        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+
+    def check_graph(self, graph: Graph) -> None:
+        """Refuse a graph other than that of the split."""
+        if (len(self.split.is_seed), self.split.num_edges) != (graph.num_nodes, graph.num_edges):
+            raise InputError(f"{graph} is not the graph that {type(self).__name__} was prepared for: call prepare(graph, seeds) for it")
+
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """How it draws on a device.
+
+        Raises:
+            InputError: it has no kernels for CUDA.
+        """
+        raise no_cuda_kernels(self)
+
+    @abstractmethod
+    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+        """The vertices of the subgraph at an address."""
+
+    def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
+        """The weights of the edges (M,) and of the seeds (B,), float32, or None."""
+        return None, None
+
+
+def check_units(units: Array, num_units: int, name: str) -> Array:
+    """The units as an array, checked for kind and range."""
+    if units.ndim != 1 or len(units) == 0 or not is_integer(units.dtype):
+        raise InputError(f"{name}s are {units.dtype} of shape {units.shape}: give a one-dimensional integer array of at least one")
+    low, high = int(units.min()), int(units.max())
+    if low < 0 or high >= num_units:
+        raise InputError(f"{name} {low if low < 0 else high} does not exist: they are 0 to {num_units - 1}; correct it")
+    return units
+
+
+def check_one_unit(units: Array, num_units: int, sampler: Sampler) -> None:
+    """Check a batch of a sampler whose units are subgraphs, each a batch."""
+    check_batch_size(sampler, len(check_units(units, num_units, "subgraph")))
+
+
+def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace) -> Members:
+    """The distinct vertices among ``drawn`` (K,), which is used up: seeds first, each kind in order of first appearance; they enter the table."""
+    table, dtype = workspace.table, graph.indices.dtype
+    table.start(graph.num_nodes, min(len(drawn), graph.num_nodes))
+    found = workspace.array("found", len(drawn) + 1, dtype)
+    num_found = relabel(drawn, 0, len(drawn), table.view(), found, 0)
+    nodes = workspace.array("nodes", num_found + 1, dtype)  # relabelling writes one entry beyond the last node
+    num_seeds = kernels.seeds_first(found, num_found, is_seed, workspace.array("others", num_found, dtype), nodes)
+    table.start(graph.num_nodes, num_found)
+    table.enter(nodes, num_found)
+    return Members(nodes[:num_found], num_seeds, nodes)
+
+
+def induced(graph: Graph, members: Members, workspace: Workspace) -> Block:
+    """All edges between the members, as a block of S sources and S destinations without weights."""
+    nodes, num_nodes = members.room, len(members.nodes)
+    most = kernels.count_in_edges(graph.indptr, nodes, num_nodes) + 1
+    edges = (
+        workspace.array("indptr", num_nodes + 1, id_dtype(most)),
+        workspace.array("indices", most, graph.indices.dtype),
+        workspace.array("edge_ids", most, id_dtype(graph.num_edges)),
+    )
+    num_edges = kernels.induce(graph.indptr, graph.indices, nodes, num_nodes, bitmap(graph, workspace), workspace.table.view(), *edges)
+    return Block(indptr=edges[0], indices=edges[1][:num_edges], edge_ids=edges[2][:num_edges], num_src=num_nodes)
+
+
+def bitmap(graph: Graph, workspace: Workspace) -> Array:
+    """Room for a bitmap over the graph's vertices."""
+    return workspace.array("bits", kernels.bitmap_words(graph.num_nodes), np.uint64)

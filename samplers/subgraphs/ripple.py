@@ -1,0 +1,95 @@
+"""Ripple walks (Bai, Ren, Zhang 2021, "Ripple walk training: a subgraph-based training framework for large and deep graph neural network")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.subgraphs import ripple as kernels
+from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, check_one_unit, members_of
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
+
+
+class RippleWalkSampler(SubgraphSampler):
+    """A batch is a subgraph that grows from one vertex of the split: at each step it takes a random part of its neighbours.
+
+    The first vertex is uniform among the split. The neighbours are the in-neighbours of the vertices so far; at each step the share ``ratio`` of
+    them (rounded down, at least one) becomes part of the subgraph, every subset equally likely, until it has ``size`` vertices. Where no
+    neighbour is left it goes on from another vertex of the split; it stays smaller where 100 such in a row are part of it already. No weights:
+    neither losses nor edges are normalised, as in the paper.
+
+    The units that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1.
+    """
+
+    one_unit = True
+
+    def __init__(self, size: int, ratio: float = 0.5, num_layers: int = 2, num_subgraphs: int | None = None) -> None:
+        """State the subgraph.
+
+        Args:
+            size: vertices of a subgraph, at most.
+            ratio: share of the neighbours taken in a step, above 0: near 0 the subgraph grows by single vertices, with 1 by whole hops.
+            num_layers: layers of the model: blocks of a batch.
+            num_subgraphs: subgraphs of an epoch; by default V / size.
+
+        Raises:
+            InputError: a number out of range.
+        """
+        super().__init__(num_layers)
+        if size < 1 or (num_subgraphs is not None and num_subgraphs < 1):
+            raise InputError(f"size is {size} and num_subgraphs {num_subgraphs}: both are at least 1; correct them")
+        if not 0 < ratio <= 1:
+            raise InputError(f"ratio is {ratio}: it is a share of the neighbours, above 0 and at most 1; correct it")
+        self.size = size
+        self.ratio = ratio
+        self.num_subgraphs = num_subgraphs
+
+    def prepare(self, graph: Graph, seeds: Array) -> RippleWalkSampler:
+        """With the split; see ``Sampler.prepare``."""
+        other = self.prepared_copy(graph, seeds)
+        other.num_subgraphs = self.num_subgraphs or -(-graph.num_nodes // self.size)
+        return other
+
+    def units(self, graph: Graph, seeds: Array) -> Array:
+        """Numbers of subgraphs."""
+        return np.arange(self.num_units)
+
+    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+        """The vertices of the subgraph at an address."""
+        check_one_unit(units, self.num_units, self)
+        num_nodes, dtype = graph.num_nodes, graph.indices.dtype
+        workspace.table.start(num_nodes, num_nodes)
+        ripple = kernels.Ripple(
+            seen=workspace.array("found", num_nodes + 1, dtype),
+            waiting=workspace.array("waiting", num_nodes, dtype),
+            sources=workspace.array("sources", kernels.CHUNK, dtype),
+        )
+        drawn = workspace.array("drawn", min(self.size, num_nodes), dtype)
+        ratio, roots = self.ratio_units, self.split.seeds
+        number = kernels.grow(
+            graph.indptr, graph.indices, roots, len(drawn), ratio, MAX_ATTEMPTS, address, workspace.table.view(), ripple, drawn
+        )
+        return members_of(graph, drawn[:number], self.split.is_seed, workspace)
+
+    def drawing(self, work: CudaSubgraphs) -> Drawing:
+        """Growth by blocks of threads; see ``SubgraphSampler.drawing``."""
+        from hoptrain.samplers.cuda.subgraphs.ripple import RippleDrawing
+
+        return RippleDrawing(self, work)
+
+    @property
+    def ratio_units(self) -> int:
+        """``ratio`` in units of 2**-32."""
+        return round(self.ratio * (1 << kernels.RATIO_BITS))
+
+    @property
+    def num_units(self) -> int:
+        """Subgraphs of an epoch; known once the split is."""
+        return (self.num_subgraphs or 0) if self.split else 0

@@ -1,0 +1,280 @@
+"""Whatever happens to a worker has one outcome within seconds: it is replaced and the batches are those of an undisturbed run, or one error.
+
+``HOPTRAIN_FAULTS=50`` repeats the quick cases 50 times (``make test-faults``).
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from reference.tasks import Faulty, Numbers
+
+from hoptrain.engine import WorkerError
+
+REPEATS = int(os.environ.get("HOPTRAIN_FAULTS", "2"))
+
+
+def run(pool, epoch, steps):
+    """The value of each batch, which is one number throughout."""
+    found = []
+    for arrays, _ in pool.run(epoch, range(steps)):
+        assert (arrays["values"] == arrays["values"][0]).all()
+        found.append(int(arrays["values"][0]))
+        del arrays
+    return found
+
+
+def undisturbed(epoch, steps):
+    return [100 * epoch + step for step in range(steps)]
+
+
+@pytest.mark.parametrize("action", ["kill", "segfault", "exit"])
+@pytest.mark.parametrize("state", ["sampling", "writing", "written"])
+def test_a_worker_that_dies_is_replaced(pool_of, tmp_path, caplog, state, action):
+    steps = 3 * REPEATS + 2
+    faults = {3 * i + 1: (state, action) for i in range(REPEATS)}
+    pool = pool_of(Faulty(tmp_path, faults), 2)
+    with caplog.at_level(logging.WARNING):
+        assert run(pool, 0, steps) == undisturbed(0, steps)
+    assert len(caplog.records) == REPEATS
+    how = {"kill": "was killed by SIGKILL", "segfault": "was killed by SIGSEGV", "exit": "ended with exit code 0"}[action]
+    assert all(how in record.getMessage() for record in caplog.records)
+    assert run(pool, 1, 2) == undisturbed(1, 2)
+
+
+@pytest.mark.parametrize("state", ["sampling", "writing", "written"])
+def test_an_exception_ends_the_run_and_the_pool_serves_on(pool_of, tmp_path, state):
+    pool = pool_of(Faulty(tmp_path, {3: (state, "raise")}), 2)
+    for epoch in range(REPEATS):
+        with pytest.raises(WorkerError, match=r"(?s)worker 1 failed at batch 3:.*Traceback.*RuntimeError: broken once"):
+            run(pool, epoch, 8)
+        assert run(pool, epoch, 8) == undisturbed(epoch, 8)
+
+
+@pytest.mark.parametrize(
+    ("state", "action", "where"),
+    [
+        ("sampling", "stop", "the process is stopped"),
+        ("writing", "stop", "the process is stopped"),
+        ("written", "stop", "the process is stopped"),
+        ("sampling", "spin", "in _spin"),
+    ],
+)
+def test_a_worker_that_makes_nothing_is_named_with_its_stack_and_replaced(pool_of, tmp_path, caplog, state, action, where):
+    pool = pool_of(
+        Faulty(tmp_path, {2: (state, action)}), 2, stall_timeout=4, max_restarts=10
+    )  # a busy machine may take seconds to start a worker
+    with caplog.at_level(logging.WARNING):
+        assert run(pool, 0, 6) == undisturbed(0, 6)
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("has not made batch 2 for 4 s" in message and where in message for message in messages)
+
+
+def test_a_stack_can_be_asked_for_again(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {0: ("sampling", "spin")}), 1)
+    batches = pool.run(0, range(2))
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "0-0").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for stack in (pool._workers[0].stack(), pool._workers[0].stack()):
+        assert stack.startswith("Current thread")
+        assert "in _spin" in stack
+    batches.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path, number):
+    pool = pool_of(Faulty(tmp_path, {}), 2)
+    for epoch in range(REPEATS):
+        assert run(pool, epoch, 5) == undisturbed(epoch, 5)
+        for pid in pool.pids():
+            os.kill(pid, number)
+
+
+def test_a_worker_that_is_stopped_in_the_middle_of_a_message_is_replaced(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {2: ("written", "half")}), 2)
+    assert run(pool, 0, 6) == undisturbed(0, 6)
+
+
+def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {}), 1, stall_timeout=4, max_restarts=10)
+    os.kill(pool.pids()[0], signal.SIGSTOP)  # it has not said yet that it is to die with this process
+    assert run(pool, 0, 2) == undisturbed(0, 2)
+    pool.close()
+    pool = pool_of(Faulty(tmp_path, {}), 1)
+    os.kill(pool.pids()[0], signal.SIGSTOP)
+    pool.close()
+
+
+def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {}), 2, stall_timeout=4, max_restarts=10)
+    assert run(pool, 0, 5) == undisturbed(0, 5)
+    stopped = pool.pids()[1]
+    os.kill(stopped, signal.SIGSTOP)
+    assert run(pool, 1, 5) == undisturbed(1, 5)
+    assert pool.pids()[1] != stopped
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
+    """Its finished batches are still delivered, from their slots; what it owes is made by another."""
+    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch=2, stall_timeout=4, max_restarts=10)
+    batches = pool.run(0, range(10))
+    first, _ = next(batches)  # held, so that the worker runs out of slots
+    time.sleep(0.5)
+    os.kill(pool.pids()[0], number)
+    rest = [int(arrays["values"][-1]) for arrays, _ in batches]
+    assert [int(first["values"][0]), *rest] == undisturbed(0, 10)
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_run(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {2: ("writing", "kill")}, again=True), 2, max_restarts=2)
+    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL, 3 times in a row without a batch"):
+        run(pool, 0, 6)
+
+
+def test_restarts_in_a_row_are_counted_anew_after_a_batch(pool_of, tmp_path):
+    faults = dict.fromkeys(range(6), ("sampling", "kill"))
+    assert run(pool_of(Faulty(tmp_path, faults), 1, max_restarts=1), 0, 8) == undisturbed(0, 8)
+
+
+@pytest.mark.parametrize("slow", ["sampler", "trainer"])
+def test_one_side_ten_times_slower_than_the_other(pool_of, tmp_path, slow):
+    faults = dict.fromkeys(range(12), ("sampling", "sleep")) if slow == "sampler" else {}
+    found = []
+    for arrays, _ in pool_of(Faulty(tmp_path, faults, again=True), 2).run(0, range(12)):
+        time.sleep(0.05 if slow == "trainer" else 0.005)
+        found.append(int(arrays["values"][0]))
+    assert found == undisturbed(0, 12)
+
+
+@pytest.mark.parametrize("action", ["kill", "stop", "raise"])
+def test_a_fault_in_a_run_that_is_left_does_not_reach_the_next(pool_of, tmp_path, action):
+    (tmp_path / "1-2").touch()  # no fault in the second epoch
+    (tmp_path / "1-3").touch()
+    pool = pool_of(Faulty(tmp_path, {2: ("writing", action), 3: ("written", action)}), 2, stall_timeout=4, max_restarts=10)
+    batches = pool.run(0, range(50))
+    assert int(next(batches)[0]["values"][0]) == 0
+    time.sleep(0.5)  # the workers run into their faults
+    assert run(pool, 1, 6) == undisturbed(1, 6)
+
+
+def test_two_pools_at_once(pool_of, tmp_path):
+    one, two = pool_of(Faulty(tmp_path, {3: ("written", "kill")}), 2), pool_of(Numbers(), 1)
+    ours, theirs = one.run(0, range(8)), two.run(1, range(8))
+    pairs = [(int(a["values"][0]), int(b["values"][0])) for (a, _), (b, _) in zip(ours, theirs, strict=True)]
+    assert pairs == list(zip(undisturbed(0, 8), undisturbed(1, 8), strict=True))
+
+
+def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
+    """Half of what may be used; a wait that polls uses a whole core."""
+    pool = pool_of(Faulty(tmp_path, {1: ("sampling", "stop")}), 1, stall_timeout=5, max_restarts=10)
+    batches = pool.run(0, range(3))
+    next(batches)
+    time.sleep(0.3)
+    begin, used = time.monotonic(), time.process_time()
+    next(batches)
+    waited = time.monotonic() - begin
+    assert waited > 3
+    assert time.process_time() - used < 0.05 * waited
+    batches.close()
+
+
+def started(folder):
+    """What the samplers have started, forked or executed: two processes for each of them."""
+    return [int(pid) for path in folder.glob("started-*") for pid in path.read_text().split()]
+
+
+def assert_none_runs(pids, seconds=20):
+    deadline = time.monotonic() + seconds
+    while any(map(_is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [pid for pid in pids if _is_running(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+@pytest.mark.parametrize("end", ["close", "exit", "kill", "spin", "stop"])
+def test_what_a_sampler_starts_ends_with_its_worker(pool_of, tmp_path, end):
+    """``exit``: the worker ends by itself and leaves them behind. ``spin`` and ``stop``: it is replaced."""
+    faults = {0: ("sampling", "start")} | ({} if end == "close" else {1: ("sampling", end)})
+    pool = pool_of(Faulty(tmp_path, faults), 1, stall_timeout=4, max_restarts=10)
+    assert run(pool, 0, 3) == undisturbed(0, 3)
+    pids = started(tmp_path)
+    assert len(pids) == 2
+    if end == "close":
+        assert all(map(_is_running, pids))
+        pool.close()
+    assert_none_runs(pids)
+
+
+TRAINER = """
+import glob, os, sys, time
+from reference.tasks import Faulty
+from hoptrain.engine.queue.pool import WorkerPool
+pool = WorkerPool(Faulty({folder!r}, {faults!r}), 2)
+batches = pool.run(0, range(1000))
+print(*pool.pids(), flush=True)
+while len(glob.glob({folder!r} + "/started-*")) < {starting}:
+    time.sleep(0.05)
+{action}
+"""
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [{}, {0: ("sampling", "stop"), 1: ("sampling", "spin")}, {0: ("sampling", "start"), 1: ("written", "start")}],
+    ids=["well", "stopped and stuck", "with processes of their own"],
+)
+@pytest.mark.parametrize(
+    "action",
+    [
+        "os.kill(os.getpid(), 9)",
+        "next(batches) if not {faults!r} else None; sys.exit(0)",
+        "os._exit(1)",
+        "os.fork() or time.sleep(60); os._exit(0)",
+    ],
+    ids=["killed", "ends without close", "exits at once", "dies while a fork of it lives"],
+)
+def test_no_worker_outlives_its_trainer(tmp_path, action, faults):
+    starting = sum(action == "start" for _, action in faults.values())
+    script = TRAINER.format(folder=str(tmp_path), faults=faults, starting=starting, action=action.format(faults=faults))
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"PYTHONPATH": "."},
+    )
+    pids = [int(pid) for pid in trainer.stdout.readline().split()]
+    assert len(pids) == 2
+    trainer.wait(60)
+    trainer.stdout.close()
+    pids += started(tmp_path)
+    assert len(pids) == 2 + 2 * starting
+    assert_none_runs(pids)
+
+
+def _is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_fork_of_the_trainer_leaves_the_workers_alone(pool_of, tmp_path):
+    pool = pool_of(Faulty(tmp_path, {}), 2)
+    batches = pool.run(0, range(10))
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        pool.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [int(arrays["values"][0]) for arrays, _ in batches] == undisturbed(0, 10)[1:]

@@ -1,0 +1,160 @@
+"""Sampler processes: order, content, errors, and that none of them outlives its trainer."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference.tasks import Numbers, Unloadable
+
+from hoptrain.engine import InputError, WorkerError
+from hoptrain.engine.queue.pool import WorkerPool, run_inline
+
+
+def values(batches):
+    return [(int(arrays["step"][0]), arrays["values"].tolist()) for arrays, _ in batches]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_the_same_batches_in_the_same_order_as_without_workers(pool_of, num_workers):
+    task = Numbers(sizes=(10, 3, 400_000, 1, 0))  # the third outgrows a slot
+    pool = pool_of(task, num_workers)
+    for epoch in range(2):
+        assert values(pool.run(epoch, range(11))) == values(run_inline(task, epoch, range(11)))
+
+
+def test_batches_may_be_kept(pool_of):
+    """More batches held than there are slots: later ones are copies, nothing blocks, nothing is overwritten."""
+    batches = list(pool_of(Numbers(sizes=(1000,)), 2).run(3, range(20)))
+    assert values(batches) == [(step, [300 + step] * 1000) for step in range(20)]
+
+
+def test_slots_are_used_again(pool_of):
+    """In a steady state no memory is added: every batch lies in one of the ring's slots."""
+    places = set()
+    for arrays, _ in pool_of(Numbers(), 1, prefetch=2).run(0, range(30)):
+        places.add(arrays["values"].ctypes.data)
+        del arrays
+    assert len(places) <= 3
+
+
+def test_a_run_that_is_broken_off_leaves_nothing_in_the_next(pool_of):
+    pool = pool_of(Numbers(), 2)
+    first = pool.run(0, range(50))
+    next(first)
+    assert values(pool.run(1, range(6))) == [(step, [100 + step] * 10) for step in range(6)]
+    with pytest.raises(WorkerError, match="no longer valid"):
+        next(first)
+
+
+def test_steps_may_start_anywhere(pool_of):
+    pool = pool_of(Numbers(), 3)
+    assert [step for step, _ in values(pool.run(0, range(7, 12)))] == [7, 8, 9, 10, 11]
+    assert values(pool.run(0, range(5, 5))) == []
+
+
+def test_workers_import_no_torch_and_stay(pool_of):
+    pool = pool_of(Numbers(), 2)
+    facts = [facts for epoch in range(2) for _, facts in pool.run(epoch, range(4))]
+    assert all(f["heavy"] == [] for f in facts)
+    assert len({f["pid"] for f in facts}) == 2
+
+
+def test_large_arrays_of_the_task_are_shared(pool_of):
+    big = np.arange(1 << 20, dtype=np.float64)
+    _, facts = next(pool_of(Numbers(shared=big), 1).run(0, range(1)))
+    assert facts["shared"] == (big.sum(), False)
+
+
+def test_an_exception_arrives_with_its_traceback(pool_of):
+    pool = pool_of(Numbers(actions={5: "raise"}), 2)
+    with pytest.raises(WorkerError, match=r"(?s)worker 1 failed at batch 5:.*Traceback.*RuntimeError: broken at 5"):
+        values(pool.run(0, range(8)))
+    assert len(values(pool.run(0, range(5)))) == 5, "the pool serves on"
+
+
+def test_bad_input_arrives_as_such(pool_of):
+    with pytest.raises(InputError, match=r"^seed 2 is bad: rule; remedy$"):
+        values(pool_of(Numbers(actions={2: "input"}), 2).run(0, range(4)))
+
+
+def test_a_task_that_cannot_be_loaded_says_why(pool_of):
+    with pytest.raises(WorkerError, match=r"(?s)failed while it started:.*no such sampler here"):
+        values(pool_of(Unloadable(), 1).run(0, range(1)))
+
+
+def test_a_task_that_cannot_be_sent_is_the_users_mistake():
+    task = Numbers(actions={0: lambda: None})
+    with pytest.raises(InputError, match="cannot be sent to worker processes"):
+        WorkerPool(task, 1)
+
+
+def test_a_task_from_the_main_script_is_the_users_mistake(monkeypatch):
+    monkeypatch.setattr(Numbers, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "Numbers", Numbers, raising=False)
+    with pytest.raises(InputError, match="defined in the script that is run"):
+        WorkerPool(Numbers(), 1)
+
+
+def test_close_is_idempotent_and_ends_iterators(pool_of):
+    pool = pool_of(Numbers(), 2)
+    batches = pool.run(0, range(9))
+    next(batches)
+    pool.close()
+    pool.close()
+    with pytest.raises(WorkerError, match="its loader was closed"):
+        list(batches)
+
+
+SCRIPT = """
+import os, sys, time
+from reference.tasks import Numbers
+from hoptrain.engine.queue.pool import WorkerPool
+pool = WorkerPool(Numbers(), 2)
+for arrays, facts in pool.run(0, range(1000000)):
+    if arrays["step"][0] < 2:
+        print(facts["pid"], flush=True)
+    if arrays["step"][0] == 2:
+        print("ready", flush=True)
+        {end}
+"""
+ENDS = {
+    "normal end": "break",
+    "exception": "raise RuntimeError('boom')",
+    "sys.exit": "sys.exit(3)",
+    "os._exit": "os._exit(4)",
+    "Ctrl-C": "time.sleep(60)",
+    "SIGTERM": "time.sleep(60)",
+    "SIGKILL": "time.sleep(60)",
+}
+SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_workers_end_with_their_trainer(end):
+    """However the trainer ends, no sampler process outlives it."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    script = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(end=ENDS[end])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    lines = [script.stdout.readline().strip() for _ in range(3)]
+    assert lines[2] == "ready", script.stderr.read()
+    workers = [int(pid) for pid in lines[:2]]
+    if end in SIGNALS:
+        script.send_signal(SIGNALS[end])
+    script.communicate(timeout=20)
+    deadline = time.monotonic() + 10
+    while any(map(is_running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(map(is_running, workers))

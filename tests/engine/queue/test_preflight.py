@@ -1,0 +1,54 @@
+"""A machine's limits, looked at before workers start."""
+
+import resource
+
+import pytest
+from reference.tasks import Numbers
+
+from hoptrain.engine import InputError
+from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.queue.preflight import available_memory, check_files, check_memory, free_space
+
+
+@pytest.fixture
+def few_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_too_few_files_are_an_error_before_any_worker(few_files):
+    with pytest.raises(InputError, match=r"64 workers need 704 open files and \d+ of 400 are in use: raise the limit with 'ulimit -n \d+'"):
+        WorkerPool(Numbers(), 64)
+
+
+def test_enough_files(few_files):
+    check_files(2, 3)
+
+
+def test_memory():
+    check_memory(2, 3, 1 << 20)
+    needs = "8 workers with 3 batches of 1048576 MiB each need 25165824 MiB"
+    with pytest.raises(
+        InputError,
+        match=needs + r" and \d+ MiB are free: use fewer num_workers, less prefetch, ",
+    ):
+        check_memory(8, 3, 1 << 40)
+
+
+def test_the_space_of_slots_dir_counts_instead_of_memory(tmp_path):
+    check_memory(1, 1, free_space(str(tmp_path)) // 2, str(tmp_path))
+    with pytest.raises(InputError, match=rf"MiB are free in slots_dir {tmp_path}: use fewer num_workers"):
+        check_memory(8, 3, 1 << 50, str(tmp_path))
+
+
+@pytest.mark.parametrize(("limit", "free"), [("max", 1000 << 10), ("500000", 300000), ("100", 0)])
+def test_a_control_group_s_limit_counts(tmp_path, limit, free):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 1000 kB\n")
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text(limit)
+    (group / "memory.current").write_text("200000")
+    assert available_memory(tmp_path) == free

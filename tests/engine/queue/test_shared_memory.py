@@ -1,0 +1,86 @@
+"""Arrays reach a worker by reference: a file that is mapped again, or an anonymous file that is inherited."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset
+from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, dumps, reserve
+
+LARGE = SHARE_FROM_BYTES // 8
+
+
+def round_trip(value):
+    """As a worker sees it: descriptors are inherited, so the numbers stay valid."""
+    job, descriptors = dumps(value)
+    try:
+        return job, descriptors, pickle.loads(job)
+    finally:
+        for fd in descriptors:
+            os.close(fd)
+
+
+def test_small_arrays_travel_by_value():
+    _, descriptors, loaded = round_trip({"a": np.arange(10)})
+    assert descriptors == []
+    assert loaded["a"].tolist() == list(range(10))
+
+
+def test_large_arrays_are_mapped_read_only():
+    array = np.arange(LARGE).reshape(-1, 8)
+    job, descriptors, loaded = round_trip([array, array])
+    assert len(descriptors) == 1, "one array, one file, however often it is referred to"
+    assert len(job) < 1000
+    np.testing.assert_array_equal(loaded[0], array)
+    assert not loaded[0].flags.writeable
+    assert loaded[0] is loaded[1]
+
+
+def test_a_mapped_file_is_mapped_again(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(LARGE))
+    array = np.load(tmp_path / "x.npy", mmap_mode="r")
+    job, descriptors, loaded = round_trip(array)
+    assert descriptors == []
+    assert str(tmp_path).encode() in job
+    np.testing.assert_array_equal(loaded, array)
+
+
+def test_a_data_set_on_disk_is_sent_by_name(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("hoptrain.engine.queue.shared_memory.SHARE_FROM_BYTES", 1)
+    dataset.save(tmp_path / "data")
+    opened = Dataset.open(tmp_path / "data")
+    job, descriptors, (graph, x) = round_trip((opened.graph, opened.x))
+    assert descriptors == []
+    assert job.count(str(tmp_path).encode()) == 3
+    np.testing.assert_array_equal(graph.indices, dataset.graph.indices)
+    np.testing.assert_array_equal(x, dataset.x)
+
+
+def test_slices_of_a_mapped_file_keep_their_contents(tmp_path):
+    """NumPy leaves the whole file's offset on a slice, so a slice must not be mapped by it."""
+    np.save(tmp_path / "x.npy", np.arange(3 * LARGE))
+    array = np.load(tmp_path / "x.npy", mmap_mode="r")[LARGE:]
+    _, _, loaded = round_trip(array)
+    np.testing.assert_array_equal(loaded, array)
+
+
+def test_reserve_says_what_to_change_when_memory_is_short(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    fd = anonymous_file("test")
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(MemoryError, match=r"cannot reserve 3 MiB of shared memory \(No space left on device\): use a smaller batch_size"):
+        reserve(fd, 3 << 20)
+    os.close(fd)
+
+
+def test_anonymous_files_have_no_name_and_are_private():
+    before = set(os.listdir("/dev/shm"))
+    fd = anonymous_file("test")
+    reserve(fd, 4096)
+    assert set(os.listdir("/dev/shm")) == before
+    assert os.get_inheritable(fd) is False
+    os.close(fd)

@@ -1,0 +1,76 @@
+"""Programs that the tests of programs run, on the CPU and on CUDA."""
+
+from hoptrain.samplers import STOP, Program, below
+
+ADDRESS = {"seed": 7, "epoch": 2, "batch": 5}
+
+
+class Sage(Program):
+    def __init__(self, fanouts):
+        self.fanouts = fanouts
+        self.steps = len(fanouts)
+
+    def sample_size(self, step):
+        return self.fanouts[step]
+
+    def next(self, transit, step, random):
+        return below(random, len(transit.neighbors))
+
+
+class Distinct(Sage):
+    def unique(self, step):
+        return True
+
+
+class Even(Sage):
+    """Takes edges to even vertices only."""
+
+    def next(self, transit, step, random):
+        edge = below(random, len(transit.neighbors))
+        return edge if transit.neighbors[edge] % 2 == 0 else STOP
+
+
+class Heaviest(Program):
+    steps = 1
+
+    def next(self, transit, step, random):
+        best = 0
+        for edge in range(len(transit.weights)):
+            if transit.weights[edge] > transit.weights[best]:
+                best = edge
+        return best
+
+
+class Counting(Program):
+    """Goes to the neighbour that its counter says: how often it has been at a vertex of this parity."""
+
+    output = "walks"
+    steps = 6
+    num_walks = 2
+    state_size = 2
+
+    def next(self, transit, step, random):
+        parity = transit.vertex % 2
+        transit.state[parity] += 1
+        return transit.state[parity] % len(transit.neighbors)
+
+
+class Layer(Program):
+    """Every neighbour of the layer that has two edges or more into it."""
+
+    sampling_type = "collective"
+    steps = 2
+
+    def sample_size(self, step):
+        return 50
+
+    def next(self, transit, step, random):
+        place = below(random, len(transit.neighbors))
+        return place if transit.weights[place] >= 2 else STOP
+
+
+class Beyond(Sage):
+    """Names an edge that is not there."""
+
+    def next(self, transit, step, random):
+        return len(transit.neighbors)

@@ -1,0 +1,71 @@
+"""Conversions of a mini-batch."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import MiniBatch, NeighborSampler
+from hoptrain.samplers.batch.dgl_compat import import_dgl
+
+SEEDS = np.array([3, 50, 7])
+
+
+@pytest.fixture
+def batch(graph):
+    return NeighborSampler([4, 3]).sample(graph, SEEDS)
+
+
+def test_to_the_cpu_shares_memory(batch):
+    moved = batch.to("cpu")
+    assert moved.node_ids.data_ptr() == batch.node_ids.ctypes.data
+    assert moved.blocks[0].indices.data_ptr() == batch.blocks[0].indices.ctypes.data
+    assert moved.x is None
+    assert moved.to("cpu").node_ids is moved.node_ids
+
+
+def test_arrays_put_together_again(batch):
+    again = MiniBatch.from_arrays(batch.arrays(), num_src=tuple(b.num_src for b in batch.blocks), num_seeds=batch.num_seeds)
+    for old, new in zip(batch.blocks, again.blocks, strict=True):
+        assert (old.num_src, old.num_dst, old.num_edges) == (new.num_src, new.num_dst, new.num_edges)
+        np.testing.assert_array_equal(old.edge_ids, new.edge_ids)
+    assert again.seeds.tolist() == SEEDS.tolist()
+
+
+def test_edge_index_lists_every_edge(batch):
+    block = batch.blocks[0]
+    src, dst = block.edge_index()
+    assert src.tolist() == block.indices.tolist()
+    assert dst.tolist() == [i for i in range(block.num_dst) for _ in range(block.indptr[i], block.indptr[i + 1])]
+    assert src.dtype == torch.int64
+
+
+def test_pyg_data_holds_every_sampled_edge_once(batch, graph):
+    data = batch.to_pyg()
+    drawn = np.concatenate([block.edge_ids for block in batch.blocks])
+    assert sorted(data.e_id.tolist()) == sorted(set(drawn.tolist()))
+    assert data.batch_size == 3
+    assert data.n_id[: data.batch_size].tolist() == SEEDS.tolist()
+    src, dst = data.n_id[data.edge_index].numpy()
+    assert (graph.indices[data.e_id] == src).all()
+    assert (np.searchsorted(graph.indptr, data.e_id.numpy(), side="right") - 1 == dst).all()
+    assert data.validate()
+
+
+@pytest.mark.skipif(find_spec("dgl") is None, reason="dgl is not installed: pip install hoptrain[dgl]")
+def test_dgl_blocks(batch):
+    dgl = import_dgl()
+    nodes, seeds, blocks = batch.to_dgl()
+    assert seeds.tolist() == SEEDS.tolist()
+    for made, block in zip(blocks, batch.blocks, strict=True):
+        assert torch.stack(made.edges()).long().tolist() == block.edge_index().tolist()
+        assert made.edata[dgl.EID].tolist() == block.edge_ids.tolist()
+        assert made.srcdata[dgl.NID].tolist() == nodes[: block.num_src].tolist()
+
+
+@pytest.mark.skipif(find_spec("dgl") is not None, reason="dgl is installed")
+def test_without_dgl_the_remedy_is_named(batch):
+    with pytest.raises(InputError, match=r"install it with 'pip install hoptrain\[dgl\]'"):
+        batch.to_dgl()

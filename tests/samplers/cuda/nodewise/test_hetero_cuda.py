@@ -1,0 +1,96 @@
+"""Sampling of typed edges on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
+
+import numpy as np
+import pytest
+from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
+from nodewise_cuda_case import ADDRESS, on_cuda
+
+from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine.queue.pool import run_inline
+from hoptrain.samplers import HeteroLoader, HeteroSampler
+from hoptrain.samplers.feed.hetero_loader import _mini_batch
+
+pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
+
+
+@pytest.fixture(scope="module")
+def typed():
+    """Two relations into one type, one within it, and one into a type that is reached later; a type that nothing reaches."""
+    rng = np.random.default_rng(0)
+
+    def edges(num_src, num_dst, number):
+        return rng.integers(0, num_src, number), rng.integers(0, num_dst, number)
+
+    relations = {("p", "cites", "p"): edges(20, 20, 60), ("a", "writes", "p"): edges(15, 20, 50), ("p", "of", "a"): edges(20, 15, 40)}
+    return HeteroGraph.from_edges({"p": 20, "a": 15, "venue": 4}, relations | {("p", "in", "venue"): edges(20, 4, 10)})
+
+
+def contents(batch):
+    facts = batch.seed_type, batch.num_seeds, batch.seed, batch.epoch, batch.batch
+    num_src = [{relation: block.num_src for relation, block in hop.items()} for hop in batch.blocks]
+    return facts, num_src, {name: (to_host(array).dtype, to_host(array).tolist()) for name, array in batch.arrays().items()}
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "options", "kernel"),
+    [
+        ([2, 3], {}, "sample"),
+        ([2, -1], {"replace": True}, "transit"),
+        ({"p:cites:p": [2, 0], "a:writes:p": [0, -1], "p:of:a": [3, 2], "p:in:venue": [-1, 1]}, {}, "auto"),
+    ],
+)
+def test_equal_to_the_cpu(typed, fanouts, options, kernel):
+    """The second bulk finds buffers larger than it needs."""
+    sampler, workspace = HeteroSampler(fanouts, "p", **options), on_cuda(kernel)
+    for bulk in ([[3, 7, 1], [19, 0]], [[5]]):
+        seeds = [np.array(own) for own in bulk]
+        found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
+        assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
+
+
+def test_a_bulk_of_16_and_mistakes(typed):
+    sampler, workspace, seeds = HeteroSampler([2], "a"), on_cuda(), [np.array([v % 15]) for v in range(16)]
+    found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
+    assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
+    with pytest.raises(InputError, match="seed 3 is given twice"):
+        sampler.sample(typed, np.array([3, 3]), workspace=workspace)
+    with pytest.raises(InputError, match="seed 15 is not in the graph"):
+        sampler.sample(typed, np.array([15]), workspace=workspace)
+    with pytest.raises(InputError, match="kernel is 'warp': the schedules are"):
+        sampler.sample(typed, np.array([3]), workspace=on_cuda("warp"))
+
+
+def rows_for(graph):
+    rng = np.random.default_rng(2)
+    return {"x": {"p": rng.random((20, 3), np.float32), "a": rng.integers(0, 9, (15, 2))}, "y": rng.integers(0, 4, 20)}
+
+
+def all_contents(batch):
+    rows = batch.x | ({} if batch.y is None else {"y": batch.y})
+    return contents(batch), {name: (to_host(own).dtype, to_host(own).tolist()) for name, own in rows.items()}
+
+
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
+    """Held to the epoch's end, they stay as they were."""
+    options = (rows_for(typed) if with_rows else {}) | {"batch_size": 4, "seed": 3}
+    found, expected = (
+        [all_contents(batch) for batch in list(HeteroLoader(typed, HeteroSampler([2, 2], "p"), np.arange(11), device=device, **options))]
+        for device in ("cuda", "cpu")
+    )
+    assert len(found) == 3
+    assert found == expected
+
+
+def test_a_worker_writes_what_it_samples_on_the_device(typed):
+    """Here without its process: in the simulator a worker's kernels would take minutes."""
+    batches = []
+    for device in ("cuda", "cpu"):
+        task = HeteroLoader(typed, HeteroSampler([2, 2], "p"), np.arange(11), device=device, batch_size=4, **rows_for(typed))._task
+        batches.append([all_contents(_mini_batch(batch)) for batch in run_inline(task, 0, range(3))])
+    assert batches[0] == batches[1]
+
+
+def test_an_unknown_device(typed):
+    with pytest.raises(InputError, match="device is 'tpu'"):
+        HeteroLoader(typed, HeteroSampler([2], "p"), np.arange(3), device="tpu")

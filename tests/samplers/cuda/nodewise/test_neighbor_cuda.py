@@ -1,0 +1,254 @@
+"""The CUDA sampler against the CPU's, mini-batch for mini-batch and bit for bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from reference import neighbor as reference
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.device_store import DeviceRows
+from hoptrain.samplers import NeighborSampler
+from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
+from hoptrain.samplers.scratch.alias import build_alias_tables
+
+pytestmark = needs_cuda
+
+ADDRESS = {"seed": 2**63 + 7, "epoch": 3, "first_batch": 2**32 - 100}
+NEVER = 1 << 40
+MODES = {"distinct": {}, "replace": {"replace": True}, "weighted": {"replace": True, "weighted": True}}
+SCHEDULES = {
+    "sample": ("sample", SMALL),
+    "thread": ("transit", replace(SMALL, thread_work=NEVER)),
+    "warp": ("transit", replace(SMALL, thread_work=-1, warp_work=NEVER)),
+    "block": ("transit", replace(SMALL, thread_work=-1, warp_work=-1, block_work=NEVER)),
+    "grid": ("transit", replace(SMALL, thread_work=-1, warp_work=-1, block_work=-1)),
+    "classes": ("transit", SMALL),
+    "auto": ("auto", SMALL),
+}
+
+
+def weighted_graph(num_nodes=40, num_edges=300, seed=0):
+    """Hubs, isolated vertices, self loops, multi-edges; some columns without any weight."""
+    plain = make_graph(num_nodes, num_edges, seed)
+    weights = np.random.default_rng(seed).integers(0, 4, num_edges).astype(np.float32)
+    weights[plain.indptr[3] : plain.indptr[6]] = 0
+    return Graph(plain.indptr, plain.indices, weights=weights)
+
+
+@pytest.fixture(scope="module")
+def small_graph():
+    return weighted_graph()
+
+
+def driver(graph, fanouts, schedule="sample", replace=False, weighted=False, expand="all", **options):
+    kernel, thresholds = SCHEDULES[schedule]
+    tables = build_alias_tables(graph) if weighted else None
+    return CudaNeighborSampling(graph, fanouts, replace, expand, tables, kernel=kernel, thresholds=thresholds, **options)
+
+
+def on_host(batch):
+    """Everything that a mini-batch holds, dtypes included."""
+    arrays = [batch.node_ids] + [getattr(block, name) for block in batch.blocks for name in ("indptr", "indices", "edge_ids")]
+    facts = batch.num_seeds, batch.seed, batch.epoch, batch.batch, batch.num_step_seeds, batch.nested
+    return facts, [block.num_src for block in batch.blocks], [(a.dtype, a.tolist()) for a in map(to_host, arrays)]
+
+
+def check_equal(graph, fanouts, bulk, schedule, expand="all", mode="distinct"):
+    sampling = driver(graph, fanouts, schedule, expand=expand, **MODES[mode])
+    sampler = NeighborSampler(fanouts, expand=expand, **MODES[mode])
+    drawn = [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)]
+    assert drawn == [on_host(batch) for batch in sampler.sample_bulk(graph, bulk, **ADDRESS)]
+
+
+def bulk_of(graph, sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.permutation(graph.num_nodes)[:n] for n in sizes]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("mode", MODES)
+def test_equal_to_the_cpu(small_graph, mode, expand, schedule):
+    check_equal(small_graph, [2, 5], bulk_of(small_graph, [3, 1, 4]), schedule, expand, mode)
+
+
+@pytest.mark.parametrize("schedule", ["sample", "classes"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize(("sizes", "fanouts"), [([6], [2, 2, 2]), ([3, 1, 2, 5, 1, 1, 4], [3, 2])], ids=["1", "7"])
+def test_bulks(small_graph, sizes, fanouts, expand, mode, schedule):
+    check_equal(small_graph, fanouts, bulk_of(small_graph, sizes), schedule, expand, mode)
+
+
+@pytest.mark.parametrize("schedule", ["sample", "classes"])
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bulk_of_64(small_graph, mode, expand, schedule):
+    check_equal(small_graph, [1, 1] if expand == "new" else [2], bulk_of(small_graph, [1] * 64), schedule, expand, mode)
+
+
+@pytest.mark.parametrize("schedule", ["sample", "grid", "classes"])
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("fanouts", [[-1], [2, -1, 3], [-1, 2]])
+def test_all_neighbours(small_graph, fanouts, expand, schedule):
+    """The second bulk finds buffers that are larger than it needs."""
+    sampling = driver(small_graph, fanouts, schedule, expand=expand)
+    sampler = NeighborSampler(fanouts, expand=expand)
+    for sizes in ([2, 5], [1]):
+        bulk = bulk_of(small_graph, sizes, seed=len(sizes))
+        drawn = [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)]
+        assert drawn == [on_host(batch) for batch in sampler.sample_bulk(small_graph, bulk, **ADDRESS)]
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_equal_to_the_reference(small_graph, expand):
+    """Not only to the CPU, with which it shares its decisions."""
+    tables = build_alias_tables(small_graph)
+    (batch,) = driver(small_graph, [4, 3], "classes", replace=True, weighted=True, expand=expand).sample_bulk(
+        [np.array([5, 0, 9])], seed=11
+    )
+    expected, nodes = reference.batch(small_graph, [5, 0, 9], [4, 3], True, 11, 0, 0, tables=tables, expand=expand)
+    blocks = [(*(to_host(a).tolist() for a in (b.indptr, b.indices, b.edge_ids)), b.num_src) for b in reversed(batch.blocks)]
+    assert blocks == expected
+    assert to_host(batch.node_ids).tolist() == nodes
+
+
+def column_graph(degrees):
+    """Vertex v has degrees[v] random in-neighbours."""
+    degrees = list(degrees)
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    sources = np.random.default_rng(0).integers(0, len(degrees), indptr[-1])
+    return Graph(indptr, sources)
+
+
+@pytest.mark.parametrize("schedule", ["sample", "thread", "warp", "block", "grid"])
+@pytest.mark.parametrize("mode", ["distinct", "replace"])
+def test_degrees_around_the_fanout(mode, schedule):
+    """Degrees 0, 1, fanout and fanout + 1, and those at which Floyd's filter and the copied units change."""
+    graph = column_graph([0, 1, 35, 36, 33, 32, 31, 64, 65, 200])
+    check_equal(graph, [35], [np.arange(10), np.array([9, 3])], schedule, mode=mode)
+
+
+@pytest.mark.parametrize("schedule", ["sample", "classes"])
+@pytest.mark.parametrize("mode", ["distinct", "replace"])
+def test_a_vertex_of_a_million_edges(mode, schedule):
+    check_equal(column_graph([10**6, 3, 2]), [9], [np.array([0])], schedule, mode=mode)
+
+
+@pytest.mark.parametrize("schedule", ["block", "grid"])
+def test_all_edges_of_a_hub_by_many_threads(schedule):
+    check_equal(column_graph([600, 3, 2]), [-1], [np.array([0, 1]), np.array([0])], schedule)
+
+
+@pytest.mark.parametrize("room", [16, 19, 20, 21])
+@pytest.mark.parametrize("schedule", ["warp", "block", "grid"])
+def test_an_adjacency_list_that_just_fits_into_shared_memory(schedule, room):
+    kernel, thresholds = SCHEDULES[schedule]
+    graph = column_graph([20, 4])
+    thresholds = replace(thresholds, warp_stage_bytes=4 * room, block_stage_bytes=4 * room)
+    bulk = [np.array([0, 1]), np.array([0]), np.array([1, 0])]
+    drawn = CudaNeighborSampling(graph, [5], kernel=kernel, thresholds=thresholds).sample_bulk(bulk, **ADDRESS)
+    assert [on_host(b) for b in drawn] == [on_host(b) for b in NeighborSampler([5]).sample_bulk(graph, bulk, **ADDRESS)]
+
+
+@pytest.mark.parametrize("requests", [1, 2, 3, 4, 6, 7, 13])
+def test_the_work_of_one_transit_at_the_borders_of_its_class(requests):
+    """One vertex in every batch, one unit each: its work is the number of batches."""
+    check_equal(column_graph([9, 4]), [3], [np.array([0])] * requests, "classes")
+
+
+def test_a_graph_of_one_vertex():
+    for graph in (Graph(np.array([0, 0]), np.zeros(0, np.int32)), Graph(np.array([0, 3]), np.zeros(3, np.int32))):
+        for schedule in ("sample", "classes"):
+            check_equal(graph, [2, -1], [np.array([0])] * 2, schedule)
+
+
+def test_a_graph_without_edges_in_pinned_memory():
+    sampling = driver(Graph(np.array([0, 0]), np.zeros(0, np.int32)), [2], placement="pinned")
+    assert to_host(sampling.sample_bulk([np.array([0])])[0].node_ids).tolist() == [0]
+
+
+@pytest.mark.parametrize("schedule", ["sample", "classes"])
+def test_ids_of_64_bits(small_graph, schedule):
+    wide = Graph(small_graph.indptr, small_graph.indices.astype(np.int64), validate=False)
+    assert wide.indices.dtype == np.int64
+    check_equal(wide, [3, 2], bulk_of(wide, [4, 2]), schedule)
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("schedule", ["sample", "classes"])
+def test_a_bulk_like_the_one_before_allocates_nothing(small_graph, schedule, expand, monkeypatch):
+    fanouts, bulk = [2, -1], bulk_of(small_graph, [2, 1])
+    sampling = driver(small_graph, fanouts, schedule, expand=expand)
+    first = [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)]
+    shapes = []
+    empty = DeviceStream.empty
+    monkeypatch.setattr(DeviceStream, "empty", lambda self, shape, dtype: shapes.append(shape) or empty(self, shape, dtype))
+    assert [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)] == first
+    assert shapes == []
+    sampling.sample_bulk([*bulk, np.array([0])], **ADDRESS)
+    assert shapes, "the counting works: a larger bulk needs larger buffers"
+
+
+@pytest.mark.parametrize("placement", ["device", "pinned", "auto"])
+def test_placements(small_graph, placement):
+    sampling = driver(small_graph, [3], placement=placement)
+    assert set(sampling.graph.placement.values()) == {"device" if placement == "auto" else placement}
+    assert f"indices={sampling.graph.placement['indices']}" in repr(sampling)
+    bulk = bulk_of(small_graph, [5])
+    assert [on_host(b) for b in sampling.sample_bulk(bulk)] == [on_host(b) for b in NeighborSampler([3]).sample_bulk(small_graph, bulk)]
+
+
+def test_features_of_a_batch(small_graph):
+    features = np.random.default_rng(0).random((small_graph.num_nodes, 5), dtype=np.float32)
+    sampling = driver(small_graph, [3])
+    (batch,) = sampling.sample_bulk([np.array([4, 8])])
+    rows = sampling.gather(DeviceRows(features, sampling.stream, thresholds=SMALL), batch)
+    assert np.array_equal(to_host(rows), features[to_host(batch.node_ids)])
+
+
+def test_the_schedule_is_told(small_graph):
+    sampling = driver(small_graph, [3, 2], "classes")
+    sampling.sample_bulk([np.array([1])])
+    assert sampling.schedule == ("transit", "transit")
+    assert "schedule=['transit', 'transit']" in repr(sampling)
+
+
+@pytest.mark.parametrize(
+    ("bulk", "address", "message"),
+    [
+        ([[1, 2], [4, 7, 6, 7, 4]], {}, "seed 7 is given twice"),
+        ([[1, 40]], {}, "seed 40 is not in the graph"),
+        ([[1], []], {}, "at least one vertex id"),
+        ([[1]], {"seed": 2**64}, "seed is 18446744073709551616"),
+        ([[1], [2]], {"first_batch": 2**32 - 1}, "batch is 4294967296"),
+        ([[1]] * 65536, {}, "a bulk of 65,536 batches"),
+    ],
+)
+def test_bad_input(small_graph, bulk, address, message):
+    with pytest.raises(InputError, match=message):
+        driver(small_graph, [2]).sample_bulk([np.array(seeds, np.int64) for seeds in bulk], **address)
+
+
+def test_the_same_seeds_are_refused_by_the_cpu(small_graph):
+    seeds = np.array([4, 7, 6, 7, 4])
+    with pytest.raises(InputError) as on_cpu:
+        NeighborSampler([2]).sample(small_graph, seeds)
+    with pytest.raises(InputError) as on_cuda:
+        driver(small_graph, [2]).sample_bulk([seeds])
+    assert str(on_cuda.value) == str(on_cpu.value)
+
+
+def test_bad_settings(small_graph):
+    with pytest.raises(InputError, match="kernel is 'warp'"):
+        CudaNeighborSampling(small_graph, [2], kernel="warp")
+    with pytest.raises(InputError, match="placement is 'moon'"):
+        CudaNeighborSampling(small_graph, [2], placement="moon")
+
+
+def test_no_batches(small_graph):
+    assert driver(small_graph, [2]).sample_bulk([]) == []

@@ -1,0 +1,82 @@
+"""Programs on CUDA give what they give on the CPU, by both schedules and in any bulk."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from program_case import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
+from work_cuda_case import check_bulk_of_16, check_bulks
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, Workspace
+
+pytestmark = needs_cuda
+KIND = {"edge_types": np.arange(200) % 3, "metapath": [0, 1]}
+PROGRAMS = {
+    "sage": Sage([2, 3]), "distinct": Distinct([4, 2]), "even": Even([3]), "state": Counting(), "walk": RandomWalk(4, restart=0.3),
+    "node2vec": Node2Vec(3, num_walks=2, p=0.5, q=2), "metapath": MetapathWalk(**KIND),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small():
+    return make_graph(40, 200)
+
+
+def workspace(kernel):
+    made = Workspace(device="cuda", kernel=kernel)
+    made.thresholds = SMALL
+    return made
+
+
+def equal(a, b):
+    a, b = a.arrays(), b.arrays()
+    return a.keys() == b.keys() and all(np.array_equal(to_host(a[name]), b[name]) for name in a)
+
+
+@pytest.mark.parametrize("kernel", ["sample", "transit"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_equal_to_the_cpu(small, name, kernel):
+    """The second bulk finds buffers larger than it needs."""
+    program, space = PROGRAMS[name], workspace(kernel)
+    for bulk in ([np.array([1, 5, 7]), np.array([39, 0])], [np.array([2, 35])]):
+        address = {"seed": 3, "epoch": 1, "first_batch": 2}
+        found = program.sample_bulk(small, bulk, workspace=space, **address)
+        assert all(equal(a, b) for a, b in zip(found, program.sample_bulk(small, bulk, **address), strict=True))
+        assert [batch.batch for batch in found] == list(range(2, 2 + len(bulk)))
+
+
+def test_weights_are_seen():
+    graph = Graph.from_edges(np.array([1, 2, 3, 0]), np.array([0, 0, 0, 1]), 4, weights=np.array([1.0, 5.0, 2.0, 1.0]))
+    assert to_host(Heaviest().sample(graph, np.array([0, 3]), workspace=workspace("sample")).node_ids).tolist() == [0, 3, 2]
+
+
+def test_an_edge_that_is_none_of_the_transit(small):
+    with pytest.raises(InputError, match=r"Beyond.next returned no edge"):
+        Beyond([2]).sample(small, np.array([0, 3]), workspace=workspace("sample"), **ADDRESS)
+
+
+def test_collective(small):
+    """Batches of several sizes, and a second bulk that finds buffers larger than it needs."""
+    check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
+    with pytest.raises(InputError, match=r"BeyondLayer\.next returned no edge of its transit for draw [01] at step 0"):
+        BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
+
+
+def test_a_bulk_of_16(small):
+    check_bulk_of_16(NarrowLayer(), small, [[i] for i in range(16)])
+
+
+class NarrowLayer(Layer):
+    steps = 1
+
+    def sample_size(self, step):
+        return 2
+
+
+class BeyondLayer(Layer):
+    def sample_size(self, step):
+        return 2
+
+    def next(self, transit, step, random):
+        return len(transit.neighbors)

@@ -1,0 +1,73 @@
+"""GraphSAINT on CUDA gives what it gives on the CPU, weights included."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
+
+import hoptrain.samplers.cuda.subgraphs.saint as saint_cuda
+import hoptrain.samplers.subgraphs.saint as saint
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
+
+pytestmark = needs_cuda
+ONE = np.array([0])
+SAMPLERS = {
+    "node": SaintNodeSampler(9, num_layers=1),
+    "edge": SaintEdgeSampler(5, normalise=False),
+    "walk": SaintWalkSampler(3, 4, num_layers=3),
+}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return make_graph(40, 200)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_equal_to_the_cpu(small, name):
+    sampler = SAMPLERS[name].prepare(small, np.arange(0, 40, 3))
+    batches = check_bulks(sampler, small, [[ONE], [ONE] * 3])
+    assert batches[0] != batches[1]
+
+
+@pytest.mark.parametrize("sampler", [SaintNodeSampler(2), SaintEdgeSampler(1), SaintWalkSampler(1, 1)])
+def test_a_bulk_of_16(small, sampler):
+    check_bulk_of_16(sampler.prepare(small, np.arange(40)), small, [ONE])
+
+
+def test_too_little_room(small, monkeypatch):
+    start_without_room(monkeypatch)
+    check_bulks(SAMPLERS["node"].prepare(small, np.arange(9)), small, [[ONE] * 2])
+
+
+def test_subgraphs_without_a_seed_are_drawn_again(small):
+    """One batch more often than another."""
+    check_bulks(SaintNodeSampler(4).prepare(small, np.array([3, 4])), small, [[ONE] * 2])
+
+
+def test_through_the_loader(small):
+    check_loader(small, SaintWalkSampler(2, 2, num_subgraphs=3), 1)
+
+
+def test_a_split_that_cannot_be_met(monkeypatch):
+    for module in (saint, saint_cuda):
+        monkeypatch.setattr(module, "MAX_ATTEMPTS", 3)
+    graph = Graph.from_edges([0, 1], [1, 0], 3)
+    sampler = SaintWalkSampler(2, normalise=False, num_subgraphs=1).prepare(graph, np.array([2]))
+    assert sampler.sample(graph, ONE, workspace=workspace()).seeds.tolist() == [2]
+    sampler._split = sampler.split._replace(is_seed=np.zeros(3, np.bool_))  # what no walk from the split can bring about
+    with pytest.raises(InputError, match="3 subgraphs in a row met none of the 1 vertices"):
+        sampler.sample(graph, ONE, workspace=workspace())
+
+
+def test_wrong_use(small):
+    sampler = SaintNodeSampler(4)
+    with pytest.raises(InputError, match="does not know the vertices to train on"):
+        sampler.sample(small, ONE, workspace=workspace())
+    sampler = sampler.prepare(small, np.arange(9))
+    with pytest.raises(InputError, match="a batch of 2 subgraphs: for SaintNodeSampler it is one"):
+        sampler.sample(small, np.arange(2), workspace=workspace())
+    with pytest.raises(InputError, match="is not the graph that SaintNodeSampler was prepared for"):
+        sampler.sample(make_graph(30, 70), ONE, workspace=workspace())

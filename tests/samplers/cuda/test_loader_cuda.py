@@ -1,0 +1,126 @@
+"""The loader with a sampler on CUDA gives the batches that it gives on the CPU."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
+
+from hoptrain.engine import Dataset, InputError, WorkerError
+from hoptrain.samplers import (
+    LaborSampler,
+    LinkSampler,
+    MVSSampler,
+    NeighborSampler,
+    PinSAGESampler,
+    SampleLoader,
+    Sampler,
+    VRGCNSampler,
+)
+from hoptrain.samplers.feed.loader import _SampleTask
+
+pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
+
+
+@pytest.fixture(scope="module")
+def small():
+    graph = make_graph(40, 200)
+    rng = np.random.default_rng(1)
+    x, y = rng.random((40, 3), dtype=np.float32), rng.integers(0, 3, 40)
+    return Dataset(name="small", graph=graph, x=x, y=y, splits={"train": np.arange(17)}, num_classes=3)
+
+
+def loader_of(data, expand="all", **options):
+    return SampleLoader(data, NeighborSampler([3, 2], expand=expand), batch_size=3, seed=5, **options)
+
+
+def contents(batch):
+    """Everything but times and offsets' widths."""
+    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
+    facts = batch.num_seeds, batch.seed, batch.epoch, batch.batch, batch.num_step_seeds, batch.nested, [b.num_src for b in batch.blocks]
+    return facts, {name: to_host(array).tolist() for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("bulk", [1, 4, None])
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_equal_to_the_cpu(small, expand, bulk):
+    """Two epochs, the second from its middle; batches are held to the end, and stay as they were."""
+    found, expected = [], []
+    for batches, options in ((found, {"device": "cuda", "bulk": bulk}), (expected, {})):
+        loader = loader_of(small, expand, **options)
+        batches += loader
+        loader.load_state_dict({"epoch": 1, "step": 3})
+        batches += loader
+    assert len(found) == 6 + 3
+    assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [LaborSampler([2]), PinSAGESampler([2], num_walks=4), MVSSampler(NeighborSampler([2]), 2), LinkSampler(VRGCNSampler([2]))],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_samplers_with_weights_and_extra_arrays(small, sampler):
+    """The batches of an epoch are held to its end, and stay as they were."""
+    found, expected = (list(SampleLoader(small, sampler, batch_size=6, **options)) for options in ({"device": "cuda", "bulk": 2}, {}))
+    assert len(found) > 2
+    assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
+
+
+def test_ranks(small):
+    """Numbers of batches follow one another on a rank, whatever the bulk."""
+    for rank in (0, 1):
+        place = {"rank": rank, "world_size": 2}
+        found, expected = loader_of(small, device="cuda", bulk=2, **place), loader_of(small, **place)
+        assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
+
+
+def test_a_new_iterator_ends_the_one_before(small):
+    loader = loader_of(small, device="cuda", bulk=2)
+    old = iter(loader)
+    next(old)
+    assert contents(next(iter(loader)))[0][2] == 1
+    with pytest.raises(WorkerError, match="no longer valid"):
+        next(old)
+
+
+def test_what_a_worker_with_a_device_writes(small):
+    """Structure comes from the device, features from the host."""
+    loader = loader_of(small, device="cuda", num_workers=1)
+    out = {}
+
+    def allocate(specs):
+        out.update({name: np.zeros(shape, dtype) for name, dtype, shape in specs})
+        return out
+
+    task = loader._task
+    assert isinstance(task, _SampleTask)
+    facts = task.make_batch(0, 2, allocate)
+    expected = contents(list(loader_of(small))[2])
+    assert {name: array.tolist() for name, array in out.items()} == expected[1]
+    assert (facts["num_seeds"], facts["batch"], list(facts["num_src"])) == (expected[0][0], expected[0][3], expected[0][6])
+
+
+class OnlyOnTheCPU(Sampler):
+    num_hops = 1
+
+    def sample_on_cpu(self, graph, seeds, address, workspace):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bulk": 2}, "bulk is 2: it is at least 1 and goes with device"),
+        ({"bulk": 2, "device": "cuda", "num_workers": 1}, "bulk is 2"),
+        ({"bulk": 0, "device": "cuda"}, "bulk is 0"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+    ],
+)
+def test_options_that_cannot_be_honoured(small, options, message):
+    with pytest.raises(InputError, match=message):
+        loader_of(small, **options)
+
+
+def test_a_sampler_without_kernels_for_cuda(small):
+    with pytest.raises(InputError, match=r"OnlyOnTheCPU with device=.*: it has no kernels"):
+        next(iter(SampleLoader(small, OnlyOnTheCPU(), batch_size=3, device="cuda")))

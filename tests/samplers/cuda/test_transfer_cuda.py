@@ -1,0 +1,43 @@
+"""Copies to a real device, from slots with locked pages."""
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain.engine import InputError
+from hoptrain.engine.device import torch_on_device
+from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.batch import transfer
+
+needs_device = pytest.mark.skipif(torch_on_device() is None, reason="torch has no CUDA device here, or it is simulated")
+
+
+def loader_of(dataset, **options):
+    return SampleLoader(dataset, NeighborSampler([3, 2]), batch_size=10, seed=5, **options)
+
+
+@needs_device
+@pytest.mark.parametrize("options", [{"num_workers": 2, "page_lock": True}, {"num_workers": 1}, {}, {"device": "cuda"}], ids=str)
+def test_batches_on_a_device(dataset, options):
+    """While the device is kept busy, so that nothing is right by being quick."""
+    loader = loader_of(dataset, **options)
+    busy = torch.rand(4000, 4000, device="cuda")
+    found = []
+    for batch in loader:
+        busy = busy @ busy
+        found.append(batch.to("cuda"))
+    loader.close()
+    for batch, expected in zip(found, loader_of(dataset), strict=True):
+        for name, array in (expected.arrays() | {"x": expected.x, "y": expected.y}).items():
+            tensor = (batch.arrays() | {"x": batch.x, "y": batch.y})[name]
+            assert tensor.device.type == "cuda"
+            assert np.array_equal(tensor.cpu().numpy(), array), name
+    torch.cuda.synchronize()
+    transfer.release_copied()
+    assert not transfer._under_way
+
+
+@pytest.mark.skipif(torch_on_device() is not None, reason="there is a device")
+def test_pages_are_locked_for_a_gpu_only(dataset):
+    with pytest.raises(InputError, match="page_lock is on, but torch has no CUDA device"):
+        loader_of(dataset, page_lock=True)

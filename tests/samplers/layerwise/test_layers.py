@@ -1,0 +1,217 @@
+"""The layer-wise samplers against a slow reference, and their rules."""
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from reference import layerwise as reference
+
+import hoptrain.samplers.scratch.workspace as workspace
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler, SampleLoader, Workspace
+
+SAMPLERS = {
+    "fastgcn": (lambda sizes: FastGCNSampler(sizes), {"kind": "mean", "global_law": True}),
+    "fastgcn-gcn": (lambda sizes: FastGCNSampler(sizes, "gcn"), {"kind": "gcn", "global_law": True}),
+    "ladies": (lambda sizes: LadiesSampler(sizes), {"kind": "mean"}),
+    "ladies-gcn": (lambda sizes: LadiesSampler(sizes, "gcn"), {"kind": "gcn"}),
+    "ladies-normalize": (lambda sizes: LadiesSampler(sizes, normalize=True), {"kind": "mean", "normalize": True}),
+    "asgcn": (lambda sizes: ASGCNSampler(sizes), {"kind": "adaptive"}),
+}
+every_sampler = pytest.mark.parametrize("name", SAMPLERS)
+
+
+def as_lists(batch):
+    """A mini-batch as the reference gives it."""
+    blocks = reversed(batch.blocks)
+    return [
+        (b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.weights.tolist(), b.num_src) for b in blocks
+    ], batch.node_ids.tolist()
+
+
+@st.composite
+def problems(draw):
+    """A graph with hubs, multi-edges, self loops and isolated vertices; batches of seeds; numbers of draws."""
+    num_nodes = draw(st.integers(1, 40))
+    vertex = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
+    src, dst = (np.array([edge[i] for edge in edges], np.int64) for i in (0, 1))
+    graph = Graph.from_edges(src, dst, num_nodes)
+    bulk = [draw(st.lists(vertex, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 3])))]
+    return graph, bulk, draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(problem=problems(), name=st.sampled_from(list(SAMPLERS)), threads=st.sampled_from([1, 2]), hashed=st.booleans())
+@example(problem=(Graph.from_edges([0, 0], [0, 0]), [[0]], [1, 5]), name="ladies", threads=1, hashed=False)
+@example(problem=(Graph.from_edges([], [], 1), [[0]], [2]), name="fastgcn", threads=1, hashed=True)
+def test_any_problem_is_equal_to_the_reference(problem, name, threads, hashed):
+    graph, bulk, sizes = problem
+    make, law = SAMPLERS[name]
+    sampler, address = make(sizes), (2**64 - 3, 7)
+    expected = [reference.batch(graph, seeds, sizes, (*address, 2**32 - 9 + i), **law)[:2] for i, seeds in enumerate(bulk)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workspace, "DIRECT_TABLE_BYTES", 0 if hashed else 1 << 20)
+        scratch = Workspace(threads)
+        for _ in range(2):  # the second time over used scratch
+            batches = sampler.sample_bulk(
+                graph, [np.array(s) for s in bulk], seed=address[0], epoch=address[1], first_batch=2**32 - 9, workspace=scratch
+            )
+            assert [as_lists(batch) for batch in batches] == expected
+        alone = sampler.sample(graph, np.array(bulk[0]), seed=address[0], epoch=address[1], batch=2**32 - 9, workspace=scratch)
+        assert as_lists(alone) == expected[0]
+
+
+@every_sampler
+def test_columns_longer_than_a_chunk(name):
+    """3000 edges into four hubs, more than are relabelled at a time, and more draws than a filter of its least size is for."""
+    graph = make_graph(300, 6000)
+    make, law = SAMPLERS[name]
+    sampled = make([700, 40]).sample(graph, np.arange(4), seed=5, epoch=1, batch=2)
+    assert as_lists(sampled) == reference.batch(graph, range(4), [700, 40], (5, 1, 2), **law)[:2]
+
+
+def test_scores_change_the_law_as_the_reference_says(graph):
+    scores = np.random.default_rng(0).random(graph.num_nodes)
+    scores[:9] = 0
+    sampler = ASGCNSampler([30, 30])
+    sampler.set_scores(scores)
+    integers = [max(1, int(np.ceil(score / scores.max() * 2**16))) for score in scores]
+    sampled = sampler.sample(graph, np.arange(20), seed=1)
+    blocks, nodes, laws = reference.batch(graph, range(20), [30, 30], (1, 0, 0), "adaptive", scores=integers)
+    assert as_lists(sampled) == (blocks, nodes)
+    sampler.set_scores(None)
+    assert as_lists(sampler.sample(graph, np.arange(20), seed=1)) == as_lists(ASGCNSampler([30, 30]).sample(graph, np.arange(20), seed=1))
+    for hop, (law, drawn) in enumerate(laws):
+        block = sampled.blocks[1 - hop]
+        counts, probabilities = sampled.extra[f"draws{1 - hop}"], sampled.extra[f"probabilities{1 - hop}"]
+        sources = nodes[: block.num_src]
+        assert counts.tolist() == [drawn.count(v) for v in sources]
+        assert counts.sum() == 30
+        total = sum(law.values())
+        np.testing.assert_allclose(probabilities, [law[v] / total if v in drawn else 0 for v in sources], rtol=1e-6)
+
+
+@every_sampler
+def test_blocks_fit_together_and_edges_are_what_they_say(graph, name):
+    batch = SAMPLERS[name][0]([60, 50, 40]).sample(graph, np.arange(0, 190, 9))
+    assert batch.blocks[0].num_src == len(batch.node_ids) == len(set(batch.node_ids.tolist()))
+    assert batch.blocks[-1].num_dst == batch.num_seeds == 22
+    for outer, inner in zip(batch.blocks[:-1], batch.blocks[1:], strict=True):
+        assert outer.num_dst == inner.num_src
+    for block in batch.blocks:
+        src, dst = block.edge_index().numpy()
+        assert block.num_edges > 0
+        assert (graph.indices[block.edge_ids] == batch.node_ids[src]).all()
+        assert (np.searchsorted(graph.indptr, block.edge_ids, side="right") - 1 == batch.node_ids[dst]).all()
+        assert np.isin(np.arange(block.num_dst, block.num_src), src).all()  # a source that is no destination has an edge
+        if name != "ladies-normalize":
+            assert all(len(set(block.weights[src == u].tolist())) <= 1 for u in range(block.num_src))
+
+
+def test_normalized_weights_add_up_to_degrees(graph):
+    batch = LadiesSampler([50, 50], normalize=True).sample(graph, np.arange(20))
+    for block in batch.blocks:
+        sums = np.add.reduceat(np.append(block.weights, 0), block.indptr[:-1].clip(max=block.num_edges))
+        degrees = graph.in_degrees()[batch.node_ids[: block.num_dst]]
+        has_edges = np.diff(block.indptr) > 0
+        assert has_edges.any()
+        np.testing.assert_allclose(sums[has_edges], degrees[has_edges], rtol=1e-5)
+
+
+@every_sampler
+def test_seeds_without_in_edges_give_blocks_without_edges(graph, name):
+    last = np.arange(graph.num_nodes - 10, graph.num_nodes)
+    batch = SAMPLERS[name][0]([5, 5]).sample(graph, last)
+    assert batch.node_ids.tolist() == last.tolist()
+    assert [block.num_edges for block in batch.blocks] == [0, 0]
+    assert batch.blocks[0].weights.dtype == np.float32
+
+
+@every_sampler
+def test_each_part_of_the_address_changes_the_draws(graph, name):
+    sampler = SAMPLERS[name][0]([40])
+
+    def draw(**address):
+        return as_lists(sampler.sample(graph, np.arange(30), **({"seed": 0, "epoch": 0, "batch": 0} | address)))
+
+    first = draw()
+    assert first == draw()
+    assert all(first != draw(**{name: 1}) for name in ("seed", "epoch", "batch"))
+    blocks = SAMPLERS[name][0]([40, 40]).sample(graph, np.arange(30)).blocks
+    assert set(blocks[0].edge_ids.tolist()) != set(blocks[1].edge_ids.tolist())
+
+
+@every_sampler
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_used_workspace_gives_the_same_arrays_again(name, threads):
+    graph = make_graph(5000, 60_000)
+    sampler, scratch = SAMPLERS[name][0]([200, 200]), Workspace(threads)
+    seeds = [np.arange(i, i + 50) for i in range(0, 400, 50)]
+    first = sampler.sample_bulk(graph, seeds, workspace=scratch)
+    addresses = [array.ctypes.data for batch in first for array in batch.arrays().values()]
+    copies = [as_lists(batch) for batch in first]
+    again = sampler.sample_bulk(graph, seeds, workspace=scratch)
+    assert [array.ctypes.data for batch in again for array in batch.arrays().values()] == addresses
+    assert [as_lists(batch) for batch in again] == copies
+
+
+@pytest.mark.parametrize("name", ["fastgcn", "ladies", "asgcn"])
+def test_the_loader_gives_the_same_batches_with_workers(dataset, name):
+    epochs = []
+    for num_workers in (0, 2):
+        loader = SampleLoader(dataset, SAMPLERS[name][0]([30, 30]), batch_size=40, num_workers=num_workers, seed=3)
+        epochs.append([(as_lists(batch), batch.x.tolist(), {k: v.tolist() for k, v in batch.extra.items()}) for batch in loader])
+        loader.close()
+    assert epochs[0] == epochs[1]
+    assert len(epochs[0]) == 3
+
+
+def test_new_scores_reach_workers_that_start_anew(dataset):
+    sampler = ASGCNSampler([20])
+    loader = SampleLoader(dataset, sampler, batch_size=120, num_workers=1)
+    (before,) = [as_lists(batch) for batch in loader]
+    scores = np.zeros(dataset.graph.num_nodes)
+    scores[:5] = 1
+    sampler.set_scores(scores)
+    loader.close()
+    loader.set_epoch(0)
+    (after,) = [as_lists(batch) for batch in loader]
+    loader.close()
+    assert after != before
+    assert after == as_lists(next(iter(SampleLoader(dataset, sampler, batch_size=120))))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LadiesSampler([]), r"layer_sizes are \[\]: give one number of draws for each layer"),
+        (lambda: FastGCNSampler([5, 0]), r"layer size 0 in \[5, 0\]: a layer makes 1 to"),
+        (lambda: ASGCNSampler([1 << 25]), "layer size 33554432 in .*correct it"),
+        (lambda: LadiesSampler([5], "sum"), "norm is 'sum': .*choose one"),
+        (lambda: FastGCNSampler([5], "sum"), "norm is 'sum': .*choose one"),
+        (lambda: ASGCNSampler([5]).set_scores(np.array([1, -1.0])), "scores are float64 of shape .*none negative"),
+        (lambda: ASGCNSampler([5]).set_scores(np.array([1, np.nan])), "give a vector of finite numbers"),
+        (lambda: ASGCNSampler([5]).set_scores(np.ones((2, 2))), r"of shape \(2, 2\): give a vector"),
+    ],
+)
+def test_options_that_cannot_be(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+@every_sampler
+def test_bad_seeds(graph, name):
+    sampler = SAMPLERS[name][0]([5])
+    with pytest.raises(InputError, match="seed 4 is given twice"):
+        sampler.sample(graph, np.array([4, 5, 4]))
+    with pytest.raises(InputError, match="seed 200 is not in the graph"):
+        sampler.sample(graph, np.array([200]))
+
+
+def test_scores_of_another_graph(graph):
+    sampler = ASGCNSampler([5])
+    sampler.set_scores(np.ones(3))
+    with pytest.raises(InputError, match="3 scores for a graph of 200 vertices"):
+        sampler.sample(graph, np.array([0]))

@@ -1,0 +1,302 @@
+"""HeteroSampler: equal to its reference to the bit, and to NeighborSampler where there is one relation."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from reference import hetero as reference
+
+import hoptrain.samplers.nodewise.hetero as hetero
+from hoptrain.engine import InputError
+from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
+from hoptrain.samplers import HeteroLoader, HeteroSampler, NeighborSampler, Workspace
+
+
+def as_lists(batch):
+    hops = [
+        {relation: (b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.num_src) for relation, b in hop.items()}
+        for hop in reversed(batch.blocks)
+    ]
+    return hops, {name: ids.tolist() for name, ids in batch.node_ids.items()}
+
+
+TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("c", "r", "b"), ("b", "s", "a")]
+
+
+@st.composite
+def problems(draw):
+    """A graph of up to three types and five relations, two of them between the same types; seeds of one type; fanouts for each relation."""
+    num_nodes = {name: draw(st.integers(1, 12)) for name in "abc"}
+    edges = {}
+    for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
+        pair = st.tuples(st.integers(0, num_nodes[relation[0]] - 1), st.integers(0, min(4, num_nodes[relation[2]] - 1)))
+        edges[relation] = tuple(np.array(draw(st.lists(pair, max_size=40)), np.int64).reshape(-1, 2).T)
+    graph = HeteroGraph.from_edges(num_nodes, edges)
+    seed_type, hops = draw(st.sampled_from("abc")), draw(st.integers(1, 3))
+    fanout = st.sampled_from([-1, 0, 1, 2, 5])
+    return {
+        "graph": graph,
+        "seed_type": seed_type,
+        "fanouts": {relation: draw(st.lists(fanout, min_size=hops, max_size=hops)) for relation in graph.relations},
+        "bulk": [
+            draw(st.lists(st.integers(0, num_nodes[seed_type] - 1), min_size=1, max_size=5, unique=True))
+            for _ in range(draw(st.sampled_from([1, 5])))
+        ],
+        "replace": draw(st.booleans()),
+    }
+
+
+LONE = {
+    "graph": HeteroGraph.from_edges({"a": 1, "b": 0}, {("a", "r", "a"): ([0, 0], [0, 0]), ("b", "r", "a"): ([], [])}),
+    "seed_type": "a",
+    "fanouts": {("a", "r", "a"): [1, -1], ("b", "r", "a"): [3, -1]},
+    "bulk": [[0]],
+    "replace": False,
+}
+
+
+@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
+@example(problem=LONE, threads=1, address=(0, 0))
+def test_any_problem(problem, threads, address):
+    graph, seed_type, fanouts, (epoch, first) = problem["graph"], problem["seed_type"], problem["fanouts"], address
+    sampler = HeteroSampler({relation_name(relation): own for relation, own in fanouts.items()}, seed_type, problem["replace"])
+    expected = [
+        reference.batch(graph, seed_type, seeds, fanouts, problem["replace"], (2**64 - 3, epoch, first + i))
+        for i, seeds in enumerate(problem["bulk"])
+    ]
+    workspace, bulk = Workspace(threads), [np.array(seeds) for seeds in problem["bulk"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hetero, "_EXACT_COUNT", 8)
+        for _ in range(2):  # the second time over used scratch
+            batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
+            assert [as_lists(batch) for batch in batches] == expected
+    alone = sampler.sample(graph, bulk[0], seed=2**64 - 3, epoch=epoch, batch=first)
+    assert as_lists(alone) == expected[0]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_one_relation_is_neighbour_sampling(graph, replace):
+    """To the bit: the first relation's draws are those of the homogeneous sampler."""
+    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
+    seeds = np.arange(0, 190, 7)
+    ours = HeteroSampler([4, -1, 3], "v", replace).sample(typed, seeds, seed=9, epoch=2, batch=5)
+    theirs = NeighborSampler([4, -1, 3], replace).sample(graph, seeds, seed=9, epoch=2, batch=5)
+    assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
+    assert ours.num_edges == theirs.num_edges
+    for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
+        for name, array in block.arrays().items():
+            assert hop["v", "to", "v"].arrays()[name].tolist() == array.tolist()
+            assert hop["v", "to", "v"].arrays()[name].dtype == array.dtype
+        assert hop["v", "to", "v"].num_src == block.num_src
+
+
+def test_relations_draw_independently(graph):
+    """Two relations with the same edges: the draws of one tell nothing about the other's, and each edge comes as often."""
+    hub = int(graph.in_degrees().argmax())
+    degree = int(graph.in_degrees()[hub])
+    columns = (graph.indptr, graph.indices)
+    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "r", "v"): columns, ("v", "s", "v"): columns})
+    both, counts = 0, np.zeros((2, degree))
+    for number in range(1500):
+        hop = HeteroSampler([8], "v").sample(typed, np.array([hub]), batch=number).blocks[0]
+        drawn = [hop["v", name, "v"].edge_ids - graph.indptr[hub] for name in "rs"]
+        both += len(set(drawn[0]) & set(drawn[1]))
+        for row, offsets in zip(counts, drawn, strict=True):
+            row[offsets] += 1
+    expected = 1500 * 8 / degree
+    # Drawn without replacement the counts vary less than multinomial ones; the bound is five deviations of chi-square.
+    assert (((counts - expected) ** 2 / expected).sum(1) < degree - 1 + 5 * np.sqrt(2 * degree)).all()
+    assert abs(both - 8 * expected) < 5 * np.sqrt(8 * expected)
+
+
+def test_blocks_fit_together():
+    rng = np.random.default_rng(0)
+    num_nodes = {"a": 50, "b": 30, "c": 20}
+    edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
+    graph = HeteroGraph.from_edges(num_nodes, edges)
+    batch = HeteroSampler([3, 3, 3], "b").sample(graph, np.array([4, 9]))
+    assert batch.seeds.tolist() == [4, 9]
+    sizes = {name: (2 if name == "b" else 0) for name in num_nodes}
+    for hop in reversed(batch.blocks):
+        after = dict(sizes)
+        for (source, name, destination), block in hop.items():
+            assert block.num_dst == sizes[destination]
+            after[source] = block.num_src
+            columns = graph.relations[source, name, destination]
+            src, dst = block.edge_index().numpy()
+            assert (columns.indices[block.edge_ids] == batch.node_ids[source][src]).all()
+            assert (np.searchsorted(columns.indptr, block.edge_ids, side="right") - 1 == batch.node_ids[destination][dst]).all()
+        sizes = after
+    assert sizes == {name: len(ids) for name, ids in batch.node_ids.items()}
+
+
+def test_a_fanout_of_zero_leaves_a_relation_out(graph):
+    columns = (graph.indptr, graph.indices)
+    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "r", "v"): columns, ("v", "s", "v"): columns})
+    batch = HeteroSampler({"v:r:v": [0, 2], "v:s:v": [2, 0]}, "v").sample(typed, np.arange(10))
+    assert [[block.num_edges > 0 for block in hop.values()] for hop in batch.blocks] == [[True, False], [False, True]]
+
+
+def test_tensors_share_memory(graph):
+    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
+    batch = HeteroSampler([3], "v").sample(typed, np.arange(5))
+    moved = batch.to("cpu")
+    assert isinstance(moved.node_ids["v"], torch.Tensor)
+    assert moved.blocks[0]["v", "to", "v"].indices.data_ptr() == batch.blocks[0]["v", "to", "v"].indices.ctypes.data
+
+
+# The loader
+
+
+def contents(batch):
+    arrays = batch.arrays() | {f"x.{name}": rows for name, rows in batch.x.items()} | ({} if batch.y is None else {"y": batch.y})
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"facts": (batch.epoch, batch.batch, batch.seed)}
+
+
+def test_workers_change_nothing():
+    rng = np.random.default_rng(0)
+    num_nodes = {"a": 50, "b": 30, "c": 20}
+    edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
+    graph, x, y = HeteroGraph.from_edges(num_nodes, edges), {"b": rng.random((30, 4)), "c": rng.random((20, 2))}, np.arange(50)
+    batches = []
+    for num_workers in (0, 2):
+        loader = HeteroLoader(graph, HeteroSampler([3, 2], "a"), np.arange(45), x=x, y=y, batch_size=8, num_workers=num_workers, seed=5)
+        batches.append([contents(batch) for _ in range(2) for batch in loader])
+        loader.close()
+    assert len(batches[0]) == 12
+    assert batches[0] == batches[1]
+    batch = next(iter(loader := HeteroLoader(graph, HeteroSampler([3, 2], "a"), np.arange(45), x=x, y=y, batch_size=8, seed=5)))
+    assert contents(batch) == batches[0][0]
+    assert (batch.x["b"] == x["b"][batch.node_ids["b"]]).all()
+    assert (batch.y == batch.seeds).all()
+    alone = HeteroSampler([3, 2], "a").sample(graph, batch.seeds, seed=5)
+    assert as_lists(alone) == as_lists(batch)
+    assert loader.state_dict() == {"epoch": 0, "step": 1}
+
+
+def test_ranks_share_the_seeds_and_a_run_goes_on_where_it_was():
+    graph = HeteroGraph.from_edges({"a": 50}, {("a", "to", "a"): (np.arange(50), np.roll(np.arange(50), 1))})
+
+    def loader(rank):
+        return HeteroLoader(graph, HeteroSampler([1], "a"), np.arange(45), batch_size=8, rank=rank, world_size=2)
+
+    batches = [list(loader(rank)) for rank in (0, 1)]
+    assert len(batches[0]) == len(batches[1]) == 3
+    assert sorted(np.concatenate([batch.seeds for batch in batches[0] + batches[1]])) == list(range(45))
+    stopped = loader(1)
+    next(iter(stopped))
+    resumed = loader(1)
+    resumed.load_state_dict(stopped.state_dict())
+    assert [contents(batch) for batch in resumed] == [contents(batch) for batch in batches[1][1:]]
+
+
+def test_a_loader_with_rows_of_another_number():
+    graph, sampler = LONE["graph"], HeteroSampler([1], "a")
+    for options in ({"x": {"a": np.zeros((3, 2))}}, {"x": {"z": np.zeros((1, 2))}}, {"y": np.zeros(2)}):
+        with pytest.raises(InputError, match="rows: the graph's vertices are"):
+            HeteroLoader(graph, sampler, np.array([0]), **options)
+    with pytest.raises(InputError, match="seed 1 is not in the graph"):
+        HeteroLoader(graph, sampler, np.array([1]))
+    with pytest.raises(InputError, match="num_workers is -1"):
+        HeteroLoader(graph, sampler, np.array([0]), num_workers=-1)
+
+
+# A real graph
+
+
+@pytest.fixture(scope="module")
+def acm(data_root):
+    path = data_root / "hetero_acm.npz"
+    if not path.exists():
+        pytest.skip(f"the ACM graph is absent: no {path.name} in {data_root} (set HOPTRAIN_DATA)")
+    with np.load(path, allow_pickle=False) as arrays:
+        num_nodes = json.loads(str(arrays["meta"]))["node_types"]
+        pairs = [("paper", "author"), ("author", "paper"), ("paper", "subject"), ("subject", "paper")]
+        columns = {(s, "to", d): (arrays[f"rel_{s}__{d}_indptr"], arrays[f"rel_{s}__{d}_indices"]) for s, d in pairs}
+        return HeteroGraph(num_nodes, columns), arrays["y"]
+
+
+def test_papers_by_their_authors_and_subjects(acm):
+    graph, _ = acm
+    papers = np.arange(0, graph.num_nodes["paper"], 17)
+    fanouts = {"paper:to:author": [0, 3], "author:to:paper": [4, 4], "paper:to:subject": [-1, 2], "subject:to:paper": [-1, -1]}
+    batch = HeteroSampler(fanouts, "paper").sample(graph, papers, seed=3)
+    by_relation = {tuple(name.split(":")): own for name, own in fanouts.items()}
+    assert as_lists(batch) == reference.batch(graph, "paper", papers.tolist(), by_relation, False, (3, 0, 0))
+    assert batch.num_edges > 1000
+
+
+def test_a_model_of_sampled_relations_learns(acm):
+    """The share of a subject's papers in each class, two hops away, tells a paper's class better than chance after some epochs."""
+    graph, y = acm
+    sampler, torch_y = HeteroSampler([5, 5], "paper"), torch.from_numpy(y)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:2000], order[2000:]
+    features = np.zeros((len(y), 3), np.float32)
+    features[train] = np.eye(3, dtype=np.float32)[y[train]]  # known labels as features; a seed's own are taken away
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
+
+    def logits(papers, number):
+        batch = sampler.sample(graph, papers, batch=number).to("cpu")
+        x = torch.from_numpy(features[batch.node_ids["paper"]])
+        x[: len(papers)] = 0
+        means = []
+        for name in ("author", "subject"):
+            hidden = mean(batch.blocks[0]["paper", "to", name], x)
+            means.append(mean(batch.blocks[1][name, "to", "paper"], hidden))
+        return layer(torch.cat(means, 1))
+
+    for number in range(40):
+        papers = train[number % 10 * 200 : (number % 10 + 1) * 200]
+        loss = torch.nn.functional.cross_entropy(logits(papers, number), torch_y[papers])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    accuracy = (logits(test, 100).argmax(1) == torch_y[test]).float().mean()
+    assert accuracy > 0.6  # the largest class has about a third
+
+
+def mean(block, x):
+    src, dst = block.edge_index()
+    total = torch.zeros(block.num_dst, x.shape[1]).index_add_(0, dst, x[src])
+    return total / block.indptr.diff().clamp(min=1)[:, None]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "message"),
+    [
+        ([], "fanouts are .*give 1 to 16 numbers"),
+        ([1] * 17, "give 1 to 16 numbers"),
+        ({}, "give 1 to 16 numbers"),
+        ({"a:r:a": [1], "b:r:a": [1, 2]}, "equally many for all relations"),
+        ([2, -2], "fanout -2"),
+    ],
+)
+def test_bad_fanouts(fanouts, message):
+    with pytest.raises(InputError, match=message):
+        HeteroSampler(fanouts, "a")
+
+
+def test_what_does_not_fit_the_graph():
+    graph = LONE["graph"]
+    with pytest.raises(InputError, match=r"fanouts name a:r:a, the graph's relations are a:r:a, b:r:a: name each once"):
+        HeteroSampler({"a:r:a": [1]}, "a").sample(graph, np.array([0]))
+    with pytest.raises(InputError, match=r"seed_type is 'd': the graph has a, b"):
+        HeteroSampler([1], "d").sample(graph, np.array([0]))
+    with pytest.raises(InputError, match="seed 1 is not in the graph"):
+        HeteroSampler([1], "a").sample(graph, np.array([1]))
+    with pytest.raises(InputError, match="seed 0 is given twice"):
+        HeteroSampler([1], "a").sample(graph, np.array([0, 0]))
+    many = HeteroGraph({"a": 1}, {("a", str(i), "a"): ([0, 0], []) for i in range(256)})
+    with pytest.raises(InputError, match="the graph has 256 relations: HeteroSampler takes at most 255"):
+        HeteroSampler([1], "a").sample(many, np.array([0]))

@@ -1,0 +1,196 @@
+"""Programs on the CPU: what they see, what they may do, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from program_case import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import STOP, NeighborSampler, SampleLoader, Workspace, below, compile_program, has_edge
+
+
+def equal(a, b):
+    a, b = a.arrays(), b.arrays()
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+SEEDS = np.array([3, 100, 199, 0, 42, 77])
+
+
+def test_the_same_draws_as_the_built_in_sampler(graph):
+    assert equal(Sage([3, 4]).sample(graph, SEEDS, **ADDRESS), NeighborSampler([3, 4], replace=True).sample(graph, SEEDS, **ADDRESS))
+
+
+def test_unique_leaves_repeated_edges_out(graph):
+    drawn, distinct = Sage([6]).sample(graph, SEEDS, **ADDRESS).blocks[0], Distinct([6]).sample(graph, SEEDS, **ADDRESS).blocks[0]
+    assert distinct.num_edges < drawn.num_edges
+    for v in range(len(SEEDS)):
+        edges = drawn.edge_ids[drawn.indptr[v] : drawn.indptr[v + 1]].tolist()
+        assert distinct.edge_ids[distinct.indptr[v] : distinct.indptr[v + 1]].tolist() == list(dict.fromkeys(edges))
+
+
+def test_a_draw_may_give_no_edge(graph):
+    all_draws, block = Sage([6]).sample(graph, SEEDS, **ADDRESS).blocks[0], Even([6]).sample(graph, SEEDS, **ADDRESS).blocks[0]
+    assert block.edge_ids.tolist() == [e for e in all_draws.edge_ids if graph.indices[e] % 2 == 0]
+    assert 0 < block.num_edges < all_draws.num_edges
+
+
+def test_weights_are_seen():
+    graph = Graph.from_edges(np.array([1, 2, 3, 0]), np.array([0, 0, 0, 1]), 4, weights=np.array([1.0, 5.0, 2.0, 1.0]))
+    assert Heaviest().sample(graph, np.array([0, 3])).node_ids.tolist() == [0, 3, 2]
+
+
+def test_a_state_for_each_walk(graph):
+    """Against the same walk in plain Python."""
+    walks = Counting().walks(graph, SEEDS, **ADDRESS)
+    assert walks.shape == (2 * len(SEEDS), 7)
+    for walk, root in zip(walks, np.repeat(SEEDS, 2), strict=True):
+        expected, count = [root], [0, 0]
+        while len(expected) < 7:
+            v = expected[-1]
+            column = graph.indices[graph.indptr[v] : graph.indptr[v + 1]]
+            count[v % 2] += 1
+            if not len(column):
+                break
+            expected.append(column[count[v % 2] % len(column)])
+        assert walk.tolist() == expected + [-1] * (7 - len(expected))
+
+
+def test_a_layer_draws_together(graph):
+    batch = Layer().sample(graph, SEEDS, **ADDRESS)
+    block = batch.blocks[1]
+    edges = [e for v in SEEDS for e in range(graph.indptr[v], graph.indptr[v + 1])]
+    sources, counts = np.unique(graph.indices[edges], return_counts=True)
+    allowed = set(sources[counts >= 2].tolist())
+    chosen = set(graph.indices[block.edge_ids].tolist())
+    assert chosen <= allowed
+    assert len(chosen) > 20
+    assert block.edge_ids.tolist() == [e for e in edges if graph.indices[e] in chosen]
+    assert batch.node_ids[block.indices].tolist() == graph.indices[block.edge_ids].tolist()
+
+
+def test_walks_as_a_mini_batch(graph):
+    batch = Counting().sample(graph, SEEDS, **ADDRESS)
+    walks, local = Counting().walks(graph, SEEDS, **ADDRESS), batch.extra["walks"]
+    assert np.array_equal(np.where(local < 0, -1, batch.node_ids[local]), walks)
+    assert sorted(batch.node_ids.tolist()) == sorted(set(walks[walks >= 0].tolist()))
+    assert (batch.seeds.tolist(), batch.blocks) == (SEEDS.tolist(), ())
+
+
+@pytest.mark.parametrize("program", [Distinct([3, 2]), Counting(), Layer()], ids=lambda program: type(program).__name__)
+def test_bulks_and_threads_change_nothing(graph, program):
+    bulk = [SEEDS, np.array([9]), np.arange(150, 190)]
+    alone = [program.sample(graph, seeds, seed=1, batch=4 + i) for i, seeds in enumerate(bulk)]
+    for threads in (1, 2):
+        together = program.sample_bulk(graph, bulk, seed=1, first_batch=4, workspace=Workspace(threads))
+        assert all(equal(a, b) for a, b in zip(alone, together, strict=True))
+        shared = program.sample(graph, SEEDS, seed=1, batch=4, workspace=Workspace(threads))
+        assert equal(shared, alone[0])
+
+
+def test_in_workers(dataset):
+    options = {"batch_size": 50, "seed": 3}
+    found = SampleLoader(dataset, Counting(), num_workers=2, **options)
+    expected = SampleLoader(dataset, Counting(), **options)
+    assert all(equal(a, b) and np.array_equal(a.x, b.x) for a, b in zip(found, expected, strict=True))
+    found.close()
+
+
+class Misspelt(Sage):
+    def next(self, transit, step, random):
+        some = 1
+        return transit.neighbours[some]
+
+
+class Negative(Sage):
+    def next(self, transit, step, random):
+        return -7
+
+
+class Astray(Counting):
+    def transit_of(self, earlier, step, random):
+        return step + 1
+
+
+class Unsorted(Sage):
+    def next(self, transit, step, random):
+        return 0 if has_edge(transit, 0, 1) else STOP
+
+
+class BeyondLayer(Layer):
+    def next(self, transit, step, random):
+        return len(transit.neighbors)
+
+
+class Endless(Counting):
+    steps = 0
+
+
+class Odd(Sage):
+    output = "trees"
+
+
+class Counted(Counting):
+    def __init__(self, name, value):
+        setattr(self, name, value)
+
+
+class Half(Sage):
+    def next(self, transit, step, random):
+        return below(random, len(transit.neighbors)) / 2
+
+
+class HalfWalk(Counting):
+    def next(self, transit, step, random):
+        return 0.5
+
+
+class CollectiveWalk(Counting):
+    sampling_type = "collective"
+
+
+class StateOfBlocks(Sage):
+    state_size = 1
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (Beyond([2]), "Beyond.next returned no edge of its transit for vertex 3 at step 0"),
+        (Negative([2]), "Negative.next returned no edge"),
+        (Astray(), "Astray.next returned no edge of its transit for the walk from vertex 3.*transit_of a place in earlier"),
+        (BeyondLayer(), "BeyondLayer.next returned no edge of its transit for draw 0 at step 0"),
+        (Half([2]), "Half.next, .*cannot be compiled: next returns float64: an edge has a whole number; use numbers"),
+        (HalfWalk(), "HalfWalk.next, .*cannot be compiled: next returns float64"),
+        (Sage([2, 0]), r"sample_size\(1\) is 0"),
+        (Sage([2, 2.5]), r"sample_size\(1\) is 2.5 in Sage: a step makes at least one draw, a whole number"),
+        (Endless(), "steps is 0 in Endless: it is a whole number from 1 to"),
+        (Counted("steps", 2.0), "steps is 2.0 in Counted"),
+        (Counted("num_walks", 0), "num_walks is 0 in Counted: it is a whole number from 1"),
+        (Counted("state_size", True), "state_size is True in Counted"),
+        (Odd([1]), "output is 'trees' in Odd"),
+        (CollectiveWalk(), "sampling_type is 'collective' with output 'walks'"),
+        (StateOfBlocks([1]), "state_size is 1 in StateOfBlocks"),
+    ],
+)
+def test_what_is_refused(graph, program, message):
+    with pytest.raises(InputError, match=message):
+        program.sample(graph, SEEDS, **ADDRESS)
+
+
+def test_a_mistake_names_function_and_line():
+    line = 1 + next(i for i, text in enumerate(Path(__file__).read_text().splitlines()) if "transit.neighbours[some]" in text)
+    with pytest.raises(InputError, match=rf"Misspelt.next, .*test_program.py:{line}, cannot be compiled: Unknown attribute 'neighbours'"):
+        compile_program(Misspelt([2]))
+
+
+def test_has_edge_searches_sorted_columns():
+    graph = Graph(np.array([0, 2, 3]), np.array([1, 0, 0]))
+    with pytest.raises(InputError, match="columns are not sorted"):
+        Unsorted([1]).sample(graph, np.array([0]))
+
+
+def test_walks_of_a_program_with_blocks(graph):
+    with pytest.raises(InputError, match="Sage makes blocks"):
+        Sage([1]).walks(graph, SEEDS)

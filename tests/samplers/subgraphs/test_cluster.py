@@ -1,0 +1,114 @@
+"""ClusterSampler: its clusters, its batches, and METIS missing."""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import subgraph as reference
+from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
+
+import hoptrain.samplers.subgraphs.cluster as cluster
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import ClusterSampler
+
+
+def cluster_lists(sampler):
+    begins = sampler._clusters.begins
+    return [sampler._clusters.nodes[a:b].tolist() for a, b in pairwise(begins)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs(), data=st.data())
+def test_any_graph(graph, data):
+    split = data.draw(st.sets(st.integers(0, graph.num_nodes - 1), min_size=1))
+    number = data.draw(st.integers(1, min(5, graph.num_nodes)))
+    sampler = ClusterSampler(number, num_layers=3).prepare(graph, np.array(sorted(split)))
+    clusters = cluster_lists(sampler)
+    assert sorted(v for nodes in clusters for v in nodes) == list(range(graph.num_nodes))
+    with_seed = [c for c, nodes in enumerate(clusters) if split & set(nodes)]
+    assert sampler.units(graph, np.array(sorted(split))).tolist() == with_seed
+    units = data.draw(st.lists(st.sampled_from(with_seed), min_size=1, unique=True))
+    nodes, num_seeds = reference.seeds_first([v for c in units for v in clusters[c]], split)
+    expected = num_seeds, nodes, *reference.induced(graph, nodes), None, None
+    assert as_lists(sampler.sample(graph, np.array(units), batch=3)) == expected
+
+
+def test_clusters_are_even_and_cut_few_edges():
+    """16 clusters of a torus of 1,600 vertices: a random partition would keep 1 edge in 16."""
+    graph = grid(40)
+    sampler = ClusterSampler(16).prepare(graph, np.arange(1600))
+    clusters = cluster_lists(sampler)
+    assert all(90 <= len(nodes) <= 110 for nodes in clusters)
+    kept = sum(sampler.sample(graph, np.array([c])).num_edges for c in range(16))
+    assert kept > 0.7 * graph.num_edges
+
+
+def test_edges_between_joined_clusters_are_there():
+    graph = grid(10)
+    sampler = ClusterSampler(4).prepare(graph, np.arange(100))
+    alone = [sampler.sample(graph, np.array([c])).num_edges for c in range(4)]
+    assert sum(alone) < sampler.sample(graph, np.arange(4)).num_edges == graph.num_edges
+
+
+def test_the_partition_is_the_same_on_every_call(graph):
+    first, second = (cluster.partition(graph, 7) for _ in range(2))
+    assert first.tolist() == second.tolist()
+
+
+def test_direction_and_copies_of_edges_do_not_matter():
+    graph = grid(6)
+    dst = np.repeat(np.arange(36), graph.in_degrees())
+    one_way = graph.indices < dst
+    loops = np.arange(36)
+    copies = Graph.from_edges(np.r_[graph.indices[one_way], graph.indices[one_way], loops], np.r_[dst[one_way], dst[one_way], loops])
+    assert cluster.partition(copies, 4).tolist() == cluster.partition(graph, 4).tolist()
+
+
+def test_every_vertex_of_the_split_is_a_seed_once_in_an_epoch(dataset):
+    batches = check_loader(dataset, ClusterSampler(12, num_layers=3), 4)
+    assert len(batches) == 3
+    assert sorted(v for num_seeds, nodes, *_ in batches for v in nodes[:num_seeds]) == dataset.splits["train"].tolist()
+
+
+def test_clusters_without_a_seed_are_not_dealt_out(dataset):
+    split = np.array([3, 5])
+    sampler = ClusterSampler(20).prepare(dataset.graph, split)
+    units = sampler.units(dataset.graph, split)
+    assert 1 <= len(units) <= 2
+    other = np.setdiff1d(np.arange(20), units)[:1]
+    with pytest.raises(
+        InputError, match=rf"clusters \[{other[0]}\] hold none of the vertices to train on: take clusters among sampler.units"
+    ):
+        sampler.sample(dataset.graph, other)
+
+
+def test_batches_are_pure(graph):
+    check_pure(ClusterSampler(8).prepare(graph, np.arange(200)), graph, [np.array([0, 5]), np.array([7]), np.arange(8)])
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+def test_training():
+    accuracy, loss = fit(ClusterSampler(60), 2)
+    assert accuracy > 0.6
+    assert loss < 2
+
+
+def test_without_pymetis_the_remedy_is_named(graph, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"parts the graph by METIS, but pymetis is not installed: 'pip install hoptrain\[cluster\]'"):
+        ClusterSampler(3).prepare(graph, np.arange(5))
+
+
+def test_bad_options(graph):
+    with pytest.raises(InputError, match="num_clusters is 0: a graph has at least one"):
+        ClusterSampler(0)
+    with pytest.raises(InputError, match=r"num_clusters is 201: .* has fewer vertices; ask for fewer"):
+        ClusterSampler(201).prepare(graph, np.arange(5))
+    with pytest.raises(InputError, match="cluster 9 does not exist: they are 0 to 2"):
+        ClusterSampler(3).prepare(graph, np.arange(5)).sample(graph, np.array([9]))
+    with pytest.raises(InputError, match="ClusterSampler does not know the vertices to train on"):
+        ClusterSampler(3).units(graph, np.arange(5))

@@ -1,0 +1,79 @@
+"""Exact inference: the same as one forward pass over everything, in any chunks, on any number of ranks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain.samplers import NeighborSampler
+from hoptrain.trainers.models import GNN, inference
+from hoptrain.trainers.models.inference import chunks, exact_logits
+
+NODES = np.array([199, 0, 5, 77])
+
+
+def make_model(arch):
+    torch.manual_seed(0)
+    return GNN(arch, 7, 8, 3, 3, heads=2, norm="batch").eval()
+
+
+def by_blocks(model, data):
+    """One mini-batch of full neighbourhoods."""
+    batch = NeighborSampler([-1] * 3).sample(data.graph, NODES).to("cpu")
+    nodes = batch.node_ids.long()
+    x = torch.from_numpy(data.x)
+    x = x / x.sum(1, keepdim=True)
+    return model(x[nodes], batch.blocks, torch.from_numpy(data.graph.in_degrees()).float()[nodes])
+
+
+@pytest.mark.parametrize("arch", ["sage", "gat", "gcn", "gin"])
+@pytest.mark.parametrize("most_edges", [50, 1 << 20])
+def test_equals_full_blocks(dataset, arch, most_edges, monkeypatch):
+    monkeypatch.setattr(inference.chunks, "__defaults__", (most_edges,))
+    model = make_model(arch)
+    exact = exact_logits(model, dataset, NODES, normalize=True, device=torch.device("cpu"))
+    torch.testing.assert_close(exact, by_blocks(model, dataset), rtol=1e-4, atol=1e-5)
+
+
+def test_no_vertices_no_scores(dataset):
+    scores = exact_logits(make_model("sage"), dataset, np.empty(0, np.int64), normalize=False, device=torch.device("cpu"))
+    assert scores.shape == (0, 3)
+
+
+@pytest.mark.parametrize("most", [1, 60, 10_000])
+def test_chunks_keep_order_and_bounds(graph, most):
+    nodes = np.arange(graph.num_nodes)[::-1].copy()
+    parts = list(chunks(graph.indptr, nodes, most))
+    assert np.concatenate(parts).tolist() == nodes.tolist()
+    assert all(len(part) == 1 or graph.in_degrees()[part].sum() + len(part) <= most for part in parts)
+
+
+RANK = """
+import sys
+import numpy as np, torch
+from hoptrain.engine import Dataset
+from hoptrain.trainers.models.inference import exact_logits
+from test_inference import NODES, make_model
+folder, rank = sys.argv[1], int(sys.argv[2])
+torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+mine = np.array_split(NODES, 2)[rank]
+data = Dataset.open(f"{folder}/data")
+scores = exact_logits(make_model("sage"), data, mine, normalize=True, device=torch.device("cpu"), rank=rank, world_size=2)
+torch.save(scores, f"{folder}/{rank}.pt")
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_ranks_share_the_work(dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    path = os.pathsep.join((str(Path(__file__).parent), str(Path(__file__).parents[2])))
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank)], env=os.environ | {"PYTHONPATH": path}) for rank in range(2)
+    ]
+    assert [rank.wait(60) for rank in ranks] == [0, 0]
+    together = torch.cat([torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)])
+    torch.testing.assert_close(together, by_blocks(make_model("sage"), dataset), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,163 @@
+"""A run that is stopped in the middle of an epoch and resumed ends with the weights of one that was not, to the bit."""
+
+import pytest
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers.runs.callbacks import FeedMonitor
+from hoptrain.trainers.runs.timeline import TimelineMonitor
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+
+
+class Stop(Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *arguments):
+        if trainer.global_step == self.step:
+            raise KeyError("power cut")
+
+
+@pytest.fixture
+def folder(dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    return tmp_path
+
+
+class Addresses(Callback):
+    """Keeps which batches were trained on: (epoch, batch)."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.seen.append((batch.epoch, batch.batch))
+
+
+def data_of(folder, num_workers=0, batch_size=16):
+    return GraphDataModule(str(folder / "data"), NeighborSampler([3, 3]), batch_size=batch_size, num_workers=num_workers, seed=4)
+
+
+def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, lr=0.003, **options):
+    torch.manual_seed(0)
+    module = module or data_of(folder, num_workers)
+    model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch="sage", hidden_channels=8, lr=lr)
+    checkpoints = ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    trainer = Trainer(
+        **{"max_epochs": 3} | options,
+        accelerator="cpu",
+        callbacks=[checkpoints, *callbacks],
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=False,
+        default_root_dir=folder,
+    )
+    trainer.fit(model, module, ckpt_path=ckpt_path, weights_only=True)
+    return {name: value.clone() for name, value in model.state_dict().items()}, trainer.global_step
+
+
+@pytest.mark.parametrize(("stop", "workers"), [(1, 0), (11, 2), (15, 0), (16, 1)])
+def test_killed_at_any_step_and_resumed(folder, stop, workers):
+    """8 steps an epoch: in the first, in the middle of the second, before its last, at its end; another number of workers afterwards."""
+    whole, steps = fit(folder, 0)
+    assert steps == 24
+    for file in (folder / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(KeyError):
+        fit(folder, 1 if workers == 0 else 0, callbacks=[Stop(stop + 1)])
+    resumed, steps = fit(folder, workers, ckpt_path=folder / "checkpoints" / f"step={stop}.ckpt")
+    assert steps == 24
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_data_module_serves_another_run_from_the_beginning(folder):
+    fit(folder, 0, max_epochs=1)
+    module, resumed, anew = data_of(folder), Addresses(), Addresses()
+    fit(folder, 0, module=module, callbacks=[resumed], ckpt_path=folder / "checkpoints/step=5.ckpt", max_epochs=1)
+    fit(folder, 0, module=module, callbacks=[anew], max_epochs=1)
+    assert resumed.seen == [(0, 5), (0, 6), (0, 7)]
+    assert anew.seen == [(0, step) for step in range(8)]
+
+
+def test_other_batches_in_the_middle_of_an_epoch_are_refused(folder):
+    fit(folder, 0, max_epochs=1)
+    with pytest.raises(
+        InputError, match=r"behind batch 5 of epoch 0, which was cut otherwise: batch_size 16 \(20 here\); go on with the same"
+    ):
+        fit(folder, 0, module=data_of(folder, batch_size=20), ckpt_path=folder / "checkpoints/step=5.ckpt")
+    addresses = Addresses()
+    fit(folder, 0, module=data_of(folder, batch_size=20), callbacks=[addresses], ckpt_path=folder / "checkpoints/step=8.ckpt", max_epochs=2)
+    assert addresses.seen == [(1, step) for step in range(6)]
+
+
+def test_overfitting_takes_the_same_batches_in_every_epoch(folder):
+    addresses = Addresses()
+    fit(folder, 0, callbacks=[addresses], overfit_batches=2)
+    assert addresses.seen == [(0, 0), (0, 1)] * 3
+
+
+def test_monitors_of_a_run_that_goes_on_in_mid_epoch(folder):
+    """They start their clocks at an epoch's begin, which does not come."""
+    fit(folder, 0, max_epochs=1)
+    monitors = [FeedMonitor(), TimelineMonitor()]
+    fit(folder, 0, callbacks=monitors, ckpt_path=folder / "checkpoints/step=5.ckpt", max_epochs=1)
+    assert monitors[1]._timeline.epoch.num_batches == 3
+
+
+class Rates(Callback):
+    """Keeps the learning rates that steps were made with."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        self.seen |= {group["lr"] for group in optimizer.param_groups}
+
+
+def test_another_learning_rate_is_taken(folder):
+    """The optimiser's state, which has the old one, comes from the checkpoint."""
+    rates = Rates()
+    fit(folder, 0, max_epochs=1)
+    fit(folder, 0, max_epochs=1, lr=0.5, callbacks=[rates], ckpt_path=folder / "checkpoints/step=5.ckpt")
+    assert rates.seen == {0.5}
+
+
+class Line(LightningModule):
+    """Anybody's model, on a loader of his own."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = torch.nn.Linear(7, 1)
+
+    def training_step(self, batch, batch_idx):
+        return self.map(batch.x).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def test_a_loader_without_the_data_module(dataset, tmp_path):
+    """Goes on at an epoch's end, which Lightning does not tell it, and in the middle."""
+    seen = []
+    for stop, checkpoint in ((3, None), (2, None), (3, "epoch=1.ckpt"), (3, "step=11.ckpt")):
+        torch.manual_seed(0)
+        addresses = Addresses()
+        keep = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
+        steps = ModelCheckpoint(tmp_path, filename="{step}", save_top_k=-1, every_n_train_steps=1)
+        trainer = Trainer(
+            max_epochs=stop, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[keep, steps, addresses], use_distributed_sampler=False,
+        )  # fmt: skip
+        loader = SampleLoader(dataset, NeighborSampler([3]), batch_size=16, seed=4)
+        trainer.fit(Line(), loader, ckpt_path=checkpoint and tmp_path / checkpoint, weights_only=True)
+        seen.append(addresses.seen)
+    whole, first, from_end, from_middle = seen
+    assert whole == [(epoch, step) for epoch in range(3) for step in range(8)]
+    assert (first, from_end, from_middle) == (whole[:16], whole[16:], whole[11:])

@@ -1,0 +1,244 @@
+"""``hoptrain fit|validate|test|predict``: LightningCLI with hoptrain's data, model and defaults."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from lightning_utilities.core.rank_zero import rank_zero_only
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from hoptrain.engine import InputError
+from hoptrain.engine.trace import check_trace_path, trace_path
+from hoptrain.trainers.commands.parser import OptionParser
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
+from hoptrain.trainers.runs.callbacks import FeedMonitor, PredictionWriter, ProgressBar
+from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
+from hoptrain.trainers.runs.restarts import meet_again
+from hoptrain.trainers.runs.termination import Termination, say_terminated
+from hoptrain.trainers.runs.timeline import TimelineMonitor
+from hoptrain.trainers.tasks import Task, TaskName, task_of
+from hoptrain.trainers.tasks.options import check_folder, check_seed, check_trainer, check_trainer_options, no_room
+
+TRAINER_DEFAULTS: dict[str, Any] = {
+    # The schedule gives each rank its own share already; a second sampler would divide it again.
+    "use_distributed_sampler": False,
+    # The sanity check would run exact inference over the whole graph before anything was learnt.
+    "num_sanity_val_steps": 0,
+    "log_every_n_steps": 10,
+    "default_root_dir": "runs",
+}
+
+
+class HoptrainCLI(LightningCLI):
+    """Parses, builds data, model and trainer, and runs the subcommand."""
+
+    def __init__(self, task: Task, **options: Any) -> None:
+        """As ``LightningCLI``, which runs the command here; ``task`` says which classes it is about."""
+        self._task = task
+        super().__init__(*task.classes(), **options)
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Sizes that the model takes from the data, and the checkpoint to keep."""
+        for source, target in self._task.from_data.items():
+            parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
+        parser.add_lightning_class_args(BestAndLast, "checkpoint")
+        parser.set_defaults({"checkpoint.monitor": "val_acc", "checkpoint.mode": "max", "checkpoint.save_last": True})
+
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        # A checkpoint may come from elsewhere: tensors and plain values are read from it, no pickled code.
+        parser.set_defaults({"weights_only": True})
+        parser.add_argument(
+            "--task", type=TaskName, default="nodes", help="What the run is about; it decides the options of data and model."
+        )
+        if subcommand == "fit":
+            parser.add_argument(
+                "--timeline",
+                type=str | None,
+                help="Write where the time of each batch goes to this file, for chrome://tracing or Perfetto.",
+            )
+        else:
+            parser.add_argument(
+                "--untrained", action="store_true", help="Run without a checkpoint, with weights that nothing was learnt by."
+            )
+        return parser
+
+    def _parse_ckpt_path(self) -> None:
+        """Find the last one, or look whether the file is there. The model compares its sizes with the checkpoint's."""
+        command, options = self.config.subcommand, self.config[self.config.subcommand]
+        path, untrained = options.get("ckpt_path"), options.get("untrained", False)
+        self._go_on_in: str | None = None
+        if command != "fit" and (path is None) != untrained:
+            given = f"{command} with ckpt_path {path} and untrained" if untrained else f"{command} without a checkpoint"
+            raise InputError(f"{given}: give --ckpt_path, a file or last; or --untrained alone, for weights that nothing was learnt by")
+        if path == "last":
+            options.ckpt_path, self._go_on_in = self._last_checkpoint(options)
+        elif path is not None and not Path(path).is_file():
+            raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written, or last")
+
+    def _last_checkpoint(self, options: Any) -> tuple[str | None, str | None]:
+        """The newest ``last.ckpt`` of the runs in the folder, and where it lies; for fit nothing, where there is none yet."""
+        folder = options.checkpoint.dirpath or options.trainer.default_root_dir
+        found = last_checkpoint(folder, below="" if options.checkpoint.dirpath else "**/checkpoints")
+        if found is None and self.config.subcommand != "fit":
+            raise InputError(f"no last.ckpt is in {folder}: give the path of a .ckpt file that a run has written")
+        if found is None:
+            _say(f"hoptrain: no last.ckpt is in {folder} yet: training starts anew")
+            return None, None
+        return found, os.path.dirname(found)
+
+    def _set_seed(self) -> None:
+        check_seed(self.config[self.config.subcommand].seed_everything)
+        super()._set_seed()
+
+    def before_instantiate_classes(self) -> None:
+        """Take the timeline's file out of the configuration: the run's copy of it serves other commands, and must not write over the file."""
+        self._timeline: str | None = self.config[self.subcommand].pop("timeline", None)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Add the progress bar and the logs, unless they are switched off or given.
+
+        Raises:
+            InputError: what Lightning does not take.
+        """
+        options = self.config_init[self.subcommand].trainer
+        check_trainer_options(options)
+        check_folder("checkpoint.dirpath", self.config_init[self.subcommand].checkpoint.dirpath)
+        # Of those that do something in a step the timeline comes first, lest a step's time hold that of the others.
+        callbacks: list[Callback] = [Termination(), TimelineMonitor(self._timeline), FeedMonitor(), PredictionWriter(), RankWatch()]
+        if options.enable_progress_bar is not False:
+            callbacks.append(ProgressBar())
+        self.trainer_defaults["callbacks"] = callbacks
+        if options.logger in (None, True):
+            table = CSVLogger(options.default_root_dir, name="")
+            kwargs["logger"] = [table, TensorBoardLogger(options.default_root_dir, name="", version=table.version)]
+        try:
+            trainer: Trainer = super().instantiate_trainer(**kwargs)
+        except (InputError, MisconfigurationException):
+            raise
+        except (
+            ValueError,
+            TypeError,
+            ImportError,
+        ) as error:  # what it says of a device, an accelerator or a strategy that it does not have
+            raise InputError(f"trainer: {' '.join(str(error).split())}") from error
+        check_trainer(trainer)
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not one of the user's
+            trainer.strategy.checkpoint_io = CheckpointFiles()
+        watch_launch(trainer)
+        return trainer
+
+    def before_fit(self) -> None:
+        """Check before any process is started what would otherwise fail in all of them."""
+        if self._timeline is not None:
+            check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
+        strategy, world_size = self.trainer.strategy, self.trainer.world_size
+        if isinstance(strategy, PipelineStrategy):
+            strategy.check(self.model, self.trainer)
+            world_size = strategy.plan.data
+        self.datamodule.trainer = self.trainer
+        self.datamodule.make_loader(0, world_size, self.datamodule.seed)
+        if "val" not in self.datamodule.data.splits:
+            self._checkpoint().monitor = None
+        if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
+            self._checkpoint().dirpath = self._go_on_in
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+        meet_again(self.trainer)
+
+    def after_fit(self) -> None:
+        """Test the best checkpoint and print the result as the last line."""
+        if self.trainer.interrupted or "test" not in self.datamodule.data.splits:
+            return
+        best = self._checkpoint().best_model_path or None  # none was written by a run of no epochs
+        results = self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False, weights_only=True)
+        if self.trainer.is_global_zero:
+            print(f"test {self.model.score_title} {results[0]['test_acc']:.3f}", flush=True)
+
+    def _checkpoint(self) -> ModelCheckpoint:
+        checkpoint = self.trainer.checkpoint_callback
+        if not isinstance(checkpoint, ModelCheckpoint):
+            raise InputError("trainer.enable_checkpointing is off: fit keeps the best weights for its test; leave it on")
+        return checkpoint
+
+
+@rank_zero_only
+def _say(line: str) -> None:
+    """A line for the user, whatever the level of the logs."""
+    print(line, file=sys.stderr, flush=True)
+
+
+_CHATTER = (
+    "litlogger",  # an advertisement
+    "Seed set to",  # stands in the configuration
+    "GPU available: ",
+    "TPU available: ",
+    "HPU available: ",
+    "Restoring states from the checkpoint path",  # "Restored all states" or "Loaded model weights" follow
+)
+"""Parts of Lightning's messages that do not help; that a GPU lies idle is another one, a warning."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not any(part in record.getMessage() for part in _CHATTER)
+
+
+def quieten() -> None:
+    """Drop what Lightning says that a user of hoptrain can do nothing about."""
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # between Lightning and jsonargparse
+    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.seed", "lightning_utilities.core.rank_zero"):
+        logging.getLogger(name).addFilter(_is_news)  # the same one again is not added
+    for message in (
+        "LightningCLI's args parameter",  # hoptrain's own dispatch passes them
+        "`isinstance\\(treespec, LeafSpec\\)`",  # between Lightning and torch
+        "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of vertices
+        "Couldn't infer the batch indices",  # predictions are written in vertex order, not by batch
+        "The dirpath has changed",  # each run has a folder of its own
+        "The number of training batches",  # epoch figures are logged all the same
+        "Precision .* is not supported by the model summary",  # which counts bytes as of float32 then
+        "It is recommended to use `self.log",  # scores are those of all ranks when they are logged, times those of rank 0
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+def run(arguments: list[str]) -> HoptrainCLI:
+    """Run a subcommand with its options; what it built is in the result."""
+    quieten()
+    try:
+        return HoptrainCLI(
+            task_of(arguments),
+            trainer_class=Trainer,
+            trainer_defaults=dict(TRAINER_DEFAULTS),
+            seed_everything_default=1,
+            auto_configure_optimizers=False,
+            parser_class=OptionParser,
+            parser_kwargs={"prog": "hoptrain"},
+            args=arguments,
+        )
+    except MisconfigurationException as error:
+        raise InputError(" ".join(str(error).split())) from error
+    except (SIGTERMException, RuntimeError) as error:
+        if "Early stopping conditioned on metric" in str(error):  # Lightning learns what is logged in the first epoch
+            raise InputError(" ".join(str(error).split())) from error
+        if not isinstance(error, SIGTERMException) and not Termination.asked:
+            raise
+        say_terminated()
+        raise SystemExit(128 + signal.SIGTERM) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, KeyboardInterrupt):  # Lightning has tidied up
+            raise KeyboardInterrupt from None
+        raise
+    except OSError as error:
+        raise no_room(error) or error from error

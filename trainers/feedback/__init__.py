@@ -1,0 +1,1 @@
+"""What training tells a sampler, or keeps for it: gradient norms, histories of activations."""

@@ -1,0 +1,93 @@
+"""Training by VR-GCN's control variate (Chen, Zhu, Song 2018): what ``VRGCNSampler`` samples for."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
+from hoptrain.trainers.feedback.history import History
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.features import model_input
+from hoptrain.trainers.models.inference import chunks
+from hoptrain.trainers.models.pyg_layers import SAGELayer, aggregate
+
+_CHUNK_EDGES = 1 << 17
+
+
+class VarianceReduction(nn.Module):
+    """Applies a GNN of GraphSAGE layers to the mini-batches of a ``VRGCNSampler``, and keeps the history of their inputs.
+
+    A layer's mean over in-neighbours is estimated from the sampled ones and the history of all (``History.mean``); the first layer's, over
+    features, is exact and computed once, before training, as in the paper. So the first block's edges are not used. Dropout falls on the mean
+    and on the vertex's own vector, behind the estimate: the history would know nothing of units that are dropped before.
+
+    Memory: V vectors for each layer, the features' means and the activations of the others, float32 on the model's device. With several ranks
+    each keeps the history of its own batches.
+    """
+
+    def __init__(self, model: GNN, data: Dataset, *, normalize: bool) -> None:
+        """Compute the means of the features.
+
+        Args:
+            model: its layers are used, and stay with their owner.
+            data: graph and features.
+            normalize: as of ``NodeClassifier``.
+
+        Raises:
+            InputError: the layers are not those of arch sage with conv pyg.
+        """
+        super().__init__()
+        layers = [layer for layer in model.layers if isinstance(layer, SAGELayer)]
+        if len(layers) < model.num_layers:
+            raise InputError("VRGCNSampler with another model than arch sage, conv pyg: its estimates are means; choose these")
+        self.history = History(data.graph.num_nodes, model.widths[1:-1])
+        self.register_buffer("means", feature_means(data, normalize), persistent=False)
+        self.means: Tensor
+        self._of_model = model, layers  # a tuple, lest its weights count twice
+        self._fresh: tuple[MiniBatch, list[Tensor]] | None = None
+
+    def forward(self, x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
+        """Scores of the seeds, (B, num_classes); ``commit`` puts this batch's activations into the history.
+
+        Args:
+            x: (S, F) float features of the input nodes.
+            batch: of a ``VRGCNSampler``, as tensors.
+            degrees: (S,) in-degrees in the whole graph, float.
+        """
+        model, layers = self._of_model
+        h, inputs = x, []
+        for i, block in enumerate(batch.blocks):
+            inputs.append(h)
+            own = h[: block.num_dst]
+            mean = self.history.mean(i, h, batch, degrees[: block.num_src]) if i else self.means[batch.node_ids[: block.num_dst].long()]
+            drop = model.dropout if i else model.input_dropout
+            h = layers[i].combine(drop(mean), drop(own))
+            h = model.activation(model.norms[i](h)) if i < len(model.norms) else h
+        self._fresh = batch, [h_i.detach() for h_i in inputs[1:]]
+        return h
+
+    def commit(self) -> None:
+        """Let the history hold the activations of the last batch: once it is done, so that one that was interrupted leaves no trace."""
+        if self._fresh is not None:
+            batch, activations = self._fresh
+            for i, h in enumerate(activations, 1):
+                self.history.update(i, h, batch)
+        self._fresh = None
+
+
+@torch.no_grad()
+def feature_means(data: Dataset, normalize: bool) -> Tensor:
+    """(V, F) float32: for each vertex the mean of its in-neighbours' features as the model takes them; 0 where it has none."""
+    graph, sampler, workspace = data.graph, NeighborSampler([-1]), Workspace()
+    means = torch.zeros(graph.num_nodes, data.num_features)
+    for nodes in chunks(graph.indptr, np.arange(graph.num_nodes), _CHUNK_EDGES):
+        batch = sampler.sample(graph, nodes, workspace=workspace).to(means.device)
+        (block,) = batch.blocks
+        degrees = block.indptr.diff().long()
+        shares = torch.repeat_interleave(1 / degrees.clamp(min=1), degrees, output_size=block.num_edges)
+        x = model_input(data, batch.node_ids.numpy(), normalize, means.device)
+        means[nodes[0] : nodes[-1] + 1] = aggregate(block, x, shares)
+    return means

@@ -1,0 +1,25 @@
+"""From stored features to a model's input."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers.batch.transfer import as_tensor
+
+
+def to_input(x: Tensor, normalize: bool) -> Tensor:
+    """(S, F) float32 from features as stored; with ``normalize`` each row is divided by its sum (an empty row stays zero)."""
+    if not normalize:
+        return x.float()
+    return x / x.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1e-12)
+
+
+def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.device) -> Tensor:
+    """Features (N, F) of ``nodes`` as the model takes them, on ``device``."""
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: a node classifier needs some; add an x, for instance degrees or an embedding")
+    return to_input(as_tensor(np.take(data.x, nodes, axis=0)).to(device), normalize)

@@ -1,0 +1,1 @@
+"""Going on from a checkpoint, to the bit."""

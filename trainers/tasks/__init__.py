@@ -1,0 +1,92 @@
+"""What a run can be about: for each task the model's class, the data's class, and the sizes that the model takes from the data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import yaml
+
+from hoptrain.engine import InputError
+from hoptrain.engine.errors import did_you_mean
+
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "hops", "links"]
+
+
+class Task(NamedTuple):
+    """Names in ``hoptrain.trainers``, and the model's arguments by the property of the data that gives them."""
+
+    module: str
+    model: str
+    data: str
+    from_data: Mapping[str, str]
+
+    def classes(self) -> tuple[Any, Any]:
+        """The model's class and the data module's."""
+        module = import_module(f"hoptrain.trainers.tasks.{self.module}")
+        return getattr(module, self.model), getattr(module, self.data)
+
+
+_SIZES = {"num_features": "in_channels", "num_classes": "num_classes"}
+TASKS: dict[TaskName, Task] = {
+    "nodes": Task(
+        "node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"}
+    ),
+    "images": Task("images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
+    "graphs": Task("graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES),
+    "links": Task("links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels", "num_hops": "num_layers"}),
+    "hops": Task("hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
+}
+
+
+def task_of(arguments: Sequence[str]) -> Task:
+    """The task that the command line, or a configuration it names, asks for: it decides which options there are. The last one counts.
+
+    Raises:
+        InputError: an unknown task, or a configuration that cannot be read.
+    """
+    name = "nodes"
+    for option, value in _options(arguments):
+        if option == "--task":
+            name = value
+        elif option in ("--config", "-c") and value:
+            name = _task_in(Path(value), name)
+    if name not in TASKS:
+        hint = did_you_mean(name, list(TASKS)) or f"choose one of {', '.join(TASKS)}"
+        raise InputError(f"task {name!r} is unknown: {hint}")
+    return TASKS[name]
+
+
+def _options(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """``--name=value`` and ``--name value`` alike."""
+    found = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        option, is_joined, value = argument.partition("=")
+        found.append((option, value if is_joined else following))
+    return found
+
+
+def _task_in(path: Path, otherwise: str) -> str:
+    """The ``task`` of a configuration.
+
+    Raises:
+        InputError: the file cannot be read, or is no mapping of options.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, for instance configs/quickstart.yaml") from None
+    except (ValueError, yaml.YAMLError) as error:
+        place = getattr(error, "problem_mark", None)
+        where = "" if place is None else f", line {place.line + 1}"
+        problem = " ".join(str(getattr(error, "problem", None) or "it is no text").split())
+        raise InputError(f"the configuration {path} is no YAML ({problem}{where}): correct it") from None
+    if not isinstance(content, dict):
+        raise InputError(
+            f"the configuration {path} holds no options: it is a mapping of seed_everything, data, model and trainer; correct it"
+        )
+    return str(content.get("task", otherwise))

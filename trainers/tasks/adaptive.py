@@ -1,0 +1,151 @@
+"""Adaptive sampling (AS-GCN, Huang et al. 2018): a classifier that learns which vertices its sampler should draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers import ASGCNSampler, Block, MiniBatch
+from hoptrain.trainers.models.features import model_input, to_input
+from hoptrain.trainers.tasks.node_classifier import NodeClassifier
+
+LOWEST_SCORE = 2.0**-10
+"""A score never falls below: its logarithm stays finite, and no vertex gets out of reach."""
+_ROWS = 1 << 16
+"""Vertices whose features are read at a time."""
+
+
+class AdaptiveNodeClassifier(NodeClassifier):
+    """A ``NodeClassifier`` with an ``ASGCNSampler`` whose scores g(u) = max(0, x_u . w + b) it learns; w and b start as 0 and 1.
+
+    To the loss it adds ``variance_weight`` times the variance of the last layer's sampled means (``sampling_variance``), per seed, of which only
+    w and b get a gradient. Every epoch is sampled by the scores with which it begins; sampler processes start anew for it, which takes seconds.
+    Logs ``sampling_variance``. For use from Python.
+    """
+
+    def __init__(self, in_channels: int, num_classes: int, num_layers: int, variance_weight: float = 0.5, **options: Any) -> None:
+        """Build the model.
+
+        Args:
+            in_channels: features of a vertex.
+            num_classes: number of classes (or labels).
+            num_layers: layers of the sampler.
+            variance_weight: weight of the variance in the loss.
+            options: as ``NodeClassifier``.
+
+        Raises:
+            InputError: a negative weight.
+        """
+        if variance_weight < 0:
+            raise InputError(f"variance_weight is {variance_weight}: a variance is to fall; give 0 or more")
+        super().__init__(in_channels, num_classes, num_layers, **options)
+        self.variance_weight = variance_weight
+        self.scorer = nn.Linear(in_channels, 1)
+        nn.init.zeros_(self.scorer.weight)
+        nn.init.ones_(self.scorer.bias)
+        # w and b of the epoch's sampler, and the epoch: parts of a checkpoint, since a run resumed in mid-epoch goes on with them.
+        self.register_buffer("sampled_by", torch.cat([torch.zeros(in_channels), torch.ones(1)]))
+        self.register_buffer("sampled_epoch", torch.zeros((), dtype=torch.int64))
+        self.sampled_by: Tensor
+        self.sampled_epoch: Tensor
+        self._hidden = torch.empty(0)
+        self.model.layers[-1].register_forward_pre_hook(self._keep_hidden)
+
+    def _keep_hidden(self, layer: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if self.training:
+            self._hidden = arguments[0].detach()
+
+    def on_train_start(self) -> None:
+        """Sample by the scores of an epoch that goes on; one that begins notes its own."""
+        self._set_scores()
+
+    def on_train_epoch_start(self) -> None:
+        """Sample by the scores as they are now."""
+        super().on_train_epoch_start()
+        if self._take_scores():
+            self._set_scores()
+
+    def _take_scores(self) -> bool:
+        """Note w and b if the next batch begins an epoch that they were not noted for; whether it does."""
+        epoch = self.current_epoch
+        begins = bool(self.sampled_epoch != epoch)
+        if begins:
+            with torch.no_grad():
+                self.sampled_by.copy_(torch.cat([self.scorer.weight[0], self.scorer.bias]))
+                self.sampled_epoch.fill_(epoch)
+        return begins
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        """The classifier's loss, and the variance."""
+        loss = super().training_step(batch, batch_idx)
+        block, last = batch.blocks[-1], len(batch.blocks) - 1
+        sources = to_input(batch.x[: block.num_src], self.normalize_features)
+        log_scores = self.scorer(sources)[:, 0].clamp(min=LOWEST_SCORE).log()
+        degrees = self.degrees[batch.node_ids[: block.num_dst].long()]
+        variance = sampling_variance(
+            block, self._hidden, degrees, batch.extra[f"draws{last}"], batch.extra[f"probabilities{last}"], log_scores
+        )
+        self.log("sampling_variance", variance.detach() / batch.num_seeds, batch_size=batch.num_seeds)
+        return loss + variance * (self.variance_weight * self.trainer.world_size / batch.num_step_seeds)
+
+    def _set_scores(self) -> None:
+        """Give the sampler the scores of all vertices; sampler processes start anew with them."""
+        sampler = self._datamodule.sampler
+        if not isinstance(sampler, ASGCNSampler):
+            raise InputError(f"AdaptiveNodeClassifier with {type(sampler).__name__}: it learns the scores of an ASGCNSampler; use one")
+        sampler.set_scores(self._scores_of_all())
+        if self._datamodule.loader is not None:
+            self._datamodule.loader.close()
+
+    @torch.no_grad()
+    def _scores_of_all(self) -> Array:
+        """(V,) float32, on the CPU whatever the model's device, so that all ranks have the same to the bit."""
+        data = self._datamodule.data
+        parameters, device = self.sampled_by.cpu(), torch.device("cpu")
+        scores = np.empty(data.graph.num_nodes, np.float32)
+        for begin in range(0, len(scores), _ROWS):
+            nodes = np.arange(begin, min(begin + _ROWS, len(scores)))
+            x = model_input(data, nodes, self.normalize_features, device)
+            scores[nodes] = (x @ parameters[:-1] + parameters[-1]).clamp(min=LOWEST_SCORE).numpy()
+        return scores
+
+
+def sampling_variance(block: Block, hidden: Tensor, degrees: Tensor, draws: Tensor, probabilities: Tensor, log_scores: Tensor) -> Tensor:
+    """The variance of a block's sampled means of ``hidden``, added up over destinations and channels: an unbiased estimate.
+
+    With X the vector of all destinations' estimates from a single draw, p(u|v) h(u) / q(u), the t draws of the block give the variance of their
+    mean. Its gradient by the scores is unbiased too. Only q depends on them: the derivative of E |X|**2 is that of the sum over u of
+    (p h)**2 / q, minus the covariance of |X|**2 and log g under q, of which the draws are samples.
+
+    Args:
+        block: of an ``ASGCNSampler``, as torch tensors.
+        hidden: (num_src, C) what the layer takes means of; no gradient flows into it.
+        degrees: (num_dst,) in-degrees of the destinations in the whole graph.
+        draws: (num_src,) how often each source was drawn: ``extra``.
+        probabilities: (num_src,) q of each source that was drawn: ``extra``.
+        log_scores: (num_src,) logarithms of the scores that q is proportional to.
+
+    Returns:
+        A scalar; 0 where fewer than two draws were made.
+    """
+    count = int(draws.sum())
+    if count < 2:
+        return log_scores.sum() * 0
+    hidden = hidden.detach()
+    source, destination = block.edge_index()
+    # The copies of a multi-edge add up before they are squared.
+    pairs, copies = torch.unique(destination * block.num_src + source, return_counts=True)
+    transitions = copies / degrees[pairs // block.num_src]
+    squares = hidden.new_zeros(block.num_src).index_add_(0, pairs % block.num_src, transitions.to(hidden.dtype) ** 2)
+    each = squares * hidden.square().sum(1) / torch.where(draws > 0, probabilities, 1) ** 2  # |X|**2 of a draw
+    shares = draws / count
+    weights = (block.weights / degrees[destination]).to(hidden.dtype)
+    means = hidden.new_zeros(block.num_dst, hidden.shape[1]).index_add_(0, destination, weights[:, None] * hidden[source])
+    value = ((shares * each).sum() - means.square().sum()) / (count - 1)
+    covariance = (shares * each * (log_scores - (shares * log_scores).sum())).sum() / (count - 1)
+    return value - (covariance - covariance.detach())

@@ -1,0 +1,136 @@
+"""Classification of images by a Vision GNN: the graphs are made in the model, of patches or pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.images import ImageSet, load_images
+from hoptrain.trainers.models.vig import ImageConv, ImageGraph, ViG
+from hoptrain.trainers.models.vig_layers import ImageNorm
+from hoptrain.trainers.pipeline.chunk import address_seed
+from hoptrain.trainers.tasks.item_classifier import ItemClassifier
+from hoptrain.trainers.tasks.items import Address, ItemDataModule
+from hoptrain.trainers.tasks.options import check_training
+
+
+class ImageDataModule(ItemDataModule):
+    """Loads a set of images; the model gets them as (B, H, W, C) float32 from -1 to 1."""
+
+    data: ImageSet
+
+    def __init__(
+        self,
+        images: str,
+        root: str | None = None,
+        batch_size: int = 128,
+        seed: int | None = None,
+        shift: int = 0,
+        mirror: bool = False,
+    ) -> None:
+        """Open the images (and convert them the first time).
+
+        Args:
+            images: digits, cifar10, or the name of a .npz file (see ``load_images``).
+            root: folder with the files; by default $HOPTRAIN_DATA.
+            batch_size: images per rank and step.
+            seed: seed of the order and of the changes to training images; by default that of seed_everything.
+            shift: move each training image by up to so many pixels each way, at random; what comes in is the colour of the middle.
+            mirror: mirror every second training image, at random.
+        """
+        if shift < 0:
+            raise InputError(f"shift is {shift}: images move by up to so many pixels; give 0 or more")
+        super().__init__(load_images(images, root=root), batch_size, seed)
+        self.shift = shift
+        self.mirror = mirror
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(H, W, C)."""
+        return self.data.shape
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.data.num_classes
+
+    def collate(self, items: Array, address: Address | None) -> tuple[Tensor, Tensor]:
+        """Images and classes; those for training (they have an address) changed at random."""
+        x = torch.from_numpy(np.take(self.data.x, items, axis=0)).float() / self.data.white * 2 - 1
+        if address is not None and (self.shift or self.mirror):
+            x = self._change(x, torch.Generator().manual_seed(address_seed(*address)))
+        return x, torch.from_numpy(np.take(self.data.y, items))
+
+    def _change(self, x: Tensor, random: torch.Generator) -> Tensor:
+        count, height, width, _ = x.shape
+        if self.mirror:
+            x = torch.where((torch.rand(count, generator=random) < 0.5)[:, None, None, None], x.flip(2), x)
+        padded = F.pad(x, (0, 0, self.shift, self.shift, self.shift, self.shift))
+        top, left = torch.randint(2 * self.shift + 1, (2, count), generator=random)
+        rows, columns = top[:, None] + torch.arange(height), left[:, None] + torch.arange(width)
+        return padded[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+class ImageClassifier(ItemClassifier):
+    """A ViG that classifies images."""
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        patch: int = 4,
+        width: int | None = 96,
+        conv_width: int | None = None,
+        ffn_width: int | None = None,
+        head_width: int = 1024,
+        num_blocks: int = 8,
+        neighbors: int = 9,
+        heads: int = 4,
+        graph: ImageGraph = "knn",
+        conv: ImageConv = "max-relative",
+        norm: ImageNorm = "group",
+        lr: float = 0.001,
+        weight_decay: float = 0.05,
+    ) -> None:
+        """Build the model. The first two arguments come from the data when the command line is used.
+
+        Args:
+            image_shape: height, width and channels of an image.
+            num_classes: number of classes.
+            patch: side of the square of pixels that is a vertex.
+            width: features of a vertex between blocks; null takes a patch's values as they are.
+            conv_width: width of the graph convolution; by default that between blocks.
+            ffn_width: inner width of the feed-forward part; by default four times that between blocks.
+            head_width: inner width of the classifier.
+            num_blocks: number of blocks.
+            neighbors: neighbours of a vertex with graph knn, itself included.
+            heads: groups of channels that conv max-relative mixes apart.
+            graph: knn or grid.
+            conv: max-relative or sum.
+            norm: group (each image by itself), layer (each vertex by itself) or batch (all images at hand, as in the paper: not exact when a batch
+                is shared out among ranks or cut into chunks).
+            lr: AdamW's learning rate.
+            weight_decay: AdamW's decay.
+        """
+        check_training(lr=lr, weight_decay=weight_decay)
+        model = ViG(
+            image_shape,
+            num_classes,
+            patch=patch,
+            width=width,
+            conv_width=conv_width,
+            ffn_width=ffn_width,
+            head_width=head_width,
+            num_blocks=num_blocks,
+            neighbors=neighbors,
+            heads=heads,
+            graph=graph,
+            conv=conv,
+            norm=norm,
+        )
+        super().__init__(model, num_classes)
+        self.save_hyperparameters()

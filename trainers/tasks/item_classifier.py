@@ -1,0 +1,96 @@
+"""Classification of independent items: the steps, the loss and the scores that its tasks share."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassAccuracy
+
+from hoptrain.engine import InputError
+from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.tasks.items import ItemBatch, ItemDataModule
+from hoptrain.trainers.tasks.scored import ScoredModule
+
+
+class ItemClassifier(ScoredModule):
+    """Trains ``model``, which maps a batch's ``x`` to (B, num_classes) logits.
+
+    Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every item counted once.
+    """
+
+    def __init__(self, model: nn.Module, num_classes: int) -> None:
+        super().__init__(partial(MulticlassAccuracy, num_classes=num_classes, average="micro"))
+        self.model = model
+        self._num_classes = num_classes
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam, with the weight decay apart from the gradient."""
+        return torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
+
+    def forward(self, batch: ItemBatch) -> Tensor:
+        """Scores of the batch's items, (B, num_classes)."""
+        logits: Tensor = self.model(batch.x)
+        return logits
+
+    def training_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
+        """Loss of one batch, scaled so that the ranks' average is the mean over all items of the step."""
+        if batch.address is not None:
+            torch.manual_seed(address_seed(*batch.address))  # for dropout
+        logits = self(batch)
+        total = self._loss(logits, batch.y)
+        self.count("fit", logits, batch.y, total)
+        self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
+        return total * (self.trainer.world_size / batch.num_step_items)
+
+    def make_chunks(self, batch: ItemBatch) -> list[Chunk]:
+        """What a pipeline moves for a batch: its items in runs that are equal but for one."""
+        strategy = self.trainer.strategy
+        count = strategy.plan.chunks if isinstance(strategy, PipelineStrategy) else 1
+        bounds = [part[[0, -1]] + [0, 1] for part in np.array_split(np.arange(len(batch.y)), count)]
+        return [self._chunk(batch, slice(*map(int, ends)), number) for number, ends in enumerate(bounds)]
+
+    def _chunk(self, batch: ItemBatch, items: slice, number: int) -> Chunk:
+        num_layers: Any = self.model.num_layers
+        return Chunk(
+            rows=[items.stop - items.start] * (num_layers + 1),
+            inputs=[()] * num_layers,
+            x=batch.x[items],
+            target=(batch.y[items], batch.num_step_items),
+            seed=None if batch.address is None else address_seed(*batch.address, number),
+        )
+
+    def example_chunk(self, num_seeds: int) -> Chunk:
+        """A chunk of the training split's first items: layers are timed with it."""
+        datamodule: Any = getattr(self.trainer, "datamodule", None)
+        if not isinstance(datamodule, ItemDataModule):
+            raise InputError(f"{type(self).__name__} needs its data to time its layers: run it with trainer.fit(model, datamodule=...)")
+        x, y = datamodule.collate(datamodule.data.splits["train"][:num_seeds], None)
+        return self._chunk(ItemBatch(x.to(self.device), y.to(self.device), len(y)), slice(0, len(y)), 0)
+
+    def chunk_loss(self, logits: Tensor, target: tuple[Tensor, int]) -> Tensor:
+        """A chunk's share of the mean loss over all items of the step; the last stage's metrics take its scores."""
+        y, num_step_items = target
+        total = self._loss(logits, y)
+        self.count("fit", logits, y, total)
+        return total / num_step_items
+
+    def predict_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
+        """Scores of a batch of this rank's share, (B, num_classes) float32 on the CPU."""
+        logits: Tensor = self(batch)
+        return logits.float().cpu()
+
+    def evaluate(self, stage: str, batch: ItemBatch) -> None:
+        """A batch of this rank's share."""
+        if len(batch.y):
+            logits = self(batch)
+            self.count(stage, logits, batch.y, self._loss(logits, batch.y))
+
+    def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Sum over the items."""
+        return F.cross_entropy(self.checked(logits, len(y), self._num_classes), y, reduction="sum")

@@ -1,0 +1,154 @@
+"""Batches of independent items (images, small graphs, vertices with all that they need): nothing has to be sampled for them.
+
+The order and the shares of the ranks are those of ``engine/schedule.py``, so what it promises holds here too: equal steps on every rank, each
+item of an epoch in one batch of one rank, the same batches after a run is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.schedule import Schedule
+from hoptrain.samplers.feed.epochs import EpochLoader
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.tasks.shared_data import SharedDataModule
+
+
+class Address(NamedTuple):
+    """What all random numbers of a batch are made from: the user's seed, the epoch, the batch's number in it over all ranks."""
+
+    seed: int
+    epoch: int
+    batch: int
+
+
+class ItemBatch(NamedTuple):
+    """B items.
+
+    Attributes:
+        x: what the model takes: a tensor, or a tuple of them.
+        y: (B,) int64 classes.
+        num_step_items: items of this step over all ranks.
+        address: of the batch; None where it is not for training.
+    """
+
+    x: Any
+    y: Tensor
+    num_step_items: int
+    address: Address | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """None is sampled."""
+        return 0
+
+
+Collate = Callable[[Array, Address | None], tuple[Any, Tensor]]
+"""(item numbers (B,), address) to what the model takes and the classes."""
+
+
+class ItemLoader(EpochLoader[ItemBatch]):
+    """This rank's batches, made in this process; see ``EpochLoader``."""
+
+    def __init__(self, schedule: Schedule, collate: Collate) -> None:
+        super().__init__(schedule, num_workers=0)
+        self._collate = collate
+
+    def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
+        for step in steps:
+            address = Address(self.schedule.seed, epoch, self.schedule.batch_number(step))
+            x, y = self._collate(self.schedule.batch_seeds(epoch, step), address)
+            yield ItemBatch(x, y, self.schedule.num_step_seeds(step), address)
+
+
+class Items(Protocol):
+    """What a data module is given by: labelled items with splits. ``Dataset`` is one too."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def splits(self) -> Mapping[str, Array]:
+        """Item numbers by split."""
+
+
+class ItemDataModule(SharedDataModule):
+    """Feeds a task on items; a subclass opens the data and defines ``collate``.
+
+    Evaluation runs over batches of each rank's contiguous share; every rank makes the same number of steps, the last may be empty.
+    """
+
+    def __init__(self, data: Items, batch_size: int, seed: int | None) -> None:
+        super().__init__(batch_size, seed)
+        self.data = data
+
+    def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:
+        """What the model takes of ``items`` (B,), and their classes (B,) int64; ``address`` is None outside training."""
+        raise NotImplementedError
+
+    def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
+        """The training loader of a rank, in a pipeline of a copy of the model; it also serves to check the sizes before a run."""
+        schedule = Schedule(seeds=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
+        if self.trainer is not None and isinstance(self.trainer.strategy, PipelineStrategy):
+            _check_chunks(schedule, self.trainer.strategy)
+        return ItemLoader(schedule, self.collate)
+
+    def val_dataloader(self) -> DataLoader[ItemBatch]:
+        """This rank's share of the validation split; nothing if there is none."""
+        return self._in_order(self.data.splits.get("val", np.empty(0, np.int64)))
+
+    def test_dataloader(self) -> DataLoader[ItemBatch]:
+        """This rank's share of the test split."""
+        return self._in_order(self._split("test"))
+
+    def predict_dataloader(self) -> DataLoader[ItemBatch]:
+        """This rank's share of all items, in order."""
+        return self._in_order(self.every_item())
+
+    def every_item(self) -> Array:
+        """The numbers of all items, (N,)."""
+        return np.sort(np.concatenate(list(self.data.splits.values())))
+
+    def _split(self, name: str) -> Array:
+        if not len(self.data.splits.get(name, ())):
+            raise InputError(f"{self.data.name} has no {name} items: its splits are {', '.join(self.data.splits)}; choose another data set")
+        return self.data.splits[name]
+
+    def _in_order(self, items: Array) -> DataLoader[ItemBatch]:
+        mine = self.share(items)
+        steps = -(-len(items) // (self.world_size * self.batch_size))
+        batches = _Batches(np.array_split(mine, steps) if steps else [], self.collate)
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def _check_chunks(schedule: Schedule, strategy: PipelineStrategy) -> None:
+    """Refuse what items cannot be cut into."""
+    if strategy.chunking == "by-index":
+        raise InputError("chunking by-index for items: they have no edges between them that it could lose; use chunking seeds")
+    fewest = min(schedule.num_step_seeds(step) // schedule.world_size for step in (0, schedule.num_steps - 1))
+    if strategy.plan.chunks > fewest:
+        raise InputError(
+            f"{strategy.plan.chunks} chunks of a batch of {fewest} items: every chunk needs one; use at most {fewest} chunks or larger batches"
+        )
+
+
+class _Batches:
+    """Evaluation's batches by number."""
+
+    def __init__(self, shares: list[Array], collate: Collate) -> None:
+        self._shares, self._collate = shares, collate
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def __getitem__(self, number: int) -> ItemBatch:
+        x, y = self._collate(self._shares[number], None)
+        return ItemBatch(x, y, len(y))

@@ -1,0 +1,174 @@
+"""The data of a run for Lightning: a data set by name, sampled batches for training, plain vertex ids for everything else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from hoptrain.engine import Dataset, InputError, load_dataset
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.derived.made_features import make_features
+from hoptrain.samplers import SampleLoader, Sampler
+from hoptrain.samplers.feed.epochs import EpochLoader
+from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.tasks.shared_data import SharedDataModule
+
+Features = Literal["stored", "degrees", "walks"]
+
+
+class NodeBatch(NamedTuple):
+    """Vertices to evaluate exactly: what validation, test and predict loaders give, one batch a rank.
+
+    Attributes:
+        node_ids: (N,) int64 global ids.
+        y: (N,) or (N, C) labels, or None.
+    """
+
+    node_ids: Tensor
+    y: Tensor | None
+
+
+class GraphDataModule(SharedDataModule):
+    """Loads a data set and feeds training from sampler processes.
+
+    Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        sampler: Sampler,
+        root: str | None = None,
+        scale: float = 1.0,
+        batch_size: int = 1024,
+        num_workers: int | None = None,
+        seed: int | None = None,
+        prefetch: int | None = None,
+        stall_timeout: float | None = None,
+        max_restarts: int | None = None,
+        sampler_device: str = "cpu",
+        bulk: int | None = None,
+        in_memory: bool = False,
+        slots_dir: str | None = None,
+        features: Features = "stored",
+    ) -> None:
+        """Open the data set (and convert, download or generate it the first time).
+
+        Args:
+            dataset: name ('hoptrain data list' shows them), or a folder written by 'hoptrain data convert'.
+            sampler: the sampling algorithm, for instance NeighborSampler with its fanouts.
+            root: folder with the data's files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set as a share of the real one.
+            batch_size: seeds per rank and step.
+            num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
+            seed: seed of the order and of the samples; by default that of seed_everything.
+            prefetch: batches each worker may have ready ahead, by default 2.
+            stall_timeout: seconds without a batch that is due, after which its worker is replaced, by default 120.
+            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run; by default 3.
+            sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
+                processes that share the GPU.
+            in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
+            bulk: batches sampled at once on cuda with num_workers=0; by default 8.
+            slots_dir: folder for the workers' queue where memory is short; by default it lies in memory.
+            features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
+        """
+        super().__init__(batch_size, seed)
+        self.sampler = sampler
+        self.data: Dataset = with_features(self.prepare(load_dataset(dataset, root=root, scale=scale)), features)
+        self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
+        if in_memory and self.num_workers:
+            raise InputError(
+                f"in_memory with {self.num_workers} workers: they share the data set's files; set num_workers=0, or leave it out"
+            )
+        if in_memory:
+            self.data = self.data.in_memory()
+        self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
+        self._feed_options |= {"device": sampler_device, "bulk": bulk, "slots_dir": slots_dir}
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """What of the data set is trained on; features that are made come from its graph.
+
+        Raises:
+            InputError: it has no labels.
+        """
+        if data.y is None:
+            tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
+            raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
+        return data
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return self.data.num_features
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.data.num_classes
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return self.data.is_multilabel
+
+    @property
+    def num_hops(self) -> int:
+        """Blocks of a mini-batch."""
+        return self.sampler.num_hops
+
+    def make_loader(self, rank: int, world_size: int, seed: int) -> SampleLoader:
+        """See ``SharedDataModule``. Where batches are copied to a GPU, the workers' memory is locked."""
+        strategy = None if self.trainer is None else self.trainer.strategy
+        page_lock = strategy is not None and strategy.root_device.type == "cuda" and self.num_workers > 0
+        options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
+        options |= {"rank": rank, "world_size": world_size} | self._feed_options
+        if isinstance(strategy, PipelineStrategy):
+            return strategy.make_loader(self.data, self.sampler, **options)
+        return SampleLoader(self.data, self.sampler, **options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is, and what the sampler has learnt from it."""
+        state = super().state_dict()
+        return state and state | {"sampler": {name: torch.from_numpy(np.array(array)) for name, array in self.sampler.state().items()}}
+
+    def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
+        """See ``SharedDataModule``."""
+        super().go_on(loader, state)
+        self.sampler.load_state({name: tensor.numpy() for name, tensor in state["sampler"].items()})
+
+    def val_dataloader(self) -> DataLoader[NodeBatch]:
+        """This rank's share of the validation split; nothing if there is none."""
+        return self._node_batches(self.data.splits.get("val", np.empty(0, np.int64)))
+
+    def test_dataloader(self) -> DataLoader[NodeBatch]:
+        """This rank's share of the test split."""
+        return self._node_batches(self.data.split("test"))
+
+    def predict_dataloader(self) -> DataLoader[NodeBatch]:
+        """This rank's share of all vertices."""
+        return self._node_batches(np.arange(self.data.graph.num_nodes))
+
+    def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch]:
+        """One batch for each rank, so that all make the same number of steps; contiguous shares, in order."""
+        mine = self.share(nodes)
+        y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
+        batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def with_features(data: Dataset, features: Features) -> Dataset:
+    """The data set with the features it has, or with others made from its graph (see ``make_features``).
+
+    Raises:
+        InputError: it has none, and none are to be made.
+    """
+    if features != "stored":
+        return replace(data, x=make_features(data.graph, features), validate=False)
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: a model needs some; make them from the graph by features: walks (or degrees)")
+    return data

@@ -1,0 +1,179 @@
+"""What all tasks share: loss and score of each stage, over all ranks, with every example counted once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, Metric
+
+from hoptrain.engine import InputError
+
+STAGES = ("fit", "val", "test")
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout"}
+"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score."""
+
+
+class ScoredModule(LightningModule):
+    """Logs ``train_loss``, ``val_loss`` and ``test_loss`` and likewise each of ``score_names`` at the end of an epoch.
+
+    Attributes:
+        score_names: under which a stage's score is logged.
+        score_title: what the score is, for people.
+    """
+
+    score_names: ClassVar[tuple[str, ...]] = ("acc",)
+    score_title = "accuracy"
+
+    def __init__(self, score: Callable[[], Metric], scored: Sequence[str] = STAGES) -> None:
+        """Make the metrics; ``scored`` are the stages that have a score."""
+        super().__init__()
+        self.losses = nn.ModuleDict({stage: MeanMetric() for stage in STAGES})
+        self.scores = nn.ModuleDict({stage: score() for stage in scored})
+        self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam."""
+        return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
+
+    def on_train_epoch_start(self) -> None:
+        """Begin the epoch's figures. Not at the last one's end: a run that ended in mid-epoch may be continued with them."""
+        self._counted.clear()
+        for metric in self._fit_metrics().values():
+            metric.reset()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Take over what the batch counted, where nobody else has done it."""
+        self.commit()
+
+    def on_train_epoch_end(self) -> None:
+        """Log the epoch's loss and score over all ranks."""
+        self._log("fit", "train")
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Evaluate a batch of this rank's share."""
+        self.evaluate("val", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log loss and score over all ranks."""
+        self._log("val", "val")
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Evaluate a batch of this rank's share."""
+        self.evaluate("test", batch)
+
+    def on_test_epoch_end(self) -> None:
+        """Log loss and score over all ranks."""
+        self._log("test", "test")
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Compare the checkpoint's model with this one, before torch lists every tensor that does not fit.
+
+        Raises:
+            InputError: it is another one.
+        """
+        theirs, remedy = checkpoint.get("hyper_parameters", {}), "use the data and the configuration that it was trained with"
+        for name in sorted(set(theirs) & set(self.hparams) - _FREE):
+            if theirs[name] != self.hparams[name]:
+                raise InputError(f"the checkpoint's model has {name} {theirs[name]}, this one {self.hparams[name]}: {remedy}")
+        other = sorted(checkpoint["state_dict"].keys() ^ self.state_dict().keys())
+        if other:
+            raise InputError(f"the checkpoint is of another kind of model: {other[0]} is in one of the two only; {remedy}, its task too")
+        self._set_rates(checkpoint, theirs)
+
+    def _set_rates(self, checkpoint: dict[str, Any], theirs: dict[str, Any]) -> None:
+        """A run that goes on with another learning rate or weight decay means it: the optimiser's state would bring the old ones back."""
+        changed = {name: self.hparams[name] for name in ("lr", "weight_decay") if name in theirs and theirs[name] != self.hparams[name]}
+        if "lr" in changed and checkpoint.get("lr_schedulers"):
+            raise InputError(
+                f"the checkpoint goes on with lr {theirs['lr']} by its scheduler, not with {changed['lr']}: leave lr as it was"
+            )
+        for state in checkpoint.get("optimizer_states", []):
+            for group in state["param_groups"]:
+                group.update(changed)
+
+    @abstractmethod
+    def evaluate(self, stage: str, batch: Any) -> None:
+        """``count`` the batch's loss and score."""
+
+    def count(self, stage: str, outputs: Tensor, y: Tensor, total: Tensor) -> None:
+        """Take a batch's ``total`` loss (a sum over its examples), and the score of ``outputs`` where the stage has one.
+
+        In training it counts once the batch is done.
+        """
+        counted = (outputs.detach(), y, total.detach())
+        if stage == "fit":
+            self._counted.append(counted)
+        else:
+            self._update(stage, *counted)
+
+    def _update(self, stage: str, outputs: Tensor, y: Tensor, total: Tensor) -> None:
+        metric_of(self.losses, stage).update(total / len(y), weight=len(y))
+        if stage in self.scores:
+            metric_of(self.scores, stage).update(outputs, y)
+
+    def commit(self) -> None:
+        """Count what the batch that is done gave; see ``hoptrain.trainers.resume.exact_resume.Stateful``."""
+        for counted in self._counted:
+            self._update("fit", *counted)
+        self._counted.clear()
+
+    def rank_state(self) -> dict[str, Tensor]:
+        """This rank's figures of the epoch so far."""
+        return {key: value for key, (_, _, value) in self._figures().items()}
+
+    def load_rank_state(self, state: dict[str, Tensor]) -> None:
+        """Take the figures back; a batch that was interrupted in this process has none."""
+        self._counted.clear()
+        for key, (metric, name, old) in self._figures().items():
+            setattr(metric, name, state[key].to(old.device))
+            metric._update_count = 1  # else the metric warns of figures without an update
+
+    def _figures(self) -> dict[str, tuple[Metric, str, Tensor]]:
+        """The tensors of the training's metrics, by name: metric, attribute and value."""
+        return {
+            f"{kind}.{name}": (metric, name, value)
+            for kind, metric in self._fit_metrics().items()
+            for name, value in metric.metric_state.items()
+            if isinstance(value, Tensor)
+        }
+
+    def _fit_metrics(self) -> dict[str, Metric]:
+        return {name: metric_of(metrics, "fit") for name, metrics in (("loss", self.losses), ("score", self.scores)) if "fit" in metrics}
+
+    def checked(self, outputs: object, rows: int, columns: int) -> Tensor:
+        """What the model returned, if it is ``rows`` rows of ``columns`` scores. A subclass may bring any model.
+
+        Raises:
+            InputError: it is something else.
+        """
+        if isinstance(outputs, Tensor) and outputs.shape == (rows, columns) and outputs.is_floating_point():
+            return outputs
+        found = f"{outputs.dtype} of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(
+            f"the model of {type(self).__name__} returned {found}: it gives floating scores of shape ({rows}, {columns}), a row for each "
+            "example of the batch; correct its forward"
+        )
+
+    def _log(self, stage: str, name: str) -> None:
+        loss = metric_of(self.losses, stage)
+        self.log(f"{name}_loss", loss.compute(), prog_bar=True)
+        if stage in self.scores:
+            value = metric_of(self.scores, stage).compute()
+            for kind in self.score_names:
+                self.log(f"{name}_{kind}", value, prog_bar=True)
+        if stage != "fit":
+            for metrics in (self.losses, self.scores):
+                metric_of(metrics, stage).reset()
+
+
+def metric_of(metrics: nn.ModuleDict, stage: str) -> Metric:
+    """A stage's metric."""
+    metric = metrics[stage]
+    if not isinstance(metric, Metric):
+        raise TypeError(f"{stage} holds a {type(metric).__name__}, not a metric")
+    return metric

@@ -1,0 +1,116 @@
+"""What all data modules share: each rank has its part of the data, and training goes on where a checkpoint left it."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from pytorch_lightning import LightningDataModule
+
+from hoptrain.engine import InputError, Schedule
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers.feed.epochs import EpochLoader
+from hoptrain.trainers.pipeline.strategy import share_of
+from hoptrain.trainers.resume.exact_resume import ExactResume
+
+
+class SharedDataModule(LightningDataModule):
+    """Attributes: ``loader``, that of the training once it was asked for; ``seed`` of the order, by default that of seed_everything."""
+
+    def __init__(self, batch_size: int, seed: int | None) -> None:
+        """Take the examples per rank and step, and the seed."""
+        super().__init__()
+        self.batch_size = batch_size
+        self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
+        self.loader: EpochLoader[Any] | None = None
+        self._resume_from: dict[str, Any] | None = None
+
+    @abstractmethod
+    def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
+        """The training loader of a rank; in a pipeline of a copy of the model, for this process's stage.
+
+        Nothing is started by it, so it also serves to check the sizes before a run.
+        """
+
+    def setup(self, stage: str) -> None:
+        """Attach what completes checkpoints; before the other callbacks, which may write some."""
+        trainer: Any = self.trainer
+        if stage == "fit" and trainer is not None and self._resume is None:
+            trainer.callbacks.insert(0, ExactResume())
+
+    @property
+    def _resume(self) -> ExactResume | None:
+        callbacks = getattr(self.trainer, "callbacks", [])
+        return next((callback for callback in callbacks if isinstance(callback, ExactResume)), None)
+
+    def train_dataloader(self) -> EpochLoader[Any]:
+        """This rank's share of the training split."""
+        trainer: Any = self.trainer
+        if trainer is None:
+            return self.make_loader(0, 1, self.seed)
+        if self.loader is not None:
+            self.loader.close()
+        # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
+        self.loader = self.make_loader(*share_of(trainer), trainer.strategy.broadcast(self.seed))
+        self.loader.repeats = trainer.overfit_batches > 0
+        if self._resume_from is not None:
+            self.go_on(self.loader, self._resume_from)
+            self._resume_from = None
+        return self.loader
+
+    def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
+        """Let the loader go on where the checkpoint was written.
+
+        Raises:
+            InputError: in the middle of an epoch that is cut into other batches here.
+        """
+        theirs, ours = state["schedule"], _facts(loader.schedule)
+        different = [f"{name} {theirs[name]} ({ours[name]} here)" for name in ours if theirs[name] != ours[name]]
+        if different and state["step"] and not state["ended"]:
+            raise InputError(
+                f"the checkpoint stands behind batch {state['step']} of epoch {state['epoch']}, which was cut otherwise: {', '.join(different)}; "
+                "go on with the same, or from a checkpoint of an epoch's end"
+            )
+        loader.load_state_dict({"epoch": state["epoch"], "step": len(loader) if state["ended"] else state["step"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is, for the checkpoint: behind the last batch that was trained on."""
+        if self.loader is None or self._resume is None or self.trainer is None:
+            return {}
+        place = self._resume.place(self.trainer)
+        return {"epoch": place.epoch, "step": place.step, "ended": place.ended, "schedule": _facts(self.loader.schedule)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the training loader continue from a checkpoint."""
+        self._resume_from = state_dict or None
+
+    def teardown(self, stage: str) -> None:
+        """End the sampler processes, if there are any."""
+        if self.loader is not None:
+            self.loader.close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """End them also where Lightning does not get as far as ``teardown``."""
+        self.teardown("")
+
+    @property
+    def world_size(self) -> int:
+        """Ranks among which evaluation is shared out."""
+        return 1 if self.trainer is None else self.trainer.world_size
+
+    def share(self, items: Array) -> Array:
+        """This rank's contiguous part of ``items`` (N,), for evaluation."""
+        rank = 0 if self.trainer is None else self.trainer.global_rank
+        return np.array_split(items, self.world_size)[rank]
+
+
+def _facts(schedule: Schedule) -> dict[str, int]:
+    """What decides which examples a batch has, by its name for people."""
+    return {
+        "batch_size": schedule.batch_size,
+        "ranks": schedule.world_size,
+        "examples": len(schedule.seeds),
+        "seed": schedule.seed,
+    }
