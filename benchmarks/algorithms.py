@@ -160,13 +160,11 @@ def _line(record: Record) -> dict[str, Any]:
 
 def picture(records: Sequence[Record]) -> Any:
     """The matplotlib figure: for every graph and algorithm hoptrain's speed over each peer's, with as many threads, on a logarithmic scale."""
-    from matplotlib.figure import Figure
-
     peers = [record for record in records if not record["system"].startswith(HOPTRAIN)]
     graphs = list(dict.fromkeys(record["graph"] for record in records))
     names = list(dict.fromkeys(record["algorithm"] for record in records))
-    figure = Figure(figsize=(6.5 * len(graphs), 1.5 + 0.45 * len(names)), layout="constrained")
-    figure.suptitle("hoptrain's speed over that of each peer with as many threads; the line is twice as fast")
+    title = "hoptrain's speed over that of each peer with as many threads; the line is twice as fast"
+    figure = pictures.figure(6.5 * len(graphs), 1.5 + 0.45 * len(names), title)
     for place, graph in enumerate(graphs, start=1):
         axes = figure.add_subplot(1, len(graphs), place)
         axes.set_title(graph, fontsize=10, fontweight="bold")

@@ -72,7 +72,7 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     yield Part("title", "The scalability study" if is_scale else "One training script, samplers exchanged")
     yield Part("text", _about(lines, rows))
     yield Part("table", table=[{"question": name, "value": _number(value)} for name, value in summarize(rows).items()])
-    pictures = plots.pictures(rows)
+    pictures = plots.draw(rows)
     if not pictures:
         yield Part("text", "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured.")
     for title, png in pictures.items():

@@ -69,4 +69,4 @@ def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array
 
 def num_steps(walks: torch.Tensor) -> int:
     """Of walks, one a row, which begin with their roots."""
-    return walks.numel() - len(walks)
+    return int(walks.numel() - len(walks))
