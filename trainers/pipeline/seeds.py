@@ -8,13 +8,10 @@ from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor
 
 from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
-from hoptrain.trainers.models.features import to_input
-from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
 
 Chunking = Literal["seeds", "by-index"]
 
@@ -151,27 +148,6 @@ class ChunkedBatch:
     def pid(self) -> int:
         """Process that made the first chunk."""
         return self.chunks[0].pid
-
-
-def chunk_of(batch: MiniBatch, number: int, degrees: Tensor, *, normalize: bool) -> Chunk:
-    """What a pipeline moves for a chunk: its blocks and, where they were gathered, features and labels.
-
-    The target is (labels, weights of the seeds or None, seeds of the step over all copies).
-
-    Args:
-        batch: the chunk's mini-batch, as tensors.
-        number: of the chunk within the batch.
-        degrees: (V,) in-degrees in the whole graph, float.
-        normalize: divide each vertex's features by their sum.
-    """
-    degrees = degrees[batch.node_ids.long()]
-    return Chunk(
-        rows=[*(block.num_src for block in batch.blocks), batch.num_seeds],
-        inputs=[(block, degrees[: block.num_src]) for block in batch.blocks],
-        x=None if batch.x is None else to_input(batch.x, normalize),
-        target=(batch.y, batch.seed_weights, batch.num_step_seeds),
-        seed=address_seed(batch.seed, batch.epoch, batch.batch, number),
-    )
 
 
 class ChunkLoader(SampleLoader):

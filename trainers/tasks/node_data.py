@@ -15,7 +15,6 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.made_features import make_features
 from hoptrain.samplers import SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 Features = Literal["stored", "degrees", "walks"]
@@ -121,15 +120,13 @@ class GraphDataModule(SharedDataModule):
         """Blocks of a mini-batch."""
         return self.sampler.num_hops
 
-    def make_loader(self, rank: int, world_size: int, seed: int) -> SampleLoader:
+    def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
         """See ``SharedDataModule``. Where batches are copied to a GPU, the workers' memory is locked."""
-        strategy = None if self.trainer is None else self.trainer.strategy
-        page_lock = strategy is not None and strategy.root_device.type == "cuda" and self.num_workers > 0
+        page_lock = self.num_workers > 0 and self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
-        if isinstance(strategy, PipelineStrategy):
-            return strategy.make_loader(self.data, self.sampler, **options)
-        return SampleLoader(self.data, self.sampler, **options)
+        loader: EpochLoader[Any] = self.of_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
+        return loader
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is, and what the sampler has learnt from it."""

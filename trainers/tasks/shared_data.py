@@ -7,12 +7,11 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from pytorch_lightning import LightningDataModule
+from pytorch_lightning import LightningDataModule, Trainer
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.trainers.pipeline.strategy import share_of
 from hoptrain.trainers.resume.exact_resume import ExactResume
 
 
@@ -33,6 +32,10 @@ class SharedDataModule(LightningDataModule):
 
         Nothing is started by it, so it also serves to check the sizes before a run.
         """
+
+    def of_strategy(self, name: str, otherwise: Any) -> Any:
+        """What the trainer's strategy has of that name: a pipeline has loaders and limits of its own."""
+        return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
     def setup(self, stage: str) -> None:
         """Attach what completes checkpoints; before the other callbacks, which may write some."""
@@ -104,6 +107,13 @@ class SharedDataModule(LightningDataModule):
         """This rank's contiguous part of ``items`` (N,), for evaluation."""
         rank = 0 if self.trainer is None else self.trainer.global_rank
         return np.array_split(items, self.world_size)[rank]
+
+
+def share_of(trainer: Trainer) -> tuple[int, int]:
+    """Which share of the training data this process has, and of how many: its rank's, unless the strategy knows better, as a pipeline does."""
+    otherwise = {"rank": trainer.global_rank, "num_replicas": trainer.world_size}
+    share = getattr(trainer.strategy, "distributed_sampler_kwargs", otherwise)
+    return share["rank"], share["num_replicas"]
 
 
 def _facts(schedule: Schedule) -> dict[str, int]:
