@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -76,18 +77,13 @@ class GraphTask(ScoredModule):
         """
         check_training(lr=lr, weight_decay=weight_decay, **{name: gnn[name] for name in gnn if name.endswith("dropout")})
         super().__init__(score)
-        self.save_hyperparameters(ignore=["num_outputs", "score", "model"])
-        if isinstance(model, nn.Module):
-            self.hparams["model"] = type(model).__name__
-        elif model is not None:
-            raise InputError(
-                f"model is {model!r}: a checkpoint has a module's weights and its name, a command line no module; give the nn.Module itself, in "
-                f"Python, as {type(self).__name__}(model=...) or load_from_checkpoint(path, model=...)"
-            )
-        elif in_channels is None or num_outputs is None or num_layers is None:
-            raise InputError(f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers")
+        of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
+        self.save_hyperparameters(ignore=["num_outputs", "score", "model", *of_a_gnn])
+        if model is None:
+            inputs, outputs, layers = self._sizes_of_gnn(in_channels, num_outputs, num_layers)
+            model, takes = GNN(arch, inputs, hidden_channels, outputs, layers, **gnn), "blocks+degrees"
         else:
-            model, takes = GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn), "blocks+degrees"
+            self._take_module(model)
         self.model: nn.Module = model
         self.takes: Takes = takes
         self.normalize_features = normalize_features
@@ -95,6 +91,25 @@ class GraphTask(ScoredModule):
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor
         self.feedback = nn.ModuleDict()
+
+    def _sizes_of_gnn(self, *sizes: int | None) -> tuple[int, int, int]:
+        """The sizes, if all are given; what else was not is noted, so that a checkpoint tells the whole model."""
+        inputs, outputs, layers = sizes
+        if inputs is None or outputs is None or layers is None:
+            raise InputError(f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers")
+        for name, option in signature(GNN).parameters.items():
+            if option.default is not option.empty:
+                self.hparams.setdefault(name, option.default)
+        return inputs, outputs, layers
+
+    def _take_module(self, model: object) -> None:
+        """Note the module's name: a checkpoint has no more of it, beside its weights."""
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"model is {model!r}: a checkpoint has a module's weights and its name, a command line no module; give the nn.Module itself, in "
+                f"Python, as {type(self).__name__}(model=...) or load_from_checkpoint(path, model=...)"
+            )
+        self.hparams["model"] = type(model).__name__
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data, take the graph's degrees, and make what the sampler asks for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from hoptrain.trainers.models.batches import Takes, chunk_of
 from hoptrain.trainers.models.layered import Chunk
 from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
 from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
-
-if TYPE_CHECKING:
-    from hoptrain.trainers.pipeline.seeds import ChunkedBatch
 
 _OF_ANY_MODEL = {"normalize_features", "lr", "weight_decay"}
 
@@ -93,8 +90,8 @@ class NodeClassifier(GraphTask):
 
     chunked_step = training_step
 
-    def make_chunks(self, batch: ChunkedBatch) -> list[Chunk]:
-        """What a pipeline moves for a batch: of each chunk its blocks and, where they were gathered, features and labels."""
+    def make_chunks(self, batch: Any) -> list[Chunk]:
+        """What a pipeline moves for a ``ChunkedBatch``: of each chunk its blocks and, where they were gathered, features and labels."""
         if self._feedback():
             raise InputError(
                 f"{type(self._datamodule.sampler).__name__} in a pipeline: it needs activations that no stage has; use another sampler"

@@ -14,8 +14,8 @@ from torchmetrics import MeanMetric, Metric
 from hoptrain.engine import InputError
 
 STAGES = ("fit", "val", "test")
-_FREE = {"lr", "weight_decay", "dropout", "input_dropout"}
-"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score."""
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model"}
+"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score; a module's name is none of its weights."""
 
 
 class ScoredModule(LightningModule):
