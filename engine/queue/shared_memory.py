@@ -114,7 +114,7 @@ def dumps(value: object) -> tuple[bytes, list[int]]:
     return stream.getvalue(), pickler.descriptors
 
 
-class _SharingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+class _SharingPickler(cloudpickle.Pickler):
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
         self.descriptors: list[int] = []
