@@ -76,10 +76,10 @@ def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dic
     for _ in range(epochs):
         for batch in loader:
             optimizer.zero_grad()
-            for number, part in enumerate(batch.to("cpu").chunks):  # type: ignore[attr-defined]  # a ChunkLoader's batches
+            for number, part in enumerate(batch.to("cpu").chunks):
                 chunk = chunk_of(part, number, degrees, normalize=True)
                 output = apply_layers(model, chunk, range(2), chunk.x)  # type: ignore[arg-type]  # features were gathered
-                (F.cross_entropy(output, chunk.target[0], reduction="sum") / part.num_step_seeds).backward()
+                torch.autograd.backward(F.cross_entropy(output, chunk.target[0], reduction="sum") / part.num_step_seeds)
             optimizer.step()
     seconds = time.perf_counter() - begin
     model.eval()

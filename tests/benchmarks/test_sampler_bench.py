@@ -266,6 +266,12 @@ def test_no_device_is_one_line(folder, tmp_path, capsys, monkeypatch):
     )
 
 
+def with_thresholds(thresholds, **options):
+    workspace = Workspace(**options)
+    workspace.on_device.thresholds = thresholds
+    return workspace
+
+
 def test_device_grid(graph, tmp_path, monkeypatch):
     device = pytest.importorskip("hoptrain.engine.device")
     if device.cuda_status() is not None:
@@ -278,8 +284,8 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "WARMUP", 0)
     if device.is_simulated():  # which runs every CUDA thread as one of Python's
         small = Thresholds(block=4, max_blocks=2)
-        for name in ("CudaNeighborSampling", "DeviceRows"):
-            monkeypatch.setattr(sampler_cuda, name, partial(getattr(sampler_cuda, name), thresholds=small))
+        monkeypatch.setattr(sampler_cuda, "DeviceRows", partial(sampler_cuda.DeviceRows, thresholds=small))
+        monkeypatch.setattr(sampler_cuda, "Workspace", partial(with_thresholds, small))
     data = Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(6)})
     data.save(tmp_path / "small")
     args = SimpleNamespace(
