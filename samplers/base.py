@@ -44,11 +44,13 @@ class Sampler(ABC):
         one_unit: whether a batch is a single unit.
         distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
             seed has a tree of its own.
+        feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
     """
 
     deals_seeds = True
     one_unit = False
     distinct_nodes = True
+    feedback: tuple[str, ...] = ()
 
     @property
     @abstractmethod

@@ -17,7 +17,6 @@ Per graph, fanouts and mode, in interleaved rounds (``what`` in the records):
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import shlex
 import sys
@@ -29,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch  # then device memory comes from its allocator, as in training, and the results name the GPU
 
 from hoptrain.benchmarks.common.floor import OUTPUT_BYTES, count_lines
 from hoptrain.benchmarks.common.harness import Record, Result, write_results
+from hoptrain.benchmarks.common.options import SEED, load, num_rounds, schedule, summarize
 from hoptrain.benchmarks.common.rounds import WARMUP, Cost, time_rounds
-from hoptrain.benchmarks.sampler import SEED, load, num_rounds, schedule, summarize
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, cuda_status
@@ -57,8 +57,6 @@ def measure(args: argparse.Namespace) -> Result:
     reason = cuda_status()
     if reason is not None:
         raise InputError(f"--device cuda: {reason}; run it where there is one, or leave --device out")
-    importlib.import_module("torch")  # then device memory comes from its allocator, as in training, and the results name the GPU
-
     rounds = num_rounds(args)
     bulks = sorted(set(args.bulks or ((1, 4) if args.quick else (1, 4, 16, 64, 256))))
     records: list[dict[str, Any]] = []
@@ -182,8 +180,6 @@ def _answer(record: Record) -> dict[str, float]:
 
 def _keep(result: Result) -> None:
     """Write ``benchmarks/results/GPU_sampler.json``."""
-    import torch
-
     gpu = re.sub(r"\W+", "-", torch.cuda.get_device_name().lower())
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         path = write_results(Path(folder), "sampler", result, quick=False, command=shlex.join(["hoptrain", *sys.argv[1:]]))

@@ -32,6 +32,8 @@ class VRGCNSampler(Sampler):
     ``NodeClassifier`` keeps H and computes the estimate (``hoptrain.trainers.feedback.variance_reduction``).
     """
 
+    feedback = ("history",)
+
     def __init__(self, fanouts: Sequence[int] = (2, 2)) -> None:
         """State the hops.
 

@@ -62,6 +62,7 @@ class MVSSampler(Sampler):
             )
         self.sampler = sampler
         self.distinct_nodes = sampler.distinct_nodes
+        self.feedback = ("gradient-norms", *sampler.feedback)
         self.num_draws = num_draws
         self.uniform = uniform
         self._norms: Array | None = None
