@@ -169,7 +169,7 @@ class Bounded(DeviceSampler[MiniBatch]):
     def end(self) -> None:
         """Queue what comes after the last hop."""
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """The mini-batches; a subclass may add to them."""
         num_nodes, num_edges = (
             np.stack([self.host_size(f"{kind}{hop}") for hop in range(number)], axis=1).tolist()
@@ -184,7 +184,6 @@ class Bounded(DeviceSampler[MiniBatch]):
                 num_seeds=own[0],
                 num_step_seeds=own[0],
                 nested=self.expand == "new",
-                **addresses[b],
             )
             for b, own in enumerate(num_nodes)
         ]

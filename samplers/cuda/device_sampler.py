@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -22,11 +23,13 @@ from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.base import check_bulk_address, seed_given_twice
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.cost_model import check_kernel
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
 
-Batch = TypeVar("Batch")
+Batch = TypeVar("Batch", MiniBatch, HeteroMiniBatch)
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -77,8 +80,8 @@ class DeviceSampler(ABC, Generic[Batch]):
         return True
 
     @abstractmethod
-    def batches(self, addresses: list[dict[str, Any]]) -> list[Batch]:
-        """The mini-batches, views of buffers, with these parts of their addresses."""
+    def batches(self) -> list[Batch]:
+        """The mini-batches, views of buffers, without their addresses."""
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[Batch]]:
         """Queue a bulk without regard for what torch has queued; see ``Sampler.start_bulk``."""
@@ -96,7 +99,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         addresses.copy_to_device(host, stream=self.stream.numba)
         self.addresses = [addresses[row] for row in range(len(self.hops))]
         self._queue()
-        return partial(self._finish, [{"seed": seed, "epoch": epoch, "batch": first_batch + b} for b in range(len(seeds))])
+        return partial(self._finish, seed, epoch, first_batch)
 
     def _queue(self) -> None:
         self._device_sizes = self.buffers.array("sizes", (len(self.size_names), self.num_batches), np.int64)
@@ -109,7 +112,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.queue()
         self._fetch_sizes()
 
-    def _finish(self, addresses: list[dict[str, Any]]) -> list[Batch]:
+    def _finish(self, seed: int, epoch: int, first_batch: int) -> list[Batch]:
         self.stream.synchronize()
         if "repeated" in self.size_names:
             for first, seeds in zip(self.host_size("repeated"), self.seeds, strict=True):
@@ -118,7 +121,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         while not self.is_done():
             self._queue()
             self.stream.synchronize()
-        return self.batches(addresses)
+        return [replace(batch, seed=seed, epoch=epoch, batch=first_batch + b) for b, batch in enumerate(self.batches())]
 
     def _fetch_sizes(self) -> None:
         """Have the sizes copied to the host; they are there once the stream is done."""

@@ -127,7 +127,7 @@ class Layered(Retried):
         """Room for edges of a hop."""
         return self.room(size, min(guess, max(1, self.num_graph_edges)))
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """The mini-batches; ``extra`` has the arrays of a layer under its block's number."""
         result, last = self.stream.result, len(self.hops) - 1
         nodes, hops = result(self.nodes), [layer.edges.results(self.stream) for layer in self.layers]
@@ -142,7 +142,6 @@ class Layered(Retried):
                 num_seeds=num_nodes[0],
                 num_step_seeds=num_nodes[0],
                 extra={name: array[b, : num_nodes[hop + 1]] for name, hop, array in extra},
-                **addresses[b],
             )
 
         return [batch(b) for b in range(self.num_batches)]

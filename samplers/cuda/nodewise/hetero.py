@@ -114,7 +114,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             counts[source] = after
         return _Sampled(edges, num_dst, f"edges{step}")
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[HeteroMiniBatch]:
+    def batches(self) -> list[HeteroMiniBatch]:
         """The mini-batches."""
         nodes = {name: self.stream.result(frontier.nodes) for name, frontier in self.frontiers.items()}
         hops = [
@@ -134,7 +134,6 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                 ),
                 seed_type=self.seed_type,
                 num_seeds=len(self.seeds[b]),
-                **addresses[b],
             )
             for b in range(self.num_batches)
         ]

@@ -82,11 +82,11 @@ class CudaTemporal(Bounded):
         self.launch.rows(kernels.copy_first, indices.shape[1], edges.indices, self.num_edges[-1], indices)
         self.edges = [edges._replace(indices=indices)]
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """With the trees of their nodes and the times of their seeds."""
         trees, bounds = self.stream.result(self.trees), self.stream.result(self.bounds)
 
         def with_trees(b: int, batch: MiniBatch) -> MiniBatch:
             return replace(batch, extra={"trees": trees[b, : len(batch.node_ids)], "seed_times": bounds[b, : batch.num_seeds]})
 
-        return [with_trees(b, batch) for b, batch in enumerate(super().batches(addresses))]
+        return [with_trees(b, batch) for b, batch in enumerate(super().batches())]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class CudaVRGCN(CudaNeighbor):
         self.history = indptr, self.matrix("history_indices", most, self.id_dtype)
         self.draws.draw(requests, self.num_dst, self.num_dst, draw, (indptr, edge_ids, self.history[1]))
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """With their histories' columns."""
         indptr, indices = (self.stream.result(array) for array in self.history)
 
@@ -55,4 +54,4 @@ class CudaVRGCN(CudaNeighbor):
             columns = indptr[b, : batch.blocks[0].num_dst + 1], indices[b, : int(self.host_size("history")[b])]
             return replace(batch, extra=dict(zip(("history_indptr", "history_indices"), columns, strict=True)))
 
-        return [with_history(b, batch) for b, batch in enumerate(super().batches(addresses))]
+        return [with_history(b, batch) for b, batch in enumerate(super().batches())]

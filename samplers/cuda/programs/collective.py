@@ -61,7 +61,7 @@ class CudaCollective(Layered):
         launch.rows(kernels.drop_others, most, candidates, found, chosen, *table)
         return Layer(self.connect(hop, offsets, table, candidates), {})
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """The mini-batches.
 
         Raises:
@@ -70,7 +70,7 @@ class CudaCollective(Layered):
         for step, (is_wrong, draw) in enumerate(self.buffers.pinned("wrong", self.wrong)):
             if is_wrong:
                 raise no_edge(self.program, f"draw {draw} at step {step}")
-        return super().batches(addresses)
+        return super().batches()
 
 
 @cache

@@ -41,7 +41,7 @@ class _Individual(Bounded):
             super().queue()
         self.wrong.copy_to_host(self.buffers.pinned("wrong", self.wrong), stream=self.stream.numba)
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """The mini-batches.
 
         Raises:
@@ -50,7 +50,7 @@ class _Individual(Bounded):
         wrong = self.buffers.pinned("wrong", self.wrong)
         if wrong[0]:
             raise no_edge(self.program, f"vertex {wrong[1]}")
-        return super().batches(addresses)
+        return super().batches()
 
 
 class CudaBlocks(_Individual):
@@ -107,9 +107,9 @@ class CudaWalks(_Individual):
         self.frontier.relabel(self.local, most, (self.zeros, end), *self.num_nodes[:2])
         self.launch.rows(kernels.mark_ends, most, walks, self.room, end, self.local)
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """With their walks."""
-        batches, local = super().batches(addresses), self.stream.result(self.local)
+        batches, local = super().batches(), self.stream.result(self.local)
         width = self.program.steps + 1
         for b, batch in enumerate(batches):
             rows = batch.num_seeds * self.program.num_walks

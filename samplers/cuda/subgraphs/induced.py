@@ -50,7 +50,7 @@ class Induced(Retried):
         pick_wanted(self.launch, graph, self.nodes, sizes["nodes"], offsets, table, cut, scratch, self.edges[:3], sizes["edges"])
         self.launch.rows(note_offset, 1, indptr, sizes["seeds"], sizes["seed_edges"])
 
-    def batches(self, addresses: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """The mini-batches."""
         nodes, edges = self.stream.result(self.node_ids()), self.edges.results(self.stream)
         seed_weights = None if self.seed_weights is None else self.stream.result(self.seed_weights)
@@ -67,7 +67,6 @@ class Induced(Retried):
                 num_step_seeds=num_seeds,
                 seed_weights=None if seed_weights is None else seed_weights[b, :num_seeds],
                 nested=True,
-                **addresses[b],
             )
 
         return [batch(b) for b in range(self.num_batches)]
