@@ -88,7 +88,7 @@ def _task_in(path: Path, otherwise: str) -> str:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, for instance configs/quickstart.yaml") from None
+        raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, or one that 'hoptrain configs' lists") from None
     except (ValueError, yaml.YAMLError) as error:
         place = getattr(error, "problem_mark", None)
         where = "" if place is None else f", line {place.line + 1}"
