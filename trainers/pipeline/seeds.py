@@ -163,7 +163,11 @@ _OF_THE_SCHEDULE = ("split", "batch_size", "seed", "shuffle", "rank", "world_siz
 
 
 class ChunkLoader(EpochLoader[ChunkedBatch]):
-    """Gives ``ChunkedBatch``es. Steps, also in ``state_dict``, are those of whole batches: a run may go on with another number of chunks."""
+    """Gives ``ChunkedBatch``es. Steps, also in ``state_dict``, are those of whole batches: a run may go on with another number of chunks.
+
+    Attributes:
+        parts: the loader of the chunks.
+    """
 
     def __init__(self, data: Dataset, sampler: Sampler, *, chunks: int, chunking: Chunking = "seeds", **options: Any) -> None:
         """Set up; nothing is started yet.
@@ -199,12 +203,12 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             )
         super().__init__(whole, workers)
         self._schedule = ChunkSchedule(batches=whole, chunks=chunks, num_nodes=data.graph.num_nodes if is_lossy else None)
-        self._parts = SampleLoader(data, sampler, schedule=cast(Schedule, self._schedule), **options)
+        self.parts = SampleLoader(data, sampler, schedule=cast(Schedule, self._schedule), **options)
 
     def _run(self, epoch: int, steps: range) -> Iterator[ChunkedBatch]:
         count = self._schedule.chunks
-        self._parts.load_state_dict({"epoch": epoch, "step": steps.start * count})
-        parts = iter(self._parts)
+        self.parts.load_state_dict({"epoch": epoch, "step": steps.start * count})
+        parts = iter(self.parts)
         for step in steps:
             numbers = range(step * count, (step + 1) * count)
             chunks = zip(numbers, islice(parts, count), strict=True)
@@ -213,8 +217,8 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
     @property
     def num_ready(self) -> int:
         """Chunks that lay ready behind the last one when it was taken; 0 without workers."""
-        return self._parts.num_ready
+        return self.parts.num_ready
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
-        self._parts.close()
+        self.parts.close()
