@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from hoptrain.kernels.cpu.nodewise.neighbor import Address
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 Batch = TypeVar("Batch")
 
@@ -47,11 +44,13 @@ class Sampler(ABC):
         one_unit: whether a batch is a single unit.
         distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
             seed has a tree of its own.
+        feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
     """
 
     deals_seeds = True
     one_unit = False
     distinct_nodes = True
+    feedback: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -149,24 +148,18 @@ class Sampler(ABC):
         return run_bulk(workspace, len(seeds), sample_one)
 
     def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
     ) -> Callable[[], list[MiniBatch]]:
         """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
 
-        One bulk of a workspace is under way at a time.
+        One bulk of a workspace is under way at a time. ``options`` are those of the sampler's driver, for instance ``times`` of ``TemporalSampler``.
 
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        return self.device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+        from hoptrain.samplers.cuda.drivers import driver_for  # samplers know nothing else of CUDA
 
-    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
-        """What does the sampling on the workspace's device, of a node-wise sampler; the workspace keeps it until it is asked for another one.
-
-        Raises:
-            InputError: the sampler has no such kernels for CUDA, or CUDA cannot be used.
-        """
-        raise no_cuda_kernels(self)
+        return driver_for(graph, self, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], Batch]) -> list[Batch]:
@@ -201,11 +194,6 @@ def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
     if device not in (None, workspace.device):
         raise InputError(f"device={device!r} with a workspace on {workspace.device!r}: the workspace decides; leave device out")
     return workspace
-
-
-def no_cuda_kernels(sampler: Sampler) -> InputError:
-    """The error for a sampler without a CUDA path."""
-    return InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')
 
 
 def check_address(seed: int, epoch: int, batch: int) -> None:

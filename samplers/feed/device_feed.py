@@ -42,7 +42,7 @@ class DeviceFeed:
         check_cuda()
         self._stream = workspace.stream
         self._rows = {
-            name: DeviceRows(store, workspace.stream, placement=workspace.placement, thresholds=workspace.thresholds)
+            name: DeviceRows(store, workspace.stream, placement=workspace.placement, thresholds=workspace.on_device.thresholds)
             for name, store in stores.items()
         }
         self._graph, self._sampler, self._schedule, self._workspace = graph, sampler, schedule, workspace

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hoptrain.samplers.feed.device_feed import DeviceFeed
 
 _DEFAULT_BULK = 8
+_FROM_A_SCHEDULE = ("train", 1024, 0, True, None, None)
+"""Defaults of what a schedule says."""
 
 
 class SampleLoader(EpochLoader[MiniBatch]):
@@ -51,6 +53,7 @@ class SampleLoader(EpochLoader[MiniBatch]):
         threads: int | None = None,
         page_lock: bool = False,
         slots_dir: str | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         """Set up; nothing is started yet.
 
@@ -74,6 +77,8 @@ class SampleLoader(EpochLoader[MiniBatch]):
                 They share a batch's hops and rows.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
             slots_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
+            schedule: what is in which batch, in place of ``split``, ``batch_size``, ``seed``, ``shuffle``, ``rank`` and ``world_size``; the sampler is
+                then taken as it is, prepared if it has to be.
 
         Raises:
             InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks, an option that has no
@@ -89,12 +94,10 @@ class SampleLoader(EpochLoader[MiniBatch]):
         workspace = Workspace(_threads(threads, num_workers, device), device)
         if device == "cuda":
             check_cuda()
-        if rank is None or world_size is None:
-            rank, world_size = rank_and_world_size()
-        seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split, distinct=True)
-        check_batch_size(sampler, batch_size)
-        sampler, units = prepared(sampler, data.graph, seeds)
-        schedule = Schedule(seeds=units, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
+        if schedule is None:
+            sampler, schedule = plain_schedule(data, sampler, split, batch_size, seed, shuffle, rank, world_size)
+        elif not (isinstance(split, str) and (split, batch_size, seed, shuffle, rank, world_size) == _FROM_A_SCHEDULE):
+            raise InputError("a schedule beside split, batch_size, seed, shuffle, rank or world_size: it says all of these; leave them out")
         super().__init__(schedule, num_workers)
         self._on_map = lock_pages if page_lock else None
         self._task = _SampleTask(graph=data.graph, x=data.x, y=data.y, sampler=sampler, schedule=schedule, workspace=workspace)
@@ -120,6 +123,25 @@ class SampleLoader(EpochLoader[MiniBatch]):
         """End the workers; the next iteration starts new ones."""
         super().close()
         self._feed = None
+
+
+def plain_schedule(
+    data: Dataset,
+    sampler: Sampler,
+    split: str | Array = "train",
+    batch_size: int = 1024,
+    seed: int = 0,
+    shuffle: bool = True,
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> tuple[Sampler, Schedule]:
+    """The sampler prepared for a split, and the schedule of what it deals out; arguments and errors as of ``SampleLoader``."""
+    if rank is None or world_size is None:
+        rank, world_size = rank_and_world_size()
+    seeds = data.split(split) if isinstance(split, str) else check_seeds(data.graph, split, distinct=True)
+    check_batch_size(sampler, batch_size)
+    sampler, units = prepared(sampler, data.graph, seeds)
+    return sampler, Schedule(seeds=units, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

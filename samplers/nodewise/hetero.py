@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +13,12 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns,
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import check_address, check_vertices, run_bulk, seed_given_twice, workspace_for
+from hoptrain.samplers.base import Sampler, check_address, check_vertices, run_bulk, seed_given_twice, workspace_for
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.scratch.alias import NO_TABLES
 from hoptrain.samplers.scratch.hop import scratch_for
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.hetero import CudaHeteroSampling
 
 MOST_HOPS = 16
 MOST_RELATIONS = MAX_HOP // MOST_HOPS
@@ -108,7 +103,7 @@ class HeteroSampler:
         if workspace.device == "cuda":
             return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
-        fanouts = self._fanouts_of(graph)
+        fanouts = self.fanouts_of(graph)
         seeds = check_vertices(seeds, graph.num_nodes[self.seed_type])
         work = _Batch(graph, workspace)
         work.enter_seeds(self.seed_type, seeds)
@@ -147,24 +142,20 @@ class HeteroSampler:
             return []
         if workspace.device == "cuda":
             workspace.stream.wait_for_torch()
-            return self._device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)()
+            address = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
+            return Sampler.start_bulk(self, graph, seeds, workspace=workspace, **address)()  # type: ignore[arg-type, return-value]
 
         def sample_one(i: int, part: Workspace) -> HeteroMiniBatch:
             return self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=part)
 
         return run_bulk(workspace, len(seeds), sample_one)
 
-    def _device_sampling(self, graph: HeteroGraph, workspace: Workspace) -> CudaHeteroSampling:
-        """What does the sampling on a device; the workspace keeps it until it is asked for another one."""
-        from hoptrain.samplers.cuda.nodewise.hetero import CudaHeteroSampling
-        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
+    def fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
+        """The fanouts of each of the graph's relations.
 
-        fanouts = self._fanouts_of(graph)
-        key = "hetero", graph, tuple(fanouts.items()), self.seed_type, self.replace
-        return held_by(workspace, key, partial(CudaHeteroSampling, graph, fanouts, self.seed_type, self.replace, MOST_HOPS))
-
-    def _fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
-        """The fanouts of each of the graph's relations."""
+        Raises:
+            InputError: they do not fit the graph's relations, or ``seed_type`` none of its types.
+        """
         names = {relation: relation_name(relation) for relation in graph.relations}
         if self.seed_type not in graph.num_nodes:
             raise InputError(f"seed_type is {self.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from hoptrain.benchmarks import report
-from hoptrain.benchmarks.common import memory
+from hoptrain.benchmarks.common import processes
 from hoptrain.benchmarks.common.grid import read_grid
-from hoptrain.benchmarks.study import plots as scale_plots
-from hoptrain.benchmarks.study import what_if
-from hoptrain.benchmarks.study.cell import PHASES, Cell, Place, merge
-from hoptrain.benchmarks.study.loaders import OPEN, nested_blocks
+from hoptrain.benchmarks.study import plots, what_if
+from hoptrain.benchmarks.study.cell import PHASES, Cell, Place
+from hoptrain.benchmarks.study.peer_feeds import FEEDS, nested_blocks
+from hoptrain.benchmarks.study.run import merge
 from hoptrain.benchmarks.study.table import rows_of, summarize
 from hoptrain.benchmarks.study.train import seeds_of
 from hoptrain.engine import Dataset, Graph, InputError
@@ -192,12 +192,12 @@ def test_report_of_what_went_wrong(tmp_path):
 def test_pictures():
     pytest.importorskip("matplotlib")
     rows = rows_of([line(system, 1.0 + ranks, ranks=ranks) for system in ("hoptrain", "dgl") for ranks in (1, 2)])
-    (axes,) = scale_plots.scaling(rows).axes
+    (axes,) = plots.scaling(rows).axes
     assert {drawn.get_label(): list(drawn.get_ydata()) for drawn in axes.lines} == {"hoptrain": [2.0, 3.0], "DGL": [2.0, 3.0]}
-    (axes,) = scale_plots.phases(rows).axes
+    (axes,) = plots.phases(rows).axes
     widths = [bar.get_width() for bar in axes.patches]
     assert sum(widths) == pytest.approx(sum(row["epoch_s"] + 3 for row in rows))
-    assert len(scale_plots.pictures(rows)) == 3
+    assert len(plots.draw(rows)) == 3
 
 
 # The what-if model.
@@ -250,7 +250,7 @@ def test_all_systems_train_on_the_same(system, workers, tmp_path):
     data = Dataset.open(tmp_path / "data")
     cell = Cell(system=system, workers=workers, fanouts=(-1, -1), batch_size=40)
     try:
-        feed = OPEN[system](data, cell, Place(0, np.arange(40)))
+        feed = FEEDS["neighbor"][system](data, cell, Place(0, np.arange(40)))
     except InputError as error:
         pytest.skip(str(error))
     torch.manual_seed(0)
@@ -276,17 +276,17 @@ def test_all_systems_train_on_the_same(system, workers, tmp_path):
 
 def test_memory_of_a_family():
     code = "import sys, time; block = bytearray(50_000_000); print('ready', flush=True); time.sleep(600)"
-    before = memory.usage(memory.family())
+    before = processes.memory(processes.family())
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert child.stdout.readline() == b"ready\n"
-        pids = memory.family()
+        pids = processes.family()
         assert child.pid in pids
-        assert memory.usage(pids)["pss"] - before["pss"] > 45e6
+        assert processes.memory(pids)["pss"] - before["pss"] > 45e6
     finally:
         child.kill()
         child.communicate()
     deadline = time.monotonic() + 10
-    while child.pid in memory.family() and time.monotonic() < deadline:
+    while child.pid in processes.family() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert memory.usage([child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}
+    assert processes.memory([child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}

@@ -17,6 +17,7 @@ from hoptrain.trainers.models.vig_layers import ImageNorm
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
 from hoptrain.trainers.tasks.items import Address, ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.shared_data import opened
 
 
 class ImageDataModule(ItemDataModule):
@@ -26,7 +27,7 @@ class ImageDataModule(ItemDataModule):
 
     def __init__(
         self,
-        images: str,
+        images: str | ImageSet,
         root: str | None = None,
         batch_size: int = 128,
         seed: int | None = None,
@@ -36,7 +37,7 @@ class ImageDataModule(ItemDataModule):
         """Open the images (and convert them the first time).
 
         Args:
-            images: digits, cifar10, or the name of a .npz file (see ``load_images``).
+            images: digits, cifar10, or the name of a .npz file (see ``load_images``), or in Python an ``ImageSet``.
             root: folder with the files; by default $HOPTRAIN_DATA.
             batch_size: images per rank and step.
             seed: seed of the order and of the changes to training images; by default that of seed_everything.
@@ -45,7 +46,7 @@ class ImageDataModule(ItemDataModule):
         """
         if shift < 0:
             raise InputError(f"shift is {shift}: images move by up to so many pixels; give 0 or more")
-        super().__init__(load_images(images, root=root), batch_size, seed)
+        super().__init__(opened(images, load_images, root=root), batch_size, seed)
         self.shift = shift
         self.mirror = mirror
 

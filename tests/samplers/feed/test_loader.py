@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.samplers import NeighborSampler, SampleLoader
 
 
@@ -72,6 +72,14 @@ def test_rank_and_world_size_come_from_the_launcher(loader_of, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert [b.seeds.tolist() for b in loader_of()] == [b.seeds.tolist() for b in loader_of(rank=1, world_size=2)]
+
+
+def test_a_given_schedule_says_what_is_in_which_batch(loader_of, dataset):
+    schedule = Schedule(seeds=dataset.split("train")[::-1], batch_size=10, shuffle=False)
+    loader = SampleLoader(dataset, NeighborSampler([4, 3]), schedule=schedule)
+    assert np.concatenate([batch.seeds for batch in loader]).tolist() == schedule.seeds.tolist()
+    with pytest.raises(InputError, match=r"a schedule beside split, batch_size, .* leave them out"):
+        loader_of(schedule=schedule)
 
 
 def test_each_iteration_is_the_next_epoch(loader_of):

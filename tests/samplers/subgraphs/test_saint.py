@@ -22,7 +22,7 @@ def draws(sampler, graph, key, attempt):
     """The reference's drawn vertices for a prepared sampler."""
     columns = reference.columns_of(graph)
     if isinstance(sampler, SaintNodeSampler):
-        return reference.node_draws([table.tolist() for table in sampler._tables], sampler.budget, key, attempt)
+        return reference.node_draws([table.tolist() for table in sampler.tables], sampler.budget, key, attempt)
     if isinstance(sampler, SaintEdgeSampler):
         return reference.edge_draws(columns, sampler.budget, key, attempt)
     return reference.walks(columns, sampler.split.seeds.tolist(), sampler.num_roots, sampler.walk_length, key, attempt)
@@ -50,7 +50,7 @@ def outcomes(sampler, graph):
         ends = [v for v, column in enumerate(columns) if column]
         return [(Fraction(1, len(ends) * len(columns[v])), {u, v}) for v in ends for u in columns[v]]
     shares = [Fraction(0)] * graph.num_nodes
-    for v, (threshold, alias) in enumerate(zip(*(table.tolist() for table in sampler._tables), strict=True)):
+    for v, (threshold, alias) in enumerate(zip(*(table.tolist() for table in sampler.tables), strict=True)):
         shares[v] += Fraction(threshold, 2**32 * graph.num_nodes)
         shares[alias] += Fraction(2**32 - threshold, 2**32 * graph.num_nodes)
     return [(share, {v}) for v, share in enumerate(shares)]
