@@ -14,7 +14,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from hoptrain.trainers.cli import Parser
+from hoptrain.trainers.commands.arguments import Parser
 from hoptrain.trainers.commands.table import table
 
 PACKAGE = "hoptrain.benchmarks"
