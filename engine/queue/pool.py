@@ -16,7 +16,7 @@ from typing import Any
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.patience import Patience
-from hoptrain.engine.queue.preflight import check_files, check_memory
+from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
 from hoptrain.engine.queue.worker import Task
@@ -81,9 +81,10 @@ class WorkerPool:
             slots_dir: folder for the queue's files, which have no name there; by default the queue lies in memory.
 
         Raises:
-            InputError: the task cannot be sent, there is too little memory or too few descriptors, ``slots_dir`` cannot hold files.
+            InputError: the task cannot be sent, too many workers for the cores, too little memory or too few descriptors, ``slots_dir`` cannot hold files.
             WorkerError: a process cannot be started.
         """
+        check_workers(num_workers)
         check_files(num_workers, prefetch + 1)
         check_memory(num_workers, prefetch + 1, batch_bytes, slots_dir)
         self.stall_timeout = stall_timeout

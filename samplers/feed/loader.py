@@ -12,6 +12,7 @@ from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import check_cuda, to_host, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
+from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.queue.ring import Allocate, Recycled, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler, check_batch_size, check_seeds
@@ -213,7 +214,7 @@ def _threads(threads: int | None, num_workers: int, device: str) -> int:
     if num_workers or device != "cpu":
         return 1
     ranks = os.environ.get("LOCAL_WORLD_SIZE") or rank_and_world_size()[1]
-    return max(1, len(os.sched_getaffinity(0)) // int(ranks))
+    return max(1, usable_cores() // int(ranks))
 
 
 def _mini_batch(batch: Batch) -> MiniBatch:

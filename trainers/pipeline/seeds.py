@@ -96,10 +96,7 @@ def cut_by_index(graph: Graph, chunks: int) -> Graph:
     size = index_range(graph.num_nodes, chunks)
     if size * (chunks - 1) >= graph.num_nodes:
         raise InputError(f"{chunks} chunks of {graph.num_nodes} vertices: the last would have none; use fewer chunks")
-    kept = np.repeat(np.arange(graph.num_nodes) // size, np.diff(graph.indptr)) == graph.indices // size
-    before = np.concatenate([[0], np.cumsum(kept)])
-    weights, times = (None if array is None else array[kept] for array in (graph.weights, graph.times))
-    return Graph(before[graph.indptr], graph.indices[kept], weights=weights, times=times)
+    return graph.with_edges(graph.destinations() // size == graph.indices // size)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
