@@ -24,22 +24,7 @@ _HOME = {
     "exact_logits": "models.inference",
 }
 
-__all__ = [
-    "GNN",
-    "AdaptiveNodeClassifier",
-    "GraphClassifier",
-    "GraphDataModule",
-    "HopDataModule",
-    "ImageClassifier",
-    "ImageDataModule",
-    "LinkDataModule",
-    "LinkPredictor",
-    "NodeClassifier",
-    "PipelineStrategy",
-    "SIGNClassifier",
-    "SmallGraphsDataModule",
-    "exact_logits",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

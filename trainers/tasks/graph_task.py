@@ -42,9 +42,9 @@ class GraphTask(ScoredModule):
 
     def __init__(
         self,
-        in_channels: int | None,
-        num_outputs: int | None,
-        num_layers: int | None,
+        in_channels: int,
+        num_outputs: int,
+        num_layers: int,
         score: Callable[[], Metric] | None,
         model: Any = None,
         takes: Takes = "blocks",
@@ -63,7 +63,7 @@ class GraphTask(ScoredModule):
             num_outputs: width of what the model returns.
             num_layers: hops of the sampler.
             score: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
-            model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes.
+            model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes; with it they may be 0, and are the data's.
             takes: what that module takes of a batch.
             arch: sage, gat, gcn or gin.
             hidden_channels: width between layers (for gat over all heads together).
@@ -80,10 +80,10 @@ class GraphTask(ScoredModule):
         of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
         self.save_hyperparameters(ignore=["num_outputs", "score", "model", *of_a_gnn])
         if model is None:
-            inputs, outputs, layers = self._sizes_of_gnn(in_channels, num_outputs, num_layers)
-            model, takes = GNN(arch, inputs, hidden_channels, outputs, layers, **gnn), "blocks+degrees"
+            self._note_gnn(in_channels, num_outputs, num_layers)
+            model, takes = GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn), "blocks+degrees"
         else:
-            self._take_module(model)
+            self._note_module(model)
         self.model: nn.Module = model
         self.takes: Takes = takes
         self.normalize_features = normalize_features
@@ -92,17 +92,15 @@ class GraphTask(ScoredModule):
         self.degrees: Tensor
         self.feedback = nn.ModuleDict()
 
-    def _sizes_of_gnn(self, *sizes: int | None) -> tuple[int, int, int]:
-        """The sizes, if all are given; what else was not is noted, so that a checkpoint tells the whole model."""
-        inputs, outputs, layers = sizes
-        if inputs is None or outputs is None or layers is None:
+    def _note_gnn(self, *sizes: int) -> None:
+        """Note the options that were not given, too, so that a checkpoint tells the whole model."""
+        if not all(sizes):
             raise InputError(f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers")
         for name, option in signature(GNN).parameters.items():
             if option.default is not option.empty:
                 self.hparams.setdefault(name, option.default)
-        return inputs, outputs, layers
 
-    def _take_module(self, model: object) -> None:
+    def _note_module(self, model: object) -> None:
         """Note the module's name: a checkpoint has no more of it, beside its weights."""
         if not isinstance(model, nn.Module):
             raise InputError(
@@ -120,10 +118,10 @@ class GraphTask(ScoredModule):
         module = self._datamodule
         data, hops = module.data, module.num_hops
         layers = self.model.num_layers if isinstance(self.model, LayerWise) else hops
-        features = self.hparams["in_channels"]
-        if layers != hops or features not in (None, data.num_features):
+        features = self.hparams["in_channels"] or data.num_features
+        if layers != hops or features != data.num_features:
             raise InputError(
-                f"the model takes {features or data.num_features} features and {layers} blocks, {data.name} with this sampler gives "
+                f"the model takes {features} features and {layers} blocks, {data.name} with this sampler gives "
                 f"{data.num_features} and {hops}: use the data set and the number of hops that it was made for"
             )
         self.degrees = torch.from_numpy(data.graph.in_degrees()).float().to(self.device)

@@ -34,15 +34,15 @@ class NodeClassifier(GraphTask):
 
     def __init__(
         self,
-        in_channels: int | None = None,
-        num_classes: int | None = None,
-        num_layers: int | None = None,
+        in_channels: int = 0,
+        num_classes: int = 0,
+        num_layers: int = 0,
         multilabel: bool = False,
         model: Any = None,
         takes: Takes = "blocks",
         **options: Any,
     ) -> None:
-        """Build the model. The first four arguments come from the data when the command line is used, or with ``model``.
+        """Build the model. The first four arguments come from the data when the command line is used, and with ``model`` where they are 0.
 
         Args:
             in_channels: features of a vertex.
@@ -61,7 +61,7 @@ class NodeClassifier(GraphTask):
         if model is None and takes != "blocks":
             raise InputError(f"takes is {takes} without a model of your own: it tells what that takes; give model, or leave takes out")
         super().__init__(in_channels, num_classes, num_layers, score=None, model=model, takes=takes, **options)
-        if num_classes is not None:
+        if num_classes:
             self._state_classes(num_classes, multilabel)
 
     def _state_classes(self, num_classes: int, multilabel: bool) -> None:
