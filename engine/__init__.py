@@ -5,7 +5,20 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
-from hoptrain.engine.schedule import Schedule
+from hoptrain.engine.schedule import Address, Schedule
 
-__all__ = ["BFLOAT16", "Dataset", "Graph", "HeteroGraph", "InputError", "Schedule", "WorkerError", "load_dataset", "to_bfloat16"]
+__all__ = [
+    "BFLOAT16",
+    "Address",
+    "Dataset",
+    "Graph",
+    "HeteroDataset",
+    "HeteroGraph",
+    "InputError",
+    "Schedule",
+    "WorkerError",
+    "load_dataset",
+    "to_bfloat16",
+]

@@ -8,13 +8,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
+
+
+class Address(NamedTuple):
+    """What all random numbers of a batch are made from.
+
+    Attributes:
+        seed: the user's seed, in [0, 2**64).
+        epoch: in [0, 2**20).
+        batch: the batch's number within the epoch, over all ranks, in [0, 2**32).
+    """
+
+    seed: int
+    epoch: int
+    batch: int
+
+    def at_hop(self, hop: int) -> HopAddress:
+        """As the kernels take it."""
+        return HopAddress(np.uint64(self.seed), np.uint64(self.epoch), np.uint64(self.batch), np.uint64(hop))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -75,6 +95,10 @@ class Schedule:
     def batch_number(self, step: int) -> int:
         """The batch's number within the epoch, over all ranks: it addresses the random numbers. A rank's numbers follow one another."""
         return self.rank * self.num_steps + step
+
+    def address(self, epoch: int, step: int) -> Address:
+        """The address of this rank's batch at a step."""
+        return Address(self.seed, epoch, self.batch_number(step))
 
     def num_step_seeds(self, step: int) -> int:
         """How many seeds all ranks together have at a step."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hoptrain.benchmarks.peers.systems import FAMILY, sample_whole
-from hoptrain.engine import Graph, Schedule
+from hoptrain.engine import Address, Graph, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import (
     ClusterSampler,
@@ -186,7 +186,7 @@ def _walk(program: Program, graph: Graph, workspace: Workspace, slots: Workspace
     """Walks in global ids, as the peers give them: the threads share each mini-batch's. Returns the number of steps."""
     steps = 0
     for i, roots in enumerate(seeds):
-        walks = walk(program, graph, roots, (SEED, 0, first + i), workspace)
+        walks = walk(program, graph, roots, Address(SEED, 0, first + i), workspace)
         out = slots.array("walks", walks.size, walks.dtype)
         np.copyto(out, walks.reshape(-1))
         steps += walks.size - len(walks)

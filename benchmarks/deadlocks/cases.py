@@ -24,6 +24,7 @@ import numpy as np
 
 from hoptrain.benchmarks.common.trial import BEGIN, DONE, RAISED, say
 from hoptrain.benchmarks.deadlocks.loaders import ACTIONS, BATCHES, SEED, die, features, open_loader, parse, two_threads
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Allocate
 
@@ -67,7 +68,9 @@ def _strike(action: str, system: str, data: Path, scratch: Path) -> None:
     """An epoch in which a worker meets a fault."""
     options: dict[str, Any] = {}
     if system == "hoptrain" and action in ("stop", "spin"):
-        options = {"stall_timeout": _SHORT_STALL_S, "max_restarts": 10}  # a busy machine may take seconds to start a worker
+        options = {
+            "queue": QueueOptions(stall_timeout=_SHORT_STALL_S, max_restarts=10)
+        }  # a busy machine may take seconds to start a worker
     loader = open_loader(system, data, (action, str(scratch)), **options)
     begin()
     _compare(system, data, _consume(loader))
@@ -111,7 +114,7 @@ def _waiting(system: str, data: Path, scratch: Path) -> None:
 
 def _again(system: str, data: Path, scratch: Path) -> None:
     """Workers are killed at random moments, thirty times."""
-    loader = open_loader(system, data, max_restarts=_PLENTY)
+    loader = open_loader(system, data, queue=QueueOptions(max_restarts=_PLENTY))
     rng = random.Random(SEED)
     begin()
     found = []

@@ -13,8 +13,8 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.layerwise import layers as kernels
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, relabel
-from hoptrain.samplers.base import check_seeds
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.work import FEW_EDGES, DeviceWork
 from hoptrain.samplers.scratch.workspace import Workspace
 

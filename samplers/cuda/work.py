@@ -21,8 +21,8 @@ from hoptrain.engine.device import Buffers
 from hoptrain.engine.device_store import DeviceGraph, choose_placement, place
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.thresholds import COPY_UNIT, THRESHOLDS
-from hoptrain.samplers.base import check_bulk_address
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.scratch.workspace import Workspace
 
 FEW_EDGES = 4

@@ -10,6 +10,7 @@ from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.layerwise.layers import Law, LayerWiseSampler, check_norm, law_of
+from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -39,7 +40,7 @@ class FastGCNSampler(LayerWiseSampler):
         super().__init__(layer_sizes)
         self.norm = norm
         self.key_kind = check_norm(norm)
-        self._made: tuple[Graph, Law] | None = None
+        self._made = OncePerGraph[Law]()
 
     def __repr__(self) -> str:
         return f"FastGCNSampler(layer_sizes={list(self.layer_sizes)}, norm={self.norm!r})"
@@ -54,7 +55,8 @@ class FastGCNSampler(LayerWiseSampler):
 
     def law_of_graph(self, graph: Graph) -> Law:
         """Made once for a graph, as if all vertices were destinations; it travels to the workers with the sampler."""
-        if self._made is None or self._made[0] is not graph:
-            law = law_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
-            self._made = graph, Law(*(array.copy() for array in law))
-        return self._made[1]
+        return self._made.get(graph, self._law_of_all)
+
+    def _law_of_all(self, graph: Graph) -> Law:
+        law = law_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
+        return Law(*(array.copy() for array in law))

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.shared.program import MAX_STEPS
-from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_address, check_seeds
 from hoptrain.samplers.programs.cpu import is_count, sample_blocks, sample_walks, walk
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -90,7 +91,7 @@ class Program(Sampler):
         """A block for every step; none with walks."""
         return self.steps if self.output == "blocks" else 0
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``.
 
         Raises:
@@ -143,7 +144,7 @@ class Program(Sampler):
         check_address(seed, epoch, batch)
         self._check(graph)
         seeds = check_seeds(graph, seeds, distinct=True, remedy=f"several walks from each: {type(self).__name__}(num_walks=...)")
-        return walk(self, graph, seeds, (seed, epoch, batch), Workspace()).copy()
+        return walk(self, graph, seeds, Address(seed, epoch, batch), Workspace()).copy()
 
     def _check(self, graph: Graph) -> None:
         for name, least, most in (("steps", 1, MAX_STEPS), ("num_walks", 1, _MOST), ("state_size", 0, _MOST)):

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES
 from hoptrain.kernels.cpu.seeds.mvs import draw_seeds
-from hoptrain.samplers.base import BatchAddress, Sampler, check_bulk_address, check_seeds
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_bulk_address, check_seeds
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _SCALE = float(1 << 31)
@@ -124,7 +125,7 @@ class MVSSampler(Sampler):
         if "norms" in state:
             self.update(np.arange(len(state["norms"])), state["norms"])
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch from the large batch ``seeds``; see ``Sampler.sample_on_cpu``."""
         chosen, weights = self._draw(graph, seeds, address)
         inner = self.sampler.sample(graph, chosen, **address._asdict(), workspace=workspace)
@@ -137,7 +138,7 @@ class MVSSampler(Sampler):
         from hoptrain.engine.device_store import place
 
         check_bulk_address(seed, epoch, first_batch, len(seeds))
-        drawn = [self._draw(graph, some, BatchAddress(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
+        drawn = [self._draw(graph, some, Address(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
         chosen, weights = zip(*drawn, strict=True)
         finish = self.sampler.start_bulk(graph, chosen, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
         stream = workspace.stream
@@ -145,7 +146,7 @@ class MVSSampler(Sampler):
             replace(batch, seed_weights=stream.result(place(own, "device", stream))) for batch, own in zip(finish(), weights, strict=True)
         ]
 
-    def _draw(self, graph: Graph, seeds: Array, address: BatchAddress) -> tuple[Array, Array]:
+    def _draw(self, graph: Graph, seeds: Array, address: Address) -> tuple[Array, Array]:
         """The seeds drawn from a large batch, and their weights, float32."""
         seeds = check_seeds(graph, seeds, distinct=True)
         norms = np.ones(len(seeds)) if self._norms is None else self._norms[seeds]

@@ -10,7 +10,7 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_units, members_of
 
@@ -71,7 +71,7 @@ class ClusterSampler(SubgraphSampler):
         with_seed = self.split.is_seed[clusters.nodes]
         return np.unique(np.searchsorted(clusters.begins, np.flatnonzero(with_seed), side="right") - 1)
 
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, units: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the clusters; nothing is random."""
         drawn = workspace.array("drawn", self.count_vertices(units), graph.indices.dtype)
         self.list_vertices(units, drawn)

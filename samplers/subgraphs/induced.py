@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.subgraphs import induced as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import BatchAddress, Sampler, check_batch_size, no_cuda_kernels
+from hoptrain.samplers.base import Sampler, check_batch_size, no_cuda_kernels
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -101,7 +101,7 @@ class SubgraphSampler(Sampler):
             f"{type(self).__name__} does not know the vertices to train on: take sampler.prepare(graph, seeds), as SampleLoader does"
         )
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``. ``seeds`` are units: what the class says that an epoch deals out."""
         self.check_graph(graph)
         members = self.members(graph, np.asarray(seeds), address.at_hop(0), workspace)
@@ -112,10 +112,8 @@ class SubgraphSampler(Sampler):
             node_ids=members.nodes,
             blocks=nested_blocks(block, [block.num_src] * self.num_layers, members.num_seeds),
             num_seeds=members.num_seeds,
-            num_step_seeds=members.num_seeds,
             seed_weights=seed_weights,
             nested=True,
-            **address._asdict(),
         )
 
     def start_bulk(
@@ -142,7 +140,7 @@ class SubgraphSampler(Sampler):
         raise no_cuda_kernels(self)
 
     @abstractmethod
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, units: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
 
     def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:

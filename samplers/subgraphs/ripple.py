@@ -8,7 +8,7 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import ripple as kernels
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, check_one_unit, members_of
@@ -61,7 +61,7 @@ class RippleWalkSampler(SubgraphSampler):
         """Numbers of subgraphs."""
         return np.arange(self.num_units)
 
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, units: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
         check_one_unit(units, self.num_units, self)
         num_nodes, dtype = graph.num_nodes, graph.indices.dtype

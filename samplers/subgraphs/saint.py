@@ -11,7 +11,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import alias
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import inclusion, visits
 from hoptrain.kernels.cpu.subgraphs import saint as kernels
 from hoptrain.kernels.cpu.subgraphs.inclusion import Rates
@@ -84,7 +84,7 @@ class SaintSampler(SubgraphSampler):
         """Numbers of subgraphs: by default so many that an epoch has as many seeds as the split, on average."""
         return np.arange(self.num_units)
 
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, units: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
         check_one_unit(units, self.num_units, self)
         is_seed = self.split.is_seed
@@ -125,7 +125,7 @@ class SaintSampler(SubgraphSampler):
         """Compute what the draws need."""
 
     @abstractmethod
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         """The drawn vertices (K,), each as often as it was drawn; a view of the workspace."""
 
     @abstractmethod
@@ -182,7 +182,7 @@ class SaintNodeSampler(SaintSampler):
 
         return VertexDrawing(self, work, self.budget, self._tables)
 
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         drawn, words, lanes = _scratch(graph, self.budget, 0, workspace)
         kernels.draw_weighted(self.budget, address, attempt, *self._tables, words, lanes, drawn)
         return drawn
@@ -230,7 +230,7 @@ class SaintEdgeSampler(SaintSampler):
 
         return WalkDrawing(self, work, self.budget, 1, self._ends)
 
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.budget, 1, self._ends, address, attempt, workspace)
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
@@ -305,7 +305,7 @@ class SaintWalkSampler(SaintSampler):
 
         return WalkDrawing(self, work, self.num_roots, self.walk_length, self.split.seeds)
 
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.num_roots, self.walk_length, self.split.seeds, address, attempt, workspace)
 
     def _prepare_draws(self, graph: Graph) -> None:
@@ -334,7 +334,7 @@ class SaintWalkSampler(SaintSampler):
         workspace, seeds, stride = Workspace(), self.split.seeds, self.walk_length + 1
         bits = bitmap(graph, workspace)
         bits[:] = 0
-        address = Address(np.uint64(0), np.uint64(0), np.uint64(turn), HOP_PRESAMPLE)
+        address = HopAddress(np.uint64(0), np.uint64(0), np.uint64(turn), HOP_PRESAMPLE)
         for number, first in enumerate(range(0, len(seeds), _SLICE)):
             roots = seeds[first : first + _SLICE]
             walks = _draw_walks(graph, len(roots), self.walk_length, roots, address, number, workspace, in_turn=True)
@@ -367,7 +367,7 @@ def check_edges(graph: Graph) -> None:
 
 
 def _draw_walks(
-    graph: Graph, number: int, length: int, roots: Array, address: Address, attempt: int, workspace: Workspace, in_turn: bool = False
+    graph: Graph, number: int, length: int, roots: Array, address: HopAddress, attempt: int, workspace: Workspace, in_turn: bool = False
 ) -> Array:
     drawn, words, lanes = _scratch(graph, number, length, workspace)
     kernels.draw_walks(number, length, address, attempt, roots, in_turn, graph.indptr, graph.indices, words, lanes, drawn)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
 from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
@@ -197,7 +198,8 @@ class ChunkLoader(SampleLoader):
         if options.get("device", "cpu") == "cuda" and not options.get("num_workers", 0):
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device take whole batches; set num_workers 1")
         if options.get("num_workers", 0):  # a batch holds a slot for each of its chunks, the one that follows needs as many
-            options["prefetch"] = (options.get("prefetch") or 2) + 2 * -(-chunks // options["num_workers"])
+            queue = options.get("queue") or QueueOptions()
+            options["queue"] = replace(queue, prefetch=queue.prefetch + 2 * -(-chunks // options["num_workers"]))
         is_lossy = chunking == "by-index"
         if is_lossy:
             data = replace(data, graph=cut_by_index(data.graph, chunks), validate=False)

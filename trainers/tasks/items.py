@@ -13,20 +13,12 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
-
-
-class Address(NamedTuple):
-    """What all random numbers of a batch are made from: the user's seed, the epoch, the batch's number in it over all ranks."""
-
-    seed: int
-    epoch: int
-    batch: int
 
 
 class ItemBatch(NamedTuple):
@@ -63,7 +55,7 @@ class ItemLoader(EpochLoader[ItemBatch]):
 
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
         for step in steps:
-            address = Address(self.schedule.seed, epoch, self.schedule.batch_number(step))
+            address = self.schedule.address(epoch, step)
             x, y = self._collate(self.schedule.batch_seeds(epoch, step), address)
             yield ItemBatch(x, y, self.schedule.num_step_seeds(step), address)
 

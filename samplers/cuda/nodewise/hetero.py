@@ -17,9 +17,9 @@ from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-from hoptrain.samplers.base import check_bulk_address, check_vertices, seed_given_twice
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.samplers.checks import check_bulk_address, check_vertices, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Edges, rounded_up
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.frontier import DeviceFrontier

@@ -15,8 +15,8 @@ from hoptrain.engine.device_store import DeviceGraph, DeviceRows
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED
 from hoptrain.kernels.cuda.launch import MAX_BATCHES
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-from hoptrain.samplers.base import check_bulk_address, check_seeds, seed_given_twice
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.checks import check_bulk_address, check_seeds, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk, Edges
 from hoptrain.samplers.cuda.cost_model import SCHEDULES
 from hoptrain.samplers.scratch.workspace import Workspace
