@@ -1,4 +1,4 @@
-# make train: set up, then train the quickstart.   make test: set up, then the tests.   make check: lint, types, floors.
+# make train: set up what training needs, then train the quickstart.   make test: set up the rest, then the tests.   make check: lint, types, floors.
 # make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed;
@@ -7,23 +7,33 @@ PYTHON ?= python3
 SOAK_MINUTES ?= 30
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+RUNS := $(VENV)/.installed
+STAMP := $(VENV)/.installed-dev
 
 .PHONY: setup train test test-gpu test-faults soak check format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $@
+$(RUNS): pyproject.toml constraints.txt
+	@echo "installing what training needs into $(VENV): a minute or more"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) torch
+	@$(PIP) --editable .
+	@touch $@
 
-train: $(STAMP)
-	$(BIN)/hoptrain fit --config configs/quickstart.yaml
+$(STAMP): $(RUNS)
+	@echo "installing what tests and checks need"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+train: $(RUNS)
+	@echo "training the quickstart: $(BIN)/hoptrain fit --config quickstart"
+	@$(BIN)/hoptrain fit --config quickstart
 
 test: $(STAMP)
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	@echo "testing: the whole suite, in two processes"
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/cuda

@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from hoptrain.benchmarks.cases.accuracy import run_samplers
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
+from hoptrain.trainers.commands.lightning import run as run_cli
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
@@ -40,8 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
     if args.samplers:
-        from hoptrain.benchmarks.cases.accuracy import run_samplers
-
         return run_samplers(args)
     if args.data or args.only or args.root:
         raise InputError("--data, --only and --root are for --samplers: add it, or leave them out")
@@ -73,8 +73,6 @@ def _repeat(
 
 
 def _test_accuracy(config: str, options: Mapping[str, str], seed: int, scratch: str) -> float:
-    from hoptrain.trainers.commands.lightning import run as run_cli
-
     fixed = {
         "config": str(CONFIGS / f"{config}.yaml"),
         "seed_everything": str(seed),

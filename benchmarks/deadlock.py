@@ -24,15 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
 from hoptrain.benchmarks.common.trial import DONE, RAISED, Trial, run_trial
 from hoptrain.benchmarks.deadlocks.cases import DIFFERENT, EQUAL
 from hoptrain.benchmarks.deadlocks.loaders import SEED, make_dataset, parse
 from hoptrain.engine import InputError
 
-OWN = "hoptrain"
 PEERS = ("torch", "PyG", "DGL")
-ALL = (*PEERS, OWN)
+ALL = (*PEERS, HOPTRAIN)
 _HANGS = ("hung", "error, then hung")
 _LIMIT_S = 20.0
 _QUICK_S = 10.0
@@ -46,7 +45,7 @@ class Case:
     """One thing that goes wrong.
 
     Attributes:
-        name: key of the function in ``deadlock_cases`` or ``deadlock_ranks``.
+        name: key of the function in ``hoptrain.benchmarks.deadlocks.cases``, or in ``ranks`` where several train together.
         what: for the table.
         cause: pattern of what a clear error says.
         systems: those that it can happen to.
@@ -65,10 +64,15 @@ class Case:
     full_shm: bool = False
     code: int = 0
 
+    @property
+    def part(self) -> str:
+        """The module that has it."""
+        return "ranks" if self.name == "race" or self.name.startswith("rank-") else "cases"
+
 
 CASES = (
     Case(name="race", what="4 ranks start workers right after a collective, for 120 s", limit=150),
-    Case(name="threads", what="two OpenMP threads in a worker, after two in the trainer", quick=("torch", OWN)),
+    Case(name="threads", what="two OpenMP threads in a worker, after two in the trainer", quick=("torch", HOPTRAIN)),
     Case(
         name="full-at-start",
         what="/dev/shm is full before the first batch",
@@ -81,7 +85,7 @@ CASES = (
         what="/dev/shm fills up in mid-run",
         cause=_FULL,
         systems=(*ALL, "hoptrain, slots_dir=/dev/shm"),
-        quick=("torch", OWN),
+        quick=("torch", HOPTRAIN),
         full_shm=True,
     ),
     Case(name="files-at-start", what="no open files are left before the first batch", cause=_FILES),
@@ -91,18 +95,18 @@ CASES = (
         name="stop",
         what="a worker is stopped (SIGSTOP)",
         cause="timed out",
-        systems=(*PEERS, "torch, timeout=5", OWN),
-        quick=("torch", OWN),
+        systems=(*PEERS, "torch, timeout=5", HOPTRAIN),
+        quick=("torch", HOPTRAIN),
     ),
     Case(name="spin", what="a worker is stuck in a loop", cause="timed out", limit=45),
-    Case(name="kill", what="a worker is killed while it samples", cause=_DIED, quick=(OWN,)),
+    Case(name="kill", what="a worker is killed while it samples", cause=_DIED, quick=(HOPTRAIN,)),
     Case(name="idle", what="a worker is killed between two epochs", cause=_DIED),
     Case(name="waiting", what="a worker is killed while its batches lie ready", cause=_DIED),
     Case(name="event", what="a worker is killed, holding the lock of workers_done_event", cause=_DIED, systems=PEERS, quick=("torch",)),
     Case(name="queue", what="a worker is killed, holding the result queue's lock", cause=_DIED, systems=PEERS),
-    Case(name="writing", what="a worker is killed half-way through its slot", cause=_DIED, systems=(OWN,)),
-    Case(name="written", what="a worker is killed before it announces its batch", cause=_DIED, systems=(OWN,)),
-    Case(name="again", what="workers are killed at 30 random moments", cause=_DIED, systems=(OWN,), limit=120),
+    Case(name="writing", what="a worker is killed half-way through its slot", cause=_DIED, systems=(HOPTRAIN,)),
+    Case(name="written", what="a worker is killed before it announces its batch", cause=_DIED, systems=(HOPTRAIN,)),
+    Case(name="again", what="workers are killed at 30 random moments", cause=_DIED, systems=(HOPTRAIN,), limit=120),
     Case(name="raise", what="the sampler raises in a worker", cause="the sampler broke once"),
     Case(name="rank-raise", what="1 of 2 ranks raises in its step", cause="the model broke once", limit=40),
     Case(name="rank-sampler", what="the sampler raises on 1 of 2 ranks", cause="the sampler broke once", limit=40),
@@ -160,7 +164,7 @@ def _try(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[
         return record | {"outcome": "skipped (no mount namespace of its own can be had here)"}
     log = logs / f"{case.name}-{re.sub('[^a-zA-Z0-9=]+', '-', system)}.log"
     with tempfile.TemporaryDirectory() as scratch:
-        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.cases", case.name, system, str(data), scratch]
+        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.run", case.part, case.name, system, str(data), scratch]
         trial = run_trial(command, limit, log)
     return record | {
         "outcome": outcome(case, trial),
@@ -198,7 +202,7 @@ def outcome(case: Case, trial: Trial) -> str:
 
 
 def _summarize(records: Sequence[dict[str, Any]]) -> dict[str, float]:
-    own, peers = ([record for record in records if (parse(record["system"])[0] == OWN) is mine] for mine in (True, False))
+    own, peers = ([record for record in records if (parse(record["system"])[0] == HOPTRAIN) is mine] for mine in (True, False))
     return {
         "cases": sum(not record["outcome"].startswith("skipped") for record in records),
         "hoptrain_hangs": sum(record["outcome"] in _HANGS for record in own),

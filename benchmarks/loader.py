@@ -3,7 +3,7 @@
 Each system has a process of its own (``hoptrain.benchmarks.common.child``) that holds its graph, its loaders with their workers, and the consumer,
 which reads one value of every cache line of every feature row (``touch_share``: the part of the time that this took). All are told to load the
 same seeds in mini-batches, in turns, round after round. Each number is a median over the rounds; ratios are formed within a round. How the peers
-are driven is said in ``hoptrain.benchmarks.peers.loaders``.
+are driven is said in ``hoptrain.benchmarks.peers``, a file for each.
 
 What is timed is a whole short epoch: from asking for its first mini-batch until its last one is consumed. So nothing is made ready before the
 clock runs, and nothing is left over afterwards: who is not measured has nothing to do. It is checked: ``max_idle_share`` is the CPU time, as a
@@ -31,24 +31,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hoptrain.benchmarks.common import plots
+from hoptrain.benchmarks.common import options, pictures
 from hoptrain.benchmarks.common.child import Child, ChildError
-from hoptrain.benchmarks.common.harness import Result
-from hoptrain.benchmarks.common.loaders import SEED, Case, Load, Open, Stand, idle_cpu_share, open_hoptrain
+from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
+from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Cost, time_rounds
-from hoptrain.benchmarks.peers.loaders import open_dgl, open_pyg, tcmalloc
-from hoptrain.benchmarks.peers.systems import FAMILY
-from hoptrain.benchmarks.sampler import (
-    FANOUTS,
-    add_case_arguments,
-    is_same_work,
-    key_of,
-    load,
-    num_rounds,
-    schedule,
-    summarize,
-    warn_if_busy,
-)
+from hoptrain.benchmarks.peers import dgl, hoptrain, pyg
+from hoptrain.benchmarks.peers.installed import tcmalloc
+from hoptrain.benchmarks.peers.loaders import Case, Consumer, Load, Open, idle_cpu_share
 from hoptrain.engine import Dataset, InputError
 
 DEFAULT_WORKERS = 0
@@ -64,13 +54,13 @@ class Peer(NamedTuple):
     open_loaders: Open
 
 
-PEERS: Mapping[str, Peer] = {"dgl": Peer("DGL", "all", open_dgl), "pyg": Peer("PyG", "new", open_pyg)}
+PEERS: Mapping[str, Peer] = {"dgl": Peer("DGL", "all", dgl.open_loader), "pyg": Peer("PyG", "new", pyg.open_loader)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.description = f"{parser.description} Takes half an hour at full scale; results.json and loader.png are left in --out."
-    add_case_arguments(parser, list(PEERS))
+    options.add_case_arguments(parser, list(PEERS))
     add = parser.add_argument
     add("--batches", type=int, metavar="K", help="mini-batches of an epoch, one epoch a round (default 8, with --quick 2)")
     add("--workers", type=int, nargs="+", metavar="W", help="worker processes of each loader (default 0 1 2, with --quick 0 2)")
@@ -84,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Conditions:
     """What is the same for all graphs, fanouts and batch sizes; ``allocators`` are peers' environments by the allocator's name."""
 
     workers: Sequence[int]
@@ -103,39 +93,40 @@ class Setting:
 
 def run(args: argparse.Namespace) -> Result:
     """Measure on every graph; see the module's docstring."""
-    setting = Setting(
+    conditions = Conditions(
         workers=sorted(set(args.workers or ([0, 2] if args.quick else [0, 1, 2]))),
         batches=(2 if args.quick else 8) if args.batches is None else args.batches,
-        rounds=num_rounds(args),
+        rounds=options.num_rounds(args),
         patience=args.patience,
         allocators=_allocators(),
     )
-    warn_if_busy()
+    options.warn_if_busy()
     records: list[dict[str, Any]] = []
     answers = [{"idle_cpu_share": idle_cpu_share(2 if args.quick else 10)}]
     for name, mode in product(args.graphs, args.modes):
-        data = load(name, args)
+        data = options.load(name, args)
         if data.x is None or data.y is None or data.path is None:
             raise InputError(
                 f"{name} lacks features or labels, or has not been saved: a loader brings both from files; choose another data set"
             )
-        cases = [_take_case(data, fanouts, size, setting) for fanouts, size in product(args.fanouts or FANOUTS, args.batch_size)]
-        for rows, answer in _measure(data, mode, cases, [PEERS[name] for name in args.peers], setting):
+        cases = [_take_case(data, fanouts, size, conditions) for fanouts, size in product(args.fanouts or options.FANOUTS, args.batch_size)]
+        for rows, answer in _measure(data, mode, cases, [PEERS[name] for name in args.peers], conditions):
             records += rows
             answers.append(answer)
-    plots.draw([record for record in records if record["batches_s"]], args.out / "loader.png", plots.LOADER)
-    return Result(records=records, summary=summarize(answers), seeds=[SEED])
+    timed = [record for record in records if record["batches_s"]]
+    pictures.write(args.out / "loader.png", pictures.speeds, timed, pictures.LOADER)
+    return Result(records=records, summary=summarize(answers), seeds=[options.SEED])
 
 
-def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, setting: Setting) -> Case:
+def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, conditions: Conditions) -> Case:
     """The first mini-batches of the training split, or all where it has fewer."""
-    steps = schedule(data, batch_size)
-    seeds = np.concatenate([steps.batch_seeds(0, step) for step in range(min(setting.batches, steps.num_steps))])
+    steps = options.schedule(data, batch_size)
+    seeds = np.concatenate([steps.batch_seeds(0, step) for step in range(min(conditions.batches, steps.num_steps))])
     return Case(fanouts=tuple(fanouts), batch_size=batch_size, seeds=seeds)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class System:
+class LoaderSystem:
     """A loader with a number of workers: one line of the table.
 
     Attributes:
@@ -176,7 +167,7 @@ class System:
 class LostError(RuntimeError):
     """A system that failed: it, and how."""
 
-    def __init__(self, system: System, why: str) -> None:
+    def __init__(self, system: LoaderSystem, why: str) -> None:
         super().__init__(f"{system.label}: {why}")
         self.system, self.why = system, why
 
@@ -187,23 +178,25 @@ def _label(name: str, mode: str, workers: int) -> str:
 
 def _own(mode: str) -> str:
     """The label of hoptrain's default setting, which peers are compared with."""
-    return _label(FAMILY, mode, DEFAULT_WORKERS)
+    return _label(HOPTRAIN, mode, DEFAULT_WORKERS)
 
 
 def _measure(
-    data: Dataset, mode: str, cases: Sequence[Case], peers: Sequence[Peer], setting: Setting
+    data: Dataset, mode: str, cases: Sequence[Case], peers: Sequence[Peer], conditions: Conditions
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
     """For each case: its records, and its part of the summary."""
-    systems = list(_systems(data, mode, peers, setting))
+    systems = list(_systems(data, mode, peers, conditions))
     try:
         for case in cases:
             place = {"graph": data.name, "fanouts": ",".join(map(str, case.fanouts)), "batch": case.batch_size}
             print(*place.values(), mode, file=sys.stderr)
-            costs, lost = _time(systems, case, setting)
+            costs, lost = _time(systems, case, conditions)
             answer = {"max_idle_share": _idle_share({system.child for system in systems})}
             edges = {system.label: system.per_batch(lambda load: load.edges) for system in systems if system.label in costs}
             found = [
-                system for system in systems if system.label in costs and is_same_work(system.label, edges[system.label], edges[_own(mode)])
+                system
+                for system in systems
+                if system.label in costs and options.is_same_work(system.label, edges[system.label], edges[_own(mode)])
             ]
             rows = [_row(system, costs) for system in found]
             yield [place | row for row in rows + [_lost_row(error) for error in lost]], answer | _answers(data.name, rows)
@@ -212,15 +205,15 @@ def _measure(
             system.child.close()
 
 
-def _systems(data: Dataset, mode: str, peers: Sequence[Peer], setting: Setting) -> Iterator[System]:
+def _systems(data: Dataset, mode: str, peers: Sequence[Peer], conditions: Conditions) -> Iterator[LoaderSystem]:
     """Of a mode: those of hoptrain, and those of the peers, which need not be installed."""
-    child = Child(Stand, partial(open_hoptrain, mode), data.path, patience=setting.patience)
-    for workers in sorted({*setting.workers, DEFAULT_WORKERS}):
-        yield System(family=FAMILY, name=FAMILY, mode=mode, workers=workers, child=child)
-    for peer, (allocator, environment) in product([peer for peer in peers if peer.mode == mode], setting.allocators.items()):
-        child = Child(Stand, peer.open_loaders, data.path, environment=environment, patience=setting.patience)
-        for workers in setting.workers:
-            yield System(family=peer.family, name=f"{peer.family} {allocator}", mode=mode, workers=workers, child=child)
+    child = Child(Consumer, partial(hoptrain.open_loader, mode), data.path, patience=conditions.patience)
+    for workers in sorted({*conditions.workers, DEFAULT_WORKERS}):
+        yield LoaderSystem(family=HOPTRAIN, name=HOPTRAIN, mode=mode, workers=workers, child=child)
+    for peer, (allocator, environment) in product([peer for peer in peers if peer.mode == mode], conditions.allocators.items()):
+        child = Child(Consumer, peer.open_loaders, data.path, environment=environment, patience=conditions.patience)
+        for workers in conditions.workers:
+            yield LoaderSystem(family=peer.family, name=f"{peer.family} {allocator}", mode=mode, workers=workers, child=child)
 
 
 def _allocators() -> dict[str, dict[str, str]]:
@@ -234,33 +227,33 @@ def _allocators() -> dict[str, dict[str, str]]:
     return found
 
 
-def _time(systems: list[System], case: Case, setting: Setting) -> tuple[dict[str, Cost], list[LostError]]:
+def _time(systems: list[LoaderSystem], case: Case, conditions: Conditions) -> tuple[dict[str, Cost], list[LostError]]:
     """Costs by label, for those that could be timed, and those that failed."""
     lost: list[LostError] = []
     while True:
         _prepare(systems, case)
         present = [system for system in systems if system not in [error.system for error in lost]]
         try:
-            costs = time_rounds({system.label: system.load for system in present}, setting.rounds)
+            costs = time_rounds({system.label: system.load for system in present}, conditions.rounds)
         except LostError as error:
-            if error.system.family == FAMILY:
+            if error.system.family == HOPTRAIN:
                 raise
             print(f"left out {error}")
             lost.append(error)
         else:
             for system in present:
-                del system.loads[: -setting.rounds]
+                del system.loads[: -conditions.rounds]
             return costs, lost
 
 
-def _prepare(systems: list[System], case: Case) -> None:
+def _prepare(systems: list[LoaderSystem], case: Case) -> None:
     """Give all systems a case, each child once. Those of a child that cannot take it leave the list."""
     for child in dict.fromkeys(system.child for system in systems):
         served = [system for system in systems if system.child is child]
         try:
             child.call("prepare", case)
         except (InputError, ChildError) as error:
-            if served[0].family == FAMILY:
+            if served[0].family == HOPTRAIN:
                 raise
             print(f"skipped {served[0].name}: {error}")
             for system in served:
@@ -276,7 +269,7 @@ def _idle_share(children: Collection[Child]) -> float:
     return max(0.0, sum(child.cpu_seconds() for child in children) - before) / _IDLE_S
 
 
-def _row(system: System, costs: Mapping[str, Cost]) -> dict[str, Any]:
+def _row(system: LoaderSystem, costs: Mapping[str, Cost]) -> dict[str, Any]:
     cost = costs[system.label]
     return {
         "mode": system.mode,
@@ -288,7 +281,7 @@ def _row(system: System, costs: Mapping[str, Cost]) -> dict[str, Any]:
         "touch_share": 1e9 * system.per_batch(lambda load: load.touch_s) / float(np.mean(cost.ns)),
         "edges_batch": system.per_batch(lambda load: load.edges),
         "rows_batch": system.per_batch(lambda load: load.rows),
-        "ratio": None if system.family == FAMILY else cost.over(costs[_own(system.mode)].ns),
+        "ratio": None if system.family == HOPTRAIN else cost.over(costs[_own(system.mode)].ns),
         "left_out": None,
     }
 

@@ -9,17 +9,16 @@ neither they nor the bubble say anything about the method.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from hoptrain.benchmarks.common.harness import Record, Result
-from hoptrain.benchmarks.pipelines.ranks import SEED, WHOLE, Setting, Track, Way, study
+from hoptrain.benchmarks.common import options, pictures
+from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
+from hoptrain.benchmarks.pipelines.ranks import SEED, WHOLE, Launch, Track, Way, study
+from hoptrain.trainers.pipeline import run_ranks
 
-OURS, ALONE, PAPER = "hoptrain", "no pipeline", "Raffi 2024"
+OURS, ALONE, PAPER = HOPTRAIN, "no pipeline", "Raffi 2024"
 _CROWDED_ROUNDS = 2
 """Steps that count where there are more processes than cores: memory, gradients and losses do not need more."""
 STAGES, DATA, CHUNKS = (1, 2, 4), (1, 2), (1, 2, 4, 5, 10)
@@ -44,20 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Launch every number of stages and copies once; with ``--quick`` 1 and 2 stages, two numbers of chunks, fewer images and steps."""
-    from hoptrain.trainers.pipeline import run_ranks
-
     stages, data, chunks, images, rounds = args.stages, args.data, args.chunks, args.images, args.rounds
     if args.quick:
         stages, data, chunks, images, rounds = (1, 2), (1,), (5, 10), 40, 3
     ours: list[dict[str, Any]] = []
-    cores = len(os.sched_getaffinity(0))
+    cores = options.cores()
     for copies in data:
         for number in stages:
             steps = rounds if number * copies <= cores else min(rounds, _CROWDED_ROUNDS)
-            setting = Setting(stages=number, data=copies, chunks=tuple(chunks), images=images, rounds=steps, schedule=args.schedule)
-            ours += records_of(setting, run_ranks(study, number * copies, setting))
+            launch = Launch(stages=number, data=copies, chunks=tuple(chunks), images=images, rounds=steps, schedule=args.schedule)
+            ours += records_of(launch, run_ranks(study, number * copies, launch))
     records = [*ours, *({"system": PAPER, **row} for row in PAPER_ROWS if row["stages"] in stages and row["data"] in data)]
-    draw(records, args.out / "pipeline.png")
+    pictures.write(args.out / "pipeline.png", picture, records)
     return Result(records=records, summary=summarize(ours), seeds=[SEED])
 
 
@@ -66,40 +63,40 @@ def bound(stages: float, chunks: float, data: float) -> float:
     return data * stages * chunks / (chunks + stages - 1)
 
 
-def records_of(setting: Setting, results: Sequence[dict[Way, Track]]) -> list[dict[str, Any]]:
+def records_of(launch: Launch, results: Sequence[dict[Way, Track]]) -> list[dict[str, Any]]:
     """A row for each number of chunks of a launch; before them, in the launch of one process only, one for the whole batch at once."""
     first = results[0]
-    rows = [_row(setting, 1, [first[WHOLE]], first[WHOLE], first[WHOLE]) | {"system": ALONE}] if len(results) == 1 else []
+    rows = [_row(launch, 1, [first[WHOLE]], first[WHOLE], first[WHOLE]) | {"system": ALONE}] if len(results) == 1 else []
     return rows + [
-        _row(setting, chunks, [result["piped", chunks] for result in results], first[setting.alone(chunks)], first[WHOLE])
-        for chunks in setting.chunks
+        _row(launch, chunks, [result["piped", chunks] for result in results], first[launch.alone(chunks)], first[WHOLE])
+        for chunks in launch.chunks
     ]
 
 
-def _row(setting: Setting, chunks: int, tracks: Sequence[Track], alone: Track, whole: Track) -> dict[str, Any]:
+def _row(launch: Launch, chunks: int, tracks: Sequence[Track], alone: Track, whole: Track) -> dict[str, Any]:
     # A step ends when its slowest process has ended; ratios are taken within a round.
     seconds = [max(times) for times in zip(*(track.seconds for track in tracks), strict=True)]
-    losses = [sum(parts) for parts in zip(*(track.losses for track in tracks[:: setting.stages]), strict=True)]
+    losses = [sum(parts) for parts in zip(*(track.losses for track in tracks[:: launch.stages]), strict=True)]
     peaks = [track.peak_mb for track in tracks if track.peak_mb is not None]
     row: dict[str, Any] = {
         "system": OURS,
-        "stages": setting.stages,
-        "data": setting.data,
+        "stages": launch.stages,
+        "data": launch.data,
         "chunks": chunks,
         "processes": len(tracks),
-        "more_than_cores": "yes" if len(tracks) > len(os.sched_getaffinity(0)) else "no",
+        "more_than_cores": "yes" if len(tracks) > options.cores() else "no",
         "step_ms": 1e3 * statistics.median(seconds),
         "speedup": _median_ratio(alone.seconds, seconds),
-        "bound": bound(setting.stages, chunks, setting.data),
+        "bound": bound(launch.stages, chunks, launch.data),
         "speedup_whole_batch": _median_ratio(whole.seconds, seconds),
         "waste": max(track.waste for track in tracks),
         "gradient_error": max(track.gradient_error for track in tracks),
     }
     if tracks[0].busy_s:
         shares = [1 - busy / spent for track in tracks for busy, spent in zip(track.busy_s, track.pipe_seconds, strict=True)]
-        row |= {"bubble": statistics.median(shares), "bubble_ideal": (setting.stages - 1) / (chunks + setting.stages - 1)}
+        row |= {"bubble": statistics.median(shares), "bubble_ideal": (launch.stages - 1) / (chunks + launch.stages - 1)}
     if peaks:
-        row |= {"peak_mb": max(peaks), "peak_mb_by_stage": " ".join(f"{peak:.0f}" for peak in peaks[: setting.stages])}
+        row |= {"peak_mb": max(peaks), "peak_mb_by_stage": " ".join(f"{peak:.0f}" for peak in peaks[: launch.stages])}
     return row | {"loss_first": losses[0], "loss_last": losses[-1], "losses": " ".join(f"{loss:.4f}" for loss in losses)}
 
 
@@ -132,15 +129,6 @@ def _memory_share(row: Record, rows: Sequence[Record], stages: int) -> float | N
     return row["peak_mb"] / alone[0] if alone and "peak_mb" in row else None
 
 
-def draw(records: Sequence[Record], path: Path) -> None:
-    """Write the PNG; where matplotlib is not installed, say so instead."""
-    if find_spec("matplotlib") is None:
-        print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture(records).savefig(path, dpi=110)
-
-
 def picture(records: Sequence[Record]) -> Any:
     """The matplotlib figure: speedup, bubble and memory by chunks; copies of one model apart from copies of two."""
     from matplotlib.figure import Figure
@@ -160,7 +148,7 @@ def picture(records: Sequence[Record]) -> Any:
         axes.margins(x=0.1, y=0.12)
         axes.set_ylim(bottom=0)
         axes.set_xticks(sorted({record["chunks"] for record in records if record["chunks"]}))
-        axes.spines[["top", "right"]].set_visible(False)
+        pictures.open_frame(axes)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 

@@ -16,9 +16,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
+from hoptrain.benchmarks.common import tables
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, load_dataset
+from hoptrain.samplers import NeighborSampler
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.inference import exact_logits
+from hoptrain.trainers.pipeline import ChunkLoader, apply_layers, chunk_of, cut_by_index
+from hoptrain.trainers.pipeline.seeds import Chunking
 
 EPOCHS, CHUNKS = 300, (1, 2, 3, 4)
 BARE = "by-index, no self loops"
@@ -40,8 +48,7 @@ def run(args: argparse.Namespace) -> Result:
     cells = [("seeds", count) for count in counts] + [("by-index", count) for count in counts[1:]] + [(BARE, count) for count in counts]
     records = [_train(data, cut, count, seed, epochs) for cut, count in cells for seed in seeds]
     means = {cell: _means(record for record in records if (record["cut"], record["chunks"]) == cell) for cell in cells}
-    for line in _table(means):
-        print(line)
+    print(tables.markdown([_line(*cell, mean) for cell, mean in means.items()]))
     whole = means["seeds", 1]
     gaps = [100 * abs(mean["test_accuracy"] - whole["test_accuracy"]) for (cut, _), mean in means.items() if cut == "seeds"]
     most = counts[-1]
@@ -56,15 +63,6 @@ def run(args: argparse.Namespace) -> Result:
 
 def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dict[str, Any]:
     """One run: its accuracies after the last epoch, on the whole graph and on the cut one, and the milliseconds of an epoch."""
-    import torch
-    import torch.nn.functional as F
-
-    from hoptrain.samplers import NeighborSampler
-    from hoptrain.trainers.models import GNN
-    from hoptrain.trainers.models.inference import exact_logits
-    from hoptrain.trainers.pipeline import ChunkLoader, apply_layers, chunk_of, cut_by_index
-    from hoptrain.trainers.pipeline.seeds import Chunking
-
     torch.manual_seed(seed)
     model = GNN("gat", data.num_features, 64, data.num_classes, 2, dropout=0.6, input_dropout=0.6, heads=8, out_heads=8)
     for layer in model.layers:
@@ -78,10 +76,10 @@ def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dic
     for _ in range(epochs):
         for batch in loader:
             optimizer.zero_grad()
-            for number, part in enumerate(batch.to("cpu").chunks):  # type: ignore[attr-defined]  # a ChunkLoader's batches
+            for number, part in enumerate(batch.to("cpu").chunks):
                 chunk = chunk_of(part, number, degrees, normalize=True)
                 output = apply_layers(model, chunk, range(2), chunk.x)  # type: ignore[arg-type]  # features were gathered
-                (F.cross_entropy(output, chunk.target[0], reduction="sum") / part.num_step_seeds).backward()
+                torch.autograd.backward(F.cross_entropy(output, chunk.target[0], reduction="sum") / part.num_step_seeds)
             optimizer.step()
     seconds = time.perf_counter() - begin
     model.eval()
@@ -103,14 +101,14 @@ def _means(records: Iterable[dict[str, Any]]) -> dict[str, float]:
     return {name: statistics.mean(record[name] for record in records) for name in records[0] if name not in ("cut", "seed")}
 
 
-def _table(means: dict[tuple[str, int], dict[str, float]]) -> list[str]:
-    """Markdown."""
-    names = ("edges_lost", "test_accuracy", "val_accuracy", "val_accuracy_cut")
-    lines = [
-        "| cut | chunks | edges lost | test | validation | validation, edges lost too | Dearing & Wang, validation |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for (kind, chunks), mean in means.items():
-        paper = f"{PAPER[chunks]:.3f}" if kind != "seeds" or chunks == 1 else ""
-        lines.append(f"| {kind} | {chunks} | " + " | ".join(f"{mean[name]:.3f}" for name in names) + f" | {paper} |")
-    return lines
+def _line(kind: str, chunks: int, mean: dict[str, float]) -> dict[str, Any]:
+    """Of the table."""
+    names = {
+        "edges_lost": "edges lost",
+        "test_accuracy": "test",
+        "val_accuracy": "validation",
+        "val_accuracy_cut": "validation, edges lost too",
+    }
+    paper = f"{PAPER[chunks]:.3f}" if kind != "seeds" or chunks == 1 else ""
+    figures = {title: f"{mean[name]:.3f}" for name, title in names.items()}
+    return {"cut": kind, "chunks": chunks, **figures, "Dearing & Wang, validation": paper}

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hoptrain.benchmarks.common import tables
 from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG, LEFT_OUT, read_lines
 from hoptrain.benchmarks.common.harness import Result
-from hoptrain.benchmarks.study import plots as scale_plots
-from hoptrain.benchmarks.study import what_if
+from hoptrain.benchmarks.study import plots, what_if
 from hoptrain.benchmarks.study.table import NAMES, Row, rows_of, summarize
 from hoptrain.engine import InputError
 
@@ -72,7 +72,7 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     yield Part("title", "The scalability study" if is_scale else "One training script, samplers exchanged")
     yield Part("text", _about(lines, rows))
     yield Part("table", table=[{"question": name, "value": _number(value)} for name, value in summarize(rows).items()])
-    pictures = scale_plots.pictures(rows)
+    pictures = plots.pictures(rows)
     if not pictures:
         yield Part("text", "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured.")
     for title, png in pictures.items():
@@ -89,6 +89,8 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
         yield from _predictions(rows, lines[0]["machine"]["cores"])
     yield Part("heading", "How it was measured")
     yield Part("text", _METHOD)
+    if any(row["system"] == "papers" for row in rows):
+        yield Part("text", _PAPERS)
 
 
 def _about(lines: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
@@ -111,7 +113,7 @@ def _values(lines: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def _result(row: Row) -> dict[str, Any]:
-    place = {"system": NAMES[row["system"]], "cell": scale_plots.place_of(row)}
+    place = {"system": NAMES[row["system"]], "cell": plots.place_of(row)}
     if row["epoch_s"] is None:
         return place | {"s/epoch": row["outcome"], "note": row["why"]}
     epoch = row["epoch_s"]
@@ -139,7 +141,7 @@ def _result(row: Row) -> dict[str, Any]:
 def _work(row: Row) -> dict[str, Any]:
     return {
         "system": NAMES[row["system"]],
-        "cell": scale_plots.place_of(row),
+        "cell": plots.place_of(row),
         "steps": str(row["steps"]),
         "seeds by rank": row["seeds_by_rank"],
         "edges by rank": row["edges_by_rank"],
@@ -185,7 +187,7 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[Part]:
         table=[
             {
                 "system": NAMES[row["system"]],
-                "cell": scale_plots.place_of(row),
+                "cell": plots.place_of(row),
                 "measured s": f"{row['measured_s']:.2f}",
                 "predicted s": f"{row['predicted_s']:.2f}",
                 "error": f"{row['error']:+.0%}",
@@ -224,27 +226,12 @@ def _markdown(parts: Sequence[Part], folder: Path) -> str:
             (folder / name).write_bytes(part.picture)
             pieces.append(f"![{part.text}]({name})")
         elif part.kind == "table":
-            pieces.append(_markdown_table(part.table))
+            pieces.append(tables.markdown(part.table).rstrip())
         elif part.kind == "code":
             pieces.append(f"```\n{part.text}\n```")
         else:
             pieces.append({"title": "# ", "heading": "## "}.get(part.kind, "") + part.text)
     return "\n\n".join(pieces) + "\n"
-
-
-def _columns(table: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in table for name in row))
-
-
-def _cell(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    return "" if value is None else str(value)
-
-
-def _markdown_table(table: Sequence[Mapping[str, Any]]) -> str:
-    columns = _columns(table)
-    lines = [columns, ["---"] * len(columns), *([_cell(row, name).replace("|", "/") for name in columns] for row in table)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _html(parts: Sequence[Part]) -> str:
@@ -259,9 +246,11 @@ def _html_part(part: Part) -> str:
     if part.kind == "picture":
         return f'<img alt="{html.escape(part.text)}" src="data:image/png;base64,{base64.b64encode(part.picture).decode()}">'
     if part.kind == "table":
-        columns = _columns(part.table)
+        columns = tables.columns(part.table)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-        rows = "\n".join("<tr>" + "".join(f"<td>{html.escape(_cell(row, name))}</td>" for name in columns) + "</tr>" for row in part.table)
+        rows = "\n".join(
+            "<tr>" + "".join(f"<td>{html.escape(tables.cell(row, name))}</td>" for name in columns) + "</tr>" for row in part.table
+        )
         return f"<div><table><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>"
     tag = {"title": "h1", "heading": "h2", "code": "pre"}.get(part.kind, "p")
     return f"<{tag}>{html.escape(part.text)}</{tag}>"
@@ -296,6 +285,12 @@ _METHOD = (
     "persistent workers, a graph in compressed columns; every hop expands all vertices found so far, as hoptrain's does by default. "
     "Workers are pinned apart from the trainer by PyG's and DGL's enable_cpu_affinity where a rank has more cores than workers; it "
     "cannot be done otherwise. On a GPU phases are separated by synchronising, so none overlaps the next there, for any system."
+)
+
+_PAPERS = (
+    "The authors' programs of LADIES and FastGCN are written down again here with one change: the vertices of the layer before join those "
+    "that are drawn, without edges of theirs, since the model uses a vertex itself too. As published, LADIES joins the seeds of the "
+    "mini-batch, with their edges; 'hoptrain bench algorithms' times that form."
 )
 
 _MODEL = (

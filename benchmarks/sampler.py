@@ -2,7 +2,7 @@
 
 All systems sample an epoch's mini-batches in interleaved rounds, as many a round as take about a quarter of a second, and the machine's floor
 (``hoptrain.benchmarks.common.floor``) is timed in the same rounds for as long. Each number is a median over the rounds; ratios and multiples are
-formed within a round, per sampled edge. How the peers are driven is said in ``hoptrain.benchmarks.peers.samplers``. What is timed:
+formed within a round, per sampled edge. Each file of ``hoptrain.benchmarks.peers`` says how its peer is driven. What is timed:
 
 * hoptrain: drawing, relabelling, and copying every array out into buffers that are used again, as its loader does into a slot. "hoptrain"
   hands whole mini-batches to its threads; "hoptrain, shared" lets them share each one. Ids are int32 where they fit: of the peers, int32
@@ -22,51 +22,47 @@ its speed with one thread; ``min_machine_scaling_*`` the same for plain random r
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks.common import plots
+from hoptrain.benchmarks.common import options, pictures
 from hoptrain.benchmarks.common.floor import Floor, count_work, floor_per_edge
-from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
+from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Costs, Paced, time_rounds
-from hoptrain.benchmarks.peers.samplers import PEERS
-from hoptrain.benchmarks.peers.systems import FAMILY, Open, System, open_hoptrain, open_overhead
-from hoptrain.engine import Dataset, Graph, InputError, Schedule, load_dataset
+from hoptrain.benchmarks.peers import dgl, hoptrain, pyg
+from hoptrain.benchmarks.peers.systems import NeighborSystems, System, open_peers
+from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
 
-SEED = 0
-GRAPHS = ("synthetic:reddit", "synthetic:products")
-FANOUTS = ((25, 10), (15, 10, 5))
-QUICK_SCALE = 0.02
+PEERS: Mapping[str, Callable[[Graph], NeighborSystems]] = {
+    "dgl": dgl.open_neighbor,
+    "pyg-lib": partial(pyg.open_neighbor, "pyg-lib"),
+    "torch-sparse": partial(pyg.open_neighbor, "torch-sparse"),
+}
 _COUNTED = 2
 """Mini-batches in which the floor's cache lines are counted."""
-_IDLE = 0.5
-"""Load average up to which a machine counts as idle."""
 _MOST_SEEDS = 1024
 """Mini-batches after which their seeds come again, on a graph with longer epochs."""
 _PYTHON = "python"
 _SECONDS = 0.25
 """Of a system in a round, about."""
-_TOLERANCE = 0.05
-"""Difference in sampled edges, relative, that chance may make."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.description = f"{parser.description} Takes minutes at full scale; results.json and sampler.png are left in --out."
     add = parser.add_argument
-    add_case_arguments(parser, list(PEERS))
+    options.add_case_arguments(parser, list(PEERS))
     add("--batches", type=int, metavar="K", help="mini-batches of each system in a round (default: as many as take 0.25 s; with --quick 4)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: cores()], metavar="T", help="threads of each system (default 1 2)")
+    add("--threads", type=int, nargs="+", default=[1, 2][: options.cores()], metavar="T", help="threads of each system (default 1 2)")
     add("--replace", action="store_true", help="draw with replacement")
     add(
         "--device",
@@ -83,108 +79,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
-    """Options that say what is compared on what."""
-    add = parser.add_argument
-    add(
-        "--graphs",
-        nargs="+",
-        default=list(GRAPHS),
-        metavar="NAME",
-        help="data sets by name or path (default: the synthetic twins of Reddit and products); seeds are taken from the train split",
-    )
-    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 1, with --quick 0.02)")
-    add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
-    add(
-        "--fanouts",
-        type=_fanouts,
-        action="append",
-        metavar="N,N,...",
-        help="neighbours per hop from the seeds outward; give it twice to measure two (default: 25,10 and 15,10,5)",
-    )
-    add("--batch-size", type=int, nargs="+", default=[1024], metavar="B", help="seeds of a mini-batch (default 1024)")
-    add(
-        "--modes",
-        nargs="+",
-        choices=("all", "new"),
-        default=["all", "new"],
-        help="what a hop expands: all vertices found so far, as DGL does, or the new ones, as PyG does (default: both)",
-    )
-    add(
-        "--peers",
-        nargs="*",
-        choices=peers,
-        default=peers,
-        help="what to compare with (default: all that are installed; with nothing behind it: none)",
-    )
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
-
-
-def _fanouts(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(number) for number in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers; write for instance 25,10") from None
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def run(args: argparse.Namespace) -> Result:
     """Measure on every graph; see the module's docstring."""
     if args.device == "cuda":
-        from hoptrain.benchmarks.cases import sampler_cuda
+        from hoptrain.benchmarks.cases import sampler_cuda  # what it needs may be absent
 
         return sampler_cuda.measure(args)
-    setting = Setting(
+    timing = Timing(
         threads=sorted(set(args.threads)),
         modes=args.modes,
         replace=args.replace,
         batches=4 if args.quick and args.batches is None else args.batches,
-        rounds=num_rounds(args),
+        rounds=options.num_rounds(args),
     )
-    warn_if_busy()
+    options.warn_if_busy()
     records: list[dict[str, Any]] = []
     answers: list[dict[str, float]] = []
     for name in args.graphs:
-        data = load(name, args)
-        for rows, answer in _measure_graph(data, list(product(args.fanouts or FANOUTS, args.batch_size)), args.peers, setting):
+        data = options.load(name, args)
+        for rows, answer in _measure_graph(data, list(product(args.fanouts or options.FANOUTS, args.batch_size)), args.peers, timing):
             records += rows
             answers.append(answer)
-    plots.draw(records, args.out / "sampler.png")
-    return Result(records=records, summary=summarize(answers), seeds=[SEED])
-
-
-def warn_if_busy() -> None:
-    """Say so where others use the machine."""
-    load_average = os.getloadavg()[0]
-    if load_average > _IDLE:
-        print(f"the load average is {load_average:.1f}: others use this machine, so figures of several threads will not tell much")
-
-
-def num_rounds(args: argparse.Namespace) -> int:
-    """Rounds that count."""
-    rounds: int = (3 if args.quick else 7) if args.rounds is None else args.rounds
-    return rounds
-
-
-def load(name: str, args: argparse.Namespace) -> Dataset:
-    """A data set at the scale that was asked for; only synthetic ones have several."""
-    scale = (QUICK_SCALE if args.quick else 1.0) if args.scale is None else args.scale
-    return load_dataset(name, root=args.root, scale=scale if name.startswith("synthetic:") else 1.0)
-
-
-def schedule(data: Dataset, batch_size: int) -> Schedule:
-    """Mini-batches of the train split, or of all vertices where there is none."""
-    seeds = data.split("train") if "train" in data.splits else np.arange(data.graph.num_nodes)
-    return Schedule(seeds=seeds, batch_size=batch_size, seed=SEED)
+    pictures.write(args.out / "sampler.png", pictures.speeds, records, pictures.SAMPLER)
+    return Result(records=records, summary=summarize(answers), seeds=[options.SEED])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What is the same for all graphs, fanouts and batch sizes; ``batches`` in each of ``rounds`` rounds, None for as many as fill the time."""
+class Timing:
+    """How systems are timed on all graphs; ``batches`` in each of ``rounds`` rounds, None for as many as fill the time."""
 
     threads: Sequence[int]
     modes: Sequence[str]
@@ -193,8 +115,7 @@ class Setting:
     rounds: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.threads[0] <= self.threads[-1] <= cores():
-            raise InputError(f"threads are {list(self.threads)}: this process may use {cores()} cores, so 1 to as many; correct --threads")
+        options.check_threads(self.threads)
         if self.rounds < 1 or (self.batches is not None and self.batches < self.threads[-1]):
             raise InputError(
                 f"{self.batches} batches in {self.rounds} rounds: a round has a batch for each of {self.threads[-1]} threads; give more"
@@ -206,42 +127,36 @@ class Setting:
 
 
 def _measure_graph(
-    data: Dataset, cases: Sequence[tuple[Sequence[int], int]], peers: Sequence[str], setting: Setting
+    data: Dataset, cases: Sequence[tuple[Sequence[int], int]], peers: Sequence[str], timing: Timing
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
     """For each case, fanouts and a batch size: its records, and its part of the summary."""
     graph = data.graph.in_memory()
-    opened = [open_hoptrain(graph, mode) for mode in setting.modes] + list(_open_peers(peers, graph))
-    floor = Floor(graph, setting.threads)
+    opened = [*(hoptrain.open_neighbor(mode, graph) for mode in timing.modes), *open_peers(PEERS, peers, graph)]
+    floor = Floor(graph, timing.threads)
     for fanouts, batch_size in cases:
         place = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size}
         print(*place.values(), file=sys.stderr)
-        steps = schedule(data, batch_size)
+        steps = options.schedule(data, batch_size)
         seeds = [steps.batch_seeds(0, step) for step in range(min(steps.num_steps, _MOST_SEEDS))]
-        systems = [system for make in opened for system in make(fanouts, setting.replace, setting.threads) if system.mode in setting.modes]
-        paced = {system.label: setting.pace(partial(_sample, system.sample, seeds), system.threads) for system in systems}
+        systems = [system for make in opened for system in make(fanouts, timing.replace, timing.threads) if system.mode in timing.modes]
+        paced = {system.label: timing.pace(partial(_sample, system.sample, seeds), system.threads) for system in systems}
         parts = {**floor.parts, **{_together(count): part for count, part in floor.together.items()}}
-        yardsticks = {name: setting.pace(partial(_repeat, part)) for name, part in parts.items()}
-        yardsticks[_PYTHON] = setting.pace(partial(_sample, open_overhead(graph, setting.modes[0], len(fanouts)), seeds))
-        costs = time_rounds({**paced, **yardsticks}, setting.rounds)
+        yardsticks = {name: timing.pace(partial(_repeat, part)) for name, part in parts.items()}
+        yardsticks[_PYTHON] = timing.pace(partial(_sample, hoptrain.open_overhead(graph, timing.modes[0], len(fanouts)), seeds))
+        costs = time_rounds({**paced, **yardsticks}, timing.rounds)
         floors = {}
-        for mode in setting.modes:
-            sampler = NeighborSampler(fanouts, replace=setting.replace, expand=mode)
+        for mode in timing.modes:
+            sampler = NeighborSampler(fanouts, replace=timing.replace, expand=mode)
             work = count_work(graph, [sampler.sample(graph, ids, batch=i) for i, ids in enumerate(seeds[:_COUNTED])])
             floors[mode] = floor_per_edge({part: costs[part].ns for part in floor.parts}, work)
         edges = {label: one.amount_per_unit for label, one in paced.items()}
         systems = [
-            system for system in systems if is_same_work(system.label, edges[system.label], edges[_own(system.mode, system.threads)])
+            system
+            for system in systems
+            if options.is_same_work(system.label, edges[system.label], edges[_own(system.mode, system.threads)])
         ]
-        rows = [place | _row(system, costs, floors[system.mode], edges[system.label], setting.replace) for system in systems]
+        rows = [place | _row(system, costs, floors[system.mode], edges[system.label], timing.replace) for system in systems]
         yield rows, _answers(systems, costs, floors) | _own_answers(data.name, rows)
-
-
-def _open_peers(names: Sequence[str], graph: Graph) -> Iterator[Open]:
-    for name in names:
-        try:
-            yield PEERS[name](graph)
-        except InputError as error:
-            print(f"skipped {name}: {error}")
 
 
 def _sample(sample: Callable[[Sequence[Array], int], int], seeds: Sequence[Array], first: int, number: int) -> int:
@@ -259,21 +174,13 @@ def _together(threads: int) -> str:
 
 def _own(mode: str, threads: int) -> str:
     """The label of hoptrain's variant that peers are compared with."""
-    return f"{FAMILY}, {mode}, {threads}"
-
-
-def is_same_work(label: str, edges: float, expected: float) -> bool:
-    """Whether a system sampled as many edges as hoptrain did from the same seeds; one that did not is left out, aloud."""
-    same = abs(edges - expected) <= _TOLERANCE * expected
-    if not same:
-        print(f"left out {label}: {edges:,.0f} edges a round where hoptrain has {expected:,.0f}; the work is not the same")
-    return same
+    return f"{HOPTRAIN}, {mode}, {threads}"
 
 
 def _row(system: System, costs: Costs, floor: Array, edges_batch: float, replace: bool) -> dict[str, Any]:
     cost = costs[system.label]
-    beside = None if system.family == FAMILY else costs[_own(system.mode, system.threads)].ns
-    has_floor = system.family == FAMILY and system.threads == 1
+    beside = None if system.family == HOPTRAIN else costs[_own(system.mode, system.threads)].ns
+    has_floor = system.family == HOPTRAIN and system.threads == 1
     return {
         "mode": system.mode,
         "draws": "with" if replace else "without",
@@ -295,10 +202,10 @@ def _row(system: System, costs: Costs, floor: Array, edges_batch: float, replace
 def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]) -> dict[str, float]:
     """One case's part of the summary."""
     answers: list[dict[str, float]] = []
-    for own in (system for system in systems if system.name == FAMILY):
+    for own in (system for system in systems if system.name == HOPTRAIN):
         cost, threads = costs[own.label], own.threads
         for peer in systems:
-            if peer.family != FAMILY and peer.mode == own.mode and peer.threads <= threads:
+            if peer.family != HOPTRAIN and peer.mode == own.mode and peer.threads <= threads:
                 ratio = costs[peer.label].over(cost.ns)
                 answers += [{f"min_ratio_{key_of(name)}_t{threads}": ratio} for name in (peer.family, peer.name)]
         if threads == 1:
@@ -314,14 +221,3 @@ def _own_answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, flo
     multiples = [row["floor_multiple"] for row in rows if row["floor_multiple"] is not None]
     shares = [row["python_share"] for row in rows if row["python_share"] is not None]
     return {f"max_floor_multiple_{key_of(graph)}": max(multiples), "max_python_share": max(shares)} if multiples else {}
-
-
-def key_of(name: str) -> str:
-    """A name as part of the summary's names."""
-    return name.removeprefix("synthetic:").lower().replace(" ", "_").replace("-", "_")
-
-
-def summarize(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The least of every ``min_*`` and the largest of every ``max_*``."""
-    keys = sorted({key for answer in answers for key in answer})
-    return {key: (max if key.startswith("max_") else min)(answer[key] for answer in answers if key in answer) for key in keys}

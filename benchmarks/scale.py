@@ -1,7 +1,7 @@
 """How does training scale with ranks, workers and batch sizes, fed by hoptrain's, PyG's and DGL's loaders?
 
-Every cell of the grid runs in processes of its own, with a time limit, in turns with all others, round after round; ``hoptrain.benchmarks.study.cell``
-says what a cell does, ``hoptrain.benchmarks.study.loaders`` how each loader is set up. Systems differ in their loader alone: model, optimiser, loop and
+Every cell of the grid runs in processes of its own, with a time limit, in turns with all others, round after round; ``hoptrain.benchmarks.study.run``
+says what a cell does, ``hoptrain.benchmarks.study.peer_feeds`` how each loader is set up. Systems differ in their loader alone: model, optimiser, loop and
 evaluation are the same code. Stopped and started again with the same --out, the study goes on where it was. The report lies beside the results, as
 Markdown and as one HTML page.
 """
@@ -16,9 +16,10 @@ from typing import Any
 from hoptrain.benchmarks import report
 from hoptrain.benchmarks.common.grid import Grid, parse_grid, read_grid, run_grid
 from hoptrain.benchmarks.common.harness import Result
-from hoptrain.benchmarks.peers.loaders import tcmalloc
-from hoptrain.benchmarks.sampler import warn_if_busy
-from hoptrain.benchmarks.study.cell import SYSTEMS, Cell, command_of
+from hoptrain.benchmarks.common.options import warn_if_busy
+from hoptrain.benchmarks.peers.installed import tcmalloc
+from hoptrain.benchmarks.study.cell import SYSTEMS, Cell
+from hoptrain.benchmarks.study.run import command_of
 from hoptrain.benchmarks.study.table import rows_of, summarize
 from hoptrain.engine import InputError, load_dataset
 

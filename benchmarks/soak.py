@@ -22,6 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import InputError
 
@@ -103,8 +105,8 @@ class _Training:
         self._folder, self._errors = folder, folder / "errors"
         self._seen = 0  # when the checkpoint was written that was there at the start, or at the last look
 
-    def start(self, workers: int, *options: str) -> None:
-        """Begin, or go on from the newest checkpoint."""
+    def start(self, workers: int, *options: str) -> subprocess.Popen[bytes]:
+        """Begin, or go on from the newest checkpoint; returns rank 0."""
         self._seen = self._written()
         queue = ["--data.stall_timeout=8", "--data.max_restarts=1000000000"] if workers else []
         command = [
@@ -119,10 +121,11 @@ class _Training:
         ]
         with open(self._errors, "wb") as errors:
             environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            self.process = subprocess.Popen(
+            process = subprocess.Popen(
                 command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=errors, env=environment, start_new_session=True
             )
-        self.starts += 1
+        self.process, self.starts = process, self.starts + 1
+        return process
 
     def _last(self) -> Path | None:
         return max(self._folder.glob("**/last.ckpt"), key=os.path.getmtime, default=None)
@@ -133,8 +136,6 @@ class _Training:
 
     def checkpoint(self) -> dict[str, Any]:
         """The newest one."""
-        import torch
-
         path = self._last()
         if path is None:
             raise RuntimeError(f"no checkpoint was written: {self._text()}")
@@ -190,10 +191,9 @@ class _Training:
 
     def finish(self, steps: int, workers: int, patience: float, *options: str) -> None:
         """Train up to so many steps in all, undisturbed."""
-        self.start(workers, f"--trainer.max_steps={steps}", *options)
-        assert self.process is not None
+        process = self.start(workers, f"--trainer.max_steps={steps}", *options)
         try:
-            if self.process.wait(patience):
+            if process.wait(patience):
                 raise RuntimeError(f"the run has failed: {self._text()}")
             self.process = None
         finally:

@@ -21,6 +21,20 @@ def to_bfloat16(values: Array) -> Array:
     return rounded.view(BFLOAT16)
 
 
+def as_array(values: Any) -> Array:
+    """A tensor of torch on whatever device, or anything that NumPy takes, as an array; torch.bfloat16 as ``BFLOAT16``. Copied only if need be."""
+    if isinstance(values, np.ndarray):  # also one that is mapped from a file
+        return values
+    if not hasattr(values, "detach"):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    if str(values.dtype) != "torch.bfloat16":
+        return np.asarray(values)
+    import torch
+
+    return np.asarray(values.contiguous().view(torch.uint16)).view(BFLOAT16)
+
+
 def id_dtype(count: int) -> np.dtype[Any]:
     """int32 where ids in [0, count) fit, else int64: half the bytes of every index that is read, moved or stored."""
     return _INT32 if count < 1 << 31 else _INT64

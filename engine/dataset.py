@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import BFLOAT16, Array, is_integer
+from hoptrain.engine.arrays import BFLOAT16, Array, as_array, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
@@ -22,22 +22,25 @@ SPLITS = ("train", "val", "test")
 class Dataset:
     """Graph, features, labels and splits of V vertices; read-only.
 
-    Constructing one validates it; ``Dataset.open`` trusts the checksums instead. Labels and splits of another integer dtype are converted.
+    Constructing one validates it; ``Dataset.open`` trusts the checksums instead. Arrays may be given as NumPy's or torch's; labels and splits of
+    another integer dtype are converted. ``Dataset(x=x, y=y, edge_index=edge_index, splits={"train": train_mask})`` is all that training needs.
 
     Attributes:
         name: for messages and logs.
-        graph: the graph.
+        graph: the graph; or give ``edge_index``.
         x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), or None.
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or None.
-        splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier.
-        num_classes: number of classes, 0 without labels.
+        splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier; given as ids or as masks (V,) of bool.
+        num_classes: number of classes, 0 without labels; where 0 is given, what the labels have.
         meta: source, licence, where the split comes from: anything JSON can hold.
         path: the folder it was opened from, or None.
         validate: an argument only: False for arrays that are right by construction.
+        edge_index: an argument only: edges (2, E), a row of sources and one of destinations, in place of ``graph``; V is then the number of rows
+            of x or y, else the largest id plus one.
     """
 
-    name: str
-    graph: Graph
+    name: str = "data"
+    graph: Graph = None  # type: ignore[assignment]  # never None once it is made
     x: Array | None = None
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
@@ -45,9 +48,11 @@ class Dataset:
     meta: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
     validate: InitVar[bool] = True
+    edge_index: InitVar[Any] = None
 
-    def __post_init__(self, validate: bool) -> None:
+    def __post_init__(self, validate: bool, edge_index: Any) -> None:
         if validate:
+            self._take_in(edge_index)
             check_features(self.name, self.x, self.graph.num_nodes)
             check_labels(self.name, self.y, self.graph.num_nodes, self.num_classes)
             for split, ids in self.splits.items():
@@ -55,6 +60,18 @@ class Dataset:
         if self.y is not None:
             object.__setattr__(self, "y", self.y.astype(np.int64 if self.y.ndim == 1 else np.uint8, copy=False))
         object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
+
+    def _take_in(self, edge_index: Any) -> None:
+        """Tensors as arrays, masks as ids, edges as a graph, classes counted."""
+        if (self.graph is None) == (edge_index is None):
+            raise InputError(f"{self.name} has {'no edges' if edge_index is None else 'a graph and an edge_index'}: give one of the two")
+        x, y = (None if array is None else as_array(array) for array in (self.x, self.y))
+        rows = next((len(array) for array in (x, y) if array is not None and array.ndim), None)
+        graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
+        splits = {split: _as_ids(self.name, split, as_array(ids), graph.num_nodes) for split, ids in self.splits.items()}
+        num_classes = self.num_classes or (0 if y is None or y.ndim not in (1, 2) else num_classes_of(y))
+        for name, value in (("x", x), ("y", y), ("graph", graph), ("splits", splits), ("num_classes", num_classes)):
+            object.__setattr__(self, name, value)
 
     @property
     def num_features(self) -> int:
@@ -107,6 +124,30 @@ class Dataset:
         return arrays | {f"split_{name}": ids for name, ids in self.splits.items()}
 
     @classmethod
+    def from_pyg(cls, data: Any, *, name: str = "data") -> Dataset:
+        """A homogeneous ``torch_geometric.data.Data``: ``edge_index``, and ``x``, ``y``, ``train_mask``, ``val_mask``, ``test_mask`` where it has them.
+
+        Labels (V, 1) are taken as (V,), floating ones as the integers that they are. Attributes of edges are not taken.
+
+        Raises:
+            InputError: it has no edge_index, or something that a data set cannot hold.
+        """
+        return cls._from_parts(
+            name, Graph.from_pyg(data), data.x, data.y, {split: getattr(data, f"{split}_mask", None) for split in SPLITS}
+        )
+
+    @classmethod
+    def from_dgl(cls, graph: Any, *, name: str = "data") -> Dataset:
+        """A homogeneous ``dgl.DGLGraph`` with ``feat``, ``label`` and masks of vertices in ``ndata``, as DGL's data sets have them; else as ``from_pyg``."""
+        made, held = Graph.from_dgl(graph), graph.ndata
+        return cls._from_parts(name, made, held.get("feat"), held.get("label"), {split: held.get(f"{split}_mask") for split in SPLITS})
+
+    @classmethod
+    def _from_parts(cls, name: str, graph: Graph, x: Any, y: Any, masks: Mapping[str, Any]) -> Dataset:
+        splits = {split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None}
+        return cls(name=name, graph=graph, x=x, y=None if y is None else as_labels(as_array(y)), splits=splits)
+
+    @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> Dataset:
         """Open a folder memory-mapped: nothing is copied, and processes share the pages.
 
@@ -147,6 +188,20 @@ def split_of(name: str, splits: Mapping[str, Array], split: str) -> Array:
     return splits[split]
 
 
+def as_labels(y: Array) -> Array:
+    """Labels of another library: (V, 1) as (V,), and floating ones as integers where they are, a NaN as none (-1)."""
+    y = y.reshape(-1) if y.shape[1:] == (1,) else y
+    if y.dtype.kind != "f":
+        return y
+    whole = np.nan_to_num(y, nan=-1).astype(np.int64)
+    return whole if np.array_equal(whole, np.nan_to_num(y, nan=-1)) else y
+
+
+def num_classes_of(y: Array) -> int:
+    """C: columns of (V, C) labels, or one more than the largest class of (V,)."""
+    return int(y.shape[1]) if y.ndim == 2 else int(y.max(initial=-1)) + 1
+
+
 def dataset_meta(data: Dataset) -> dict[str, Any]:
     """What the header of a data set's folder states beside the arrays."""
     return {
@@ -157,6 +212,16 @@ def dataset_meta(data: Dataset) -> dict[str, Any]:
         "is_sorted": data.graph.is_sorted,
         "info": dict(data.meta),
     }
+
+
+def _as_ids(name: str, split: str, ids: Array, num_nodes: int) -> Array:
+    if ids.dtype != bool:
+        return ids
+    if ids.shape != (num_nodes,):
+        raise InputError(
+            f"{name}: the mask of split {split} has shape {ids.shape}: it is one bool for each of the {num_nodes:,} vertices; give one, or ids"
+        )
+    return np.flatnonzero(ids)
 
 
 def check_features(name: str, x: Array | None, num_nodes: int) -> None:

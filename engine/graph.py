@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, id_dtype, is_integer, offset_dtype
+from hoptrain.engine.arrays import Array, as_array, id_dtype, is_integer, offset_dtype
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.alias import first_bad_weight
@@ -182,10 +182,15 @@ class Graph:
             raise InputError(
                 f"{type(data).__name__} has no edge_index: only a homogeneous Data with edge_index can be read; convert it first"
             )
-        edge_index = np.asarray(data.edge_index.cpu() if hasattr(data.edge_index, "cpu") else data.edge_index)
+        return cls.from_edge_index(data.edge_index, int(data.num_nodes))
+
+    @classmethod
+    def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None) -> Graph:
+        """Edges as PyG has them: ``edge_index`` (2, E), a row of sources and one of destinations, of NumPy or torch. See ``from_edges``."""
+        edge_index = as_array(edge_index)
         if edge_index.ndim != 2 or len(edge_index) != 2:
             raise InputError(f"edge_index has shape {edge_index.shape}: it is (2, E), a row of sources and one of destinations; reshape it")
-        return cls.from_edges(edge_index[0], edge_index[1], int(data.num_nodes))
+        return cls.from_edges(edge_index[0], edge_index[1], num_nodes)
 
     @classmethod
     def from_dgl(cls, graph: Any) -> Graph:

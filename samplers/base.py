@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 from typing_extensions import TypeVar  # with a default, as typing has it from Python 3.13 on
 
@@ -17,9 +16,6 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import check_address
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 SomeGraph = TypeVar("SomeGraph", default=Graph)
 SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
@@ -37,11 +33,13 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         one_unit: whether a batch is a single unit.
         distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
             seed has a tree of its own.
+        feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
     """
 
     deals_seeds = True
     one_unit = False
     distinct_nodes = True
+    feedback: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -126,8 +124,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         """
         if not isinstance(batch, SampledBatch):
             raise InputError(f"{type(self).__name__} returned {type(batch).__name__}: sample_on_cpu makes a mini-batch; return a MiniBatch")
-        seed, epoch, number = address
-        return replace(batch, seed=seed, epoch=epoch, batch=number, num_step_seeds=batch.num_seeds)
+        return batch.at(address)
 
     def sample_bulk(
         self,
@@ -157,26 +154,18 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         return run_bulk(workspace, len(seeds), sample_one)
 
     def start_bulk(
-        self, graph: SomeGraph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
+        self, graph: SomeGraph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
     ) -> Callable[[], list[SomeBatch]]:
         """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
 
-        One bulk of a workspace is under way at a time.
+        One bulk of a workspace is under way at a time. ``options`` are those of the sampler's driver, for instance ``times`` of ``TemporalSampler``.
 
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        sampling: Any = self.device_sampling(graph, workspace)
-        start: Callable[[], list[SomeBatch]] = sampling.start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
-        return start
+        from hoptrain.samplers.cuda.drivers import driver_for  # samplers know nothing else of CUDA
 
-    def device_sampling(self, graph: SomeGraph, workspace: Workspace) -> CudaNeighborSampling:
-        """What does the sampling on the workspace's device, of a node-wise sampler; the workspace keeps it until it is asked for another one.
-
-        Raises:
-            InputError: the sampler has no such kernels for CUDA, or CUDA cannot be used.
-        """
-        raise no_cuda_kernels(self)
+        return driver_for(graph, self, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:
@@ -211,11 +200,6 @@ def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
     if device not in (None, workspace.device):
         raise InputError(f"device={device!r} with a workspace on {workspace.device!r}: the workspace decides; leave device out")
     return workspace
-
-
-def no_cuda_kernels(sampler: Sampler[Any, Any]) -> InputError:
-    """The error for a sampler without a CUDA path."""
-    return InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')
 
 
 def check_batch_size(sampler: Sampler[Any, Any], batch_size: int) -> None:

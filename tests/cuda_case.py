@@ -37,7 +37,7 @@ def small_blocks(monkeypatch):
 
     def init(self, *args, **options):
         start(self, *args, **options)
-        self.thresholds = SMALL
+        self.on_device.thresholds = SMALL
 
     monkeypatch.setattr(Workspace, "__init__", init)
 

@@ -9,7 +9,7 @@ ADDRESS = {"seed": 2**63 + 7, "epoch": 3, "first_batch": 2**32 - 100}
 
 def on_cuda(kernel="auto"):
     workspace = Workspace(device="cuda", kernel=kernel)
-    workspace.thresholds = SMALL
+    workspace.on_device.thresholds = SMALL
     return workspace
 
 

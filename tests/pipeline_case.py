@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.layered import address_seed, apply_layers
 from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan
-from hoptrain.trainers.pipeline.chunk import address_seed, apply_layers
 
 NUM_NODES, NUM_SEEDS, NUM_CLASSES = 60, 25, 3
 ARCHS = ("sage", "gat", "gcn")

@@ -7,14 +7,14 @@ from cuda_case import SMALL, to_host
 
 from hoptrain.engine import Dataset
 from hoptrain.samplers import SampleLoader, Workspace
-from hoptrain.samplers.cuda.work import DeviceWork
+from hoptrain.samplers.cuda.retried import Retried
 
 ADDRESS = {"seed": 2**64 - 3, "epoch": 2}
 
 
 def workspace(thresholds=SMALL):
     made = Workspace(device="cuda")
-    made.thresholds = thresholds
+    made.on_device.thresholds = thresholds
     return made
 
 
@@ -43,7 +43,8 @@ def check_bulk_of_16(sampler, graph, units):
 
 def start_without_room(monkeypatch):
     """Wherever the room is guessed there is none at first, so that work has to be queued again."""
-    monkeypatch.setattr(DeviceWork, "room", lambda self, name, guess: max(1, self._rooms.get(name, 0)))
+    room = Retried.room
+    monkeypatch.setattr(Retried, "room", lambda self, size, guess: room(self, size, 1))
 
 
 def check_loader(graph, sampler, batch_size):
@@ -53,7 +54,7 @@ def check_loader(graph, sampler, batch_size):
     data = Dataset(name="small", graph=graph, x=x, y=y, splits={"train": np.arange(9)}, num_classes=3)
     expected = [contents(batch) for batch in SampleLoader(data, sampler, batch_size=batch_size, seed=5)]
     loader = SampleLoader(data, sampler, batch_size=batch_size, seed=5, device="cuda", bulk=2)
-    loader._task.workspace.thresholds = SMALL
+    loader._task.workspace.on_device.thresholds = SMALL
     batches = list(loader)
     assert len(batches) > 2
     assert [contents(batch) for batch in batches] == expected

@@ -1,4 +1,4 @@
-"""Lightning: command line, data module, node classification, models, exact inference.
+"""Lightning: command line, data modules, tasks, models, inference, and models in stages.
 
 The names are imported when they are first used, so that ``hoptrain data`` and ``hoptrain doctor`` need not wait for torch, and the doctor
 works where torch does not.
@@ -9,12 +9,37 @@ from typing import Any
 
 _HOME = {
     "AdaptiveNodeClassifier": "tasks.adaptive",
-    "GraphDataModule": "tasks.node_data",
-    "NodeClassifier": "tasks.node_classifier",
     "GNN": "models",
+    "GraphClassifier": "tasks.graphs",
+    "GraphDataModule": "tasks.node_data",
+    "HopDataModule": "tasks.hops",
+    "ImageClassifier": "tasks.images",
+    "ImageDataModule": "tasks.images",
+    "LinkDataModule": "tasks.links",
+    "LinkPredictor": "tasks.links",
+    "NodeClassifier": "tasks.node_classifier",
+    "PipelineStrategy": "pipeline",
+    "SIGNClassifier": "tasks.hops",
+    "SmallGraphsDataModule": "tasks.graphs",
+    "exact_logits": "models.inference",
 }
 
-__all__ = ["GNN", "AdaptiveNodeClassifier", "GraphDataModule", "NodeClassifier"]
+__all__ = [
+    "GNN",
+    "AdaptiveNodeClassifier",
+    "GraphClassifier",
+    "GraphDataModule",
+    "HopDataModule",
+    "ImageClassifier",
+    "ImageDataModule",
+    "LinkDataModule",
+    "LinkPredictor",
+    "NodeClassifier",
+    "PipelineStrategy",
+    "SIGNClassifier",
+    "SmallGraphsDataModule",
+    "exact_logits",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -62,9 +62,10 @@ def _run(arguments: list[str]) -> int:
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         with watched():
+            from hoptrain.trainers.commands.configs import with_paths
             from hoptrain.trainers.commands.lightning import run  # torch and Lightning take seconds to import: only where they are needed
 
-            run(arguments)
+            run(with_paths(arguments))
         return 0
     options = _parser().parse_args(arguments)
     code: int = options.run(options)
@@ -105,14 +106,14 @@ class _DoctorParser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    from hoptrain.trainers.commands import bench, data, doctor
+    from hoptrain.trainers.commands import bench, configs, data, doctor
 
     parser = Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
     parser.add_argument("--version", action="version", version=f"hoptrain {version('hoptrain')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, help_text in LIGHTNING.items():
         subparsers.add_parser(name, help=f"{help_text} ('hoptrain {name} --help' shows the options)")
-    for command in (data, doctor, bench):
+    for command in (configs, data, doctor, bench):
         command.add_parser(subparsers)
     return parser
 

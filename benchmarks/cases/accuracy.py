@@ -6,7 +6,7 @@ All vertices that are neither for validation nor for the test are for training, 
 leaves 60, of which a subgraph sampler sees some in a step.
 
 ``points`` is how much better a sampler is than full neighbourhoods with the same seed, in hundredths, on average. ``claims`` says whether its
-paper claims the accuracy of full neighbourhoods: PinSAGE learns from means over visits, which is another function than the one that is evaluated.
+paper claims the accuracy of full neighbourhoods: of those listed in ``hoptrain.benchmarks.cases.samplers``, PinSAGE alone does not.
 """
 
 from __future__ import annotations
@@ -15,81 +15,35 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import yaml
+from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning.callbacks import ModelCheckpoint
 
+from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TRAINED, Algorithm, Options, Training
+from hoptrain.benchmarks.common import tables
 from hoptrain.benchmarks.common.harness import Record, Result
-from hoptrain.benchmarks.sampler import key_of
+from hoptrain.benchmarks.common.options import key_of
 from hoptrain.engine import Dataset, InputError, load_dataset
+from hoptrain.samplers import ASGCNSampler
+from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule
+from hoptrain.trainers.commands.lightning import TRAINER_DEFAULTS
+from hoptrain.trainers.commands.lightning import run as run_cli
 
-Options: TypeAlias = Mapping[str, Any]
-FULL = "full neighbourhoods"
-CLAIMED_POINTS = -1.5
-"""How far below full neighbourhoods a sampler may be whose paper claims their accuracy."""
+FULL = ALGORITHMS["full"].label
 _VALIDATIONS = 40
 _QUICK_STEPS = 3
-_NEIGHBORS: Options = {"class_path": "hoptrain.samplers.NeighborSampler", "init_args": {"fanouts": [10, 10]}}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """How a data set is trained on; ``draws``, ``budget`` and ``clusters`` are sizes that the samplers of layers and of subgraphs take.
-
-    ``budget``, the draws of GraphSAINT by nodes, is some 40 % of the vertices: fewer, alone among many, have hardly an edge between them.
-    """
-
-    steps: int
-    batch_size: int
-    model: Options
-    draws: int
-    budget: int
-    clusters: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
-    """A sampler: its class, its arguments, and what its batch size is ("seeds", "clusters", or "one" subgraph)."""
-
-    kind: str
-    arguments: Options = field(default_factory=dict)
-    counts: str = "seeds"
-    claims: bool = True
-
-
 _SAGE: Options = {"arch": "sage", "hidden_channels": 64, "normalize_features": True, "lr": 0.01, "weight_decay": 5e-4}
 _DENSE: Options = {"arch": "sage", "hidden_channels": 128, "lr": 0.003}
-DATA: Mapping[str, Setting] = {
-    "amazon_computers": Setting(steps=800, batch_size=512, model=_DENSE, draws=2048, budget=6144, clusters=40),
-    "pubmed": Setting(steps=800, batch_size=512, model=_SAGE, draws=1024, budget=8192, clusters=40),
+DATA: Mapping[str, Training] = {
+    "amazon_computers": Training(steps=800, batch_size=512, model=_DENSE, draws=2048, budget=6144, clusters=40),
+    "pubmed": Training(steps=800, batch_size=512, model=_SAGE, draws=1024, budget=8192, clusters=40),
 }
-
-
-def choices(setting: Setting) -> dict[str, Choice]:
-    """The samplers by the name of the table."""
-    draws, size = setting.draws, setting.batch_size
-    return {
-        FULL: Choice(kind="NeighborSampler", arguments={"fanouts": [-1, -1]}),
-        "neighbours [10,10]": Choice(kind="NeighborSampler", arguments={"fanouts": [10, 10]}),
-        "LABOR-0 [10,10]": Choice(kind="LaborSampler", arguments={"fanouts": [10, 10]}),
-        "LABOR-1 [10,10]": Choice(kind="LaborSampler", arguments={"fanouts": [10, 10], "importance_rounds": 1}),
-        "VR-GCN [2,2]": Choice(kind="VRGCNSampler", arguments={"fanouts": [2, 2]}),
-        "MVS, half": Choice(kind="MVSSampler", arguments={"sampler": _NEIGHBORS, "num_draws": max(1, size // 2)}),
-        "PinSAGE": Choice(kind="PinSAGESampler", arguments={"num_neighbors": [10, 10], "num_walks": 20}, claims=False),
-        "FastGCN": Choice(kind="FastGCNSampler", arguments={"layer_sizes": [draws, 2 * draws]}),
-        "LADIES": Choice(kind="LadiesSampler", arguments={"layer_sizes": [draws, draws]}),
-        "AS-GCN": Choice(kind="ASGCNSampler", arguments={"layer_sizes": [draws, draws]}),
-        "Cluster-GCN": Choice(kind="ClusterSampler", arguments={"num_clusters": setting.clusters}, counts="clusters"),
-        "SAINT nodes": Choice(kind="SaintNodeSampler", arguments={"budget": setting.budget}, counts="one"),
-        "SAINT edges": Choice(kind="SaintEdgeSampler", arguments={"budget": 2 * draws}, counts="one"),
-        "SAINT walks": Choice(kind="SaintWalkSampler", arguments={"num_roots": draws, "walk_length": 2}, counts="one"),
-        "ShaDow": Choice(kind="ShadowSampler", arguments={"depth": 2, "num_neighbors": 5, "num_layers": 2}),
-        "ripple walks": Choice(kind="RippleWalkSampler", arguments={"size": 3 * draws}, counts="one"),
-    }
 
 
 def run_samplers(args: argparse.Namespace) -> Result:
@@ -102,12 +56,12 @@ def run_samplers(args: argparse.Namespace) -> Result:
             raise InputError(f"data set {name!r} has no setting here: choose among {', '.join(DATA)}")
         with tempfile.TemporaryDirectory() as root:
             all_for_training(load_dataset(name, root=args.root)).save(Path(root) / name)
-            for label, choice in choices(DATA[name]).items():
+            for label, algorithm in TRAINED.items():
                 if label == FULL or _is_asked_for(label, args):
-                    records.append(_row(name, label, choice, seeds, Path(root), args.quick, records))
+                    records.append(_row(name, label, algorithm, seeds, Path(root), args.quick, records))
                     print(" | ".join(f"{key} {value}" for key, value in records[-1].items()), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "samplers.md").write_text(markdown(records))
+    (args.out / "samplers.md").write_text(tables.markdown(list(_lines(records))))
     return Result(records=records, summary=_summary(records), seeds=seeds)
 
 
@@ -124,11 +78,13 @@ def _is_asked_for(label: str, args: argparse.Namespace) -> bool:
     return not wanted or any(label.startswith(start) for start in wanted)
 
 
-def _row(name: str, label: str, choice: Choice, seeds: Sequence[int], root: Path, quick: bool, before: Sequence[Record]) -> dict[str, Any]:
+def _row(
+    name: str, label: str, algorithm: Algorithm, seeds: Sequence[int], root: Path, quick: bool, before: Sequence[Record]
+) -> dict[str, Any]:
     """A line of the table; the line of full neighbourhoods stands among those before."""
     begin = time.perf_counter()
-    train = _adaptive_accuracy if choice.kind == "ASGCNSampler" else _fit_accuracy
-    scores = [train(name, choice, seed, root, quick) for seed in seeds]
+    train = _adaptive_accuracy if algorithm.sampler is ASGCNSampler else _fit_accuracy
+    scores = [train(name, algorithm, seed, root, quick) for seed in seeds]
     reference = next((row["test_accuracy"] for row in before if (row["data"], row["sampler"]) == (name, FULL)), None)
     mean = statistics.mean(scores)
     return {
@@ -138,21 +94,21 @@ def _row(name: str, label: str, choice: Choice, seeds: Sequence[int], root: Path
         "least": min(scores),
         "most": max(scores),
         "points": None if reference is None else 100 * (mean - reference),
-        "claims": choice.claims,
+        "claims": algorithm.claims,
         "seconds_run": (time.perf_counter() - begin) / len(seeds),
     }
 
 
-def _options(name: str, choice: Choice, seed: int, root: Path, quick: bool) -> dict[str, Any]:
+def _options(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool) -> dict[str, Any]:
     """The configuration of a run, as ``hoptrain fit`` takes it."""
-    setting = DATA[name]
-    sampler = {"class_path": f"hoptrain.samplers.{choice.kind}", "init_args": dict(choice.arguments)}
-    steps = _QUICK_STEPS if quick else setting.steps
-    size = {"seeds": setting.batch_size, "clusters": max(1, setting.clusters // 4), "one": 1}[choice.counts]
+    training = DATA[name]
+    sampler = {"class_path": f"hoptrain.samplers.{algorithm.sampler.__name__}", "init_args": arguments(algorithm, training)}
+    steps = _QUICK_STEPS if quick else training.steps
+    size = {"seeds": training.batch_size, "clusters": max(1, training.clusters // 4), "one": 1}[algorithm.deals]
     return {
         "seed_everything": seed,
         "data": {"dataset": name, "root": str(root), "sampler": sampler, "batch_size": size, "num_workers": 0},
-        "model": dict(setting.model),
+        "model": dict(training.model),
         "trainer": {
             "max_steps": steps,
             "max_epochs": -1,
@@ -166,11 +122,20 @@ def _options(name: str, choice: Choice, seed: int, root: Path, quick: bool) -> d
     }
 
 
-def _fit_accuracy(name: str, choice: Choice, seed: int, root: Path, quick: bool) -> float:
-    from hoptrain.trainers.commands.lightning import run as run_cli
+def arguments(algorithm: Algorithm, training: Training) -> dict[str, Any]:
+    """Of the sampler's class.
 
+    Raises:
+        TypeError: the algorithm is not trained with.
+    """
+    if algorithm.trained is None:
+        raise TypeError(f"{algorithm.sampler.__name__} is not trained with")
+    return dict(algorithm.trained(training))
+
+
+def _fit_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool) -> float:
     with tempfile.TemporaryDirectory() as scratch:
-        options = _options(name, choice, seed, root, quick)
+        options = _options(name, algorithm, seed, root, quick)
         options["trainer"]["default_root_dir"] = scratch
         config = Path(scratch) / "run.yaml"
         config.write_text(yaml.safe_dump(options))
@@ -178,19 +143,12 @@ def _fit_accuracy(name: str, choice: Choice, seed: int, root: Path, quick: bool)
         return float(cli.trainer.callback_metrics["test_acc"])
 
 
-def _adaptive_accuracy(name: str, choice: Choice, seed: int, root: Path, quick: bool) -> float:
+def _adaptive_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool) -> float:
     """AS-GCN's classifier learns the sampler too, and is for use from Python."""
-    from pytorch_lightning import Trainer, seed_everything
-    from pytorch_lightning.callbacks import ModelCheckpoint
-
-    from hoptrain.samplers import ASGCNSampler
-    from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule
-    from hoptrain.trainers.commands.lightning import TRAINER_DEFAULTS
-
-    options = _options(name, choice, seed, root, quick)
+    options = _options(name, algorithm, seed, root, quick)
     seed_everything(seed, verbose=False)
     with tempfile.TemporaryDirectory() as scratch:
-        module = GraphDataModule(**options["data"] | {"sampler": ASGCNSampler(**choice.arguments), "seed": seed})
+        module = GraphDataModule(**options["data"] | {"sampler": ASGCNSampler(**arguments(algorithm, DATA[name])), "seed": seed})
         sizes = module.num_features, module.num_classes, module.num_hops
         model = AdaptiveNodeClassifier(*sizes, **options["model"])
         best = ModelCheckpoint(scratch, monitor="val_acc", mode="max")
@@ -211,16 +169,13 @@ def _summary(records: Sequence[Record]) -> dict[str, float]:
     return summary
 
 
-def markdown(records: Sequence[Record]) -> str:
+def _lines(records: Sequence[Record]) -> Iterator[dict[str, str]]:
     """Samplers by data sets: mean accuracy, and the points beside full neighbourhoods."""
-    names = list(dict.fromkeys(row["data"] for row in records))
-    lines = [f"| sampler | {' | '.join(names)} | paper claims as much |", "|" + "---|" * (len(names) + 2)]
     for label in dict.fromkeys(row["sampler"] for row in records):
-        cells = []
-        for name in names:
-            row = next((row for row in records if (row["data"], row["sampler"]) == (name, label)), None)
-            points = "" if row is None or row["points"] is None else f" ({row['points']:+.1f})"
-            cells.append("" if row is None else f"{row['test_accuracy']:.3f}{points}")
-        claims = next(row["claims"] for row in records if row["sampler"] == label)
-        lines.append(f"| {label} | {' | '.join(cells)} | {'yes' if claims else 'no'} |")
-    return "\n".join(lines) + "\n"
+        rows = {row["data"]: row for row in records if row["sampler"] == label}
+        cells = dict.fromkeys((row["data"] for row in records), "")
+        for name, row in rows.items():
+            points = "" if row["points"] is None else f" ({row['points']:+.1f})"
+            cells[name] = f"{row['test_accuracy']:.3f}{points}"
+        claims = next(row["claims"] for row in rows.values())
+        yield {"sampler": label, **cells, "paper claims as much": "yes" if claims else "no"}

@@ -17,7 +17,6 @@ Per graph, fanouts and mode, in interleaved rounds (``what`` in the records):
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import shlex
 import sys
@@ -29,17 +28,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch  # then device memory comes from its allocator, as in training, and the results name the GPU
 
 from hoptrain.benchmarks.common.floor import OUTPUT_BYTES, count_lines
 from hoptrain.benchmarks.common.harness import Record, Result, write_results
+from hoptrain.benchmarks.common.options import SEED, load, num_rounds, schedule, summarize
 from hoptrain.benchmarks.common.rounds import WARMUP, Cost, time_rounds
-from hoptrain.benchmarks.sampler import SEED, load, num_rounds, schedule, summarize
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import cuda_status
+from hoptrain.engine.device import DeviceStream, cuda_status
 from hoptrain.engine.device_store import DeviceRows, place
-from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.cuda.nodewise.neighbor import KERNELS, CudaNeighborSampling
+from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
+from hoptrain.samplers.cuda.cost_model import KERNELS
 
 FANOUTS = ((25, 10), (15, 10, 5), (10, 10, 10))
 RESULTS = Path(__file__).parents[1] / "results"
@@ -57,8 +57,6 @@ def measure(args: argparse.Namespace) -> Result:
     reason = cuda_status()
     if reason is not None:
         raise InputError(f"--device cuda: {reason}; run it where there is one, or leave --device out")
-    importlib.import_module("torch")  # then device memory comes from its allocator, as in training, and the results name the GPU
-
     rounds = num_rounds(args)
     bulks = sorted(set(args.bulks or ((1, 4) if args.quick else (1, 4, 16, 64, 256))))
     records: list[dict[str, Any]] = []
@@ -79,16 +77,17 @@ def _measure_case(
     data: Dataset, sampler: NeighborSampler, schedule: Schedule, bulks: Sequence[int], rounds: int
 ) -> Iterator[dict[str, Any]]:
     """The records of one graph, fanouts, batch size and mode."""
-    drivers = {(kernel, "device"): _driver(data, sampler, kernel, "device") for kernel in KERNELS}
-    drivers["auto", "pinned"] = _driver(data, sampler, "auto", "pinned")
-    auto = drivers["auto", "device"]
-    cases = [(kernel, memory, bulk) for bulk in bulks for kernel, memory in drivers if memory == "device" or bulk == bulks[-1]]
+    spaces = {(kernel, "device"): Workspace(device="cuda", kernel=kernel, placement="device") for kernel in KERNELS}
+    spaces["auto", "pinned"] = Workspace(device="cuda", placement="pinned")
+    samples = {key: partial(sampler.sample_bulk, data.graph, workspace=space) for key, space in spaces.items()}
+    auto, stream = samples["auto", "device"], spaces["auto", "device"].stream
+    cases = [(kernel, memory, bulk) for bulk in bulks for kernel, memory in spaces if memory == "device" or bulk == bulks[-1]]
     seeds = {bulk: list(_take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
     epoch = [schedule.batch_seeds(0, step) for step in range(schedule.num_steps)]
-    subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(_sample_bulk, drivers[case[:2]], seeds[case[2]]) for case in cases}
-    subjects |= {"epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), "copy": _copy(auto)}
+    subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(_sample_bulk, samples[case[:2]], seeds[case[2]]) for case in cases}
+    subjects |= {"epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), "copy": _copy(stream)}
     if data.x is not None:
-        subjects["gather"] = _gather(auto, data.x, sampler.sample(data.graph, epoch[0]).node_ids)
+        subjects["gather"] = _gather(stream, data.x, sampler.sample(data.graph, epoch[0]).node_ids)
     costs = time_rounds(subjects, rounds)
     touched = {bulk: _bytes_per_edge(data, sampler, seeds[bulk][0]) for bulk in bulks}
     for kernel, memory, bulk in cases:
@@ -118,41 +117,37 @@ def _label(kernel: str, memory: str, bulk: int) -> str:
     return f"{kernel} {memory} {bulk}"
 
 
-def _driver(data: Dataset, sampler: NeighborSampler, kernel: str, memory: str) -> CudaNeighborSampling:
-    return CudaNeighborSampling(data.graph, sampler.fanouts, sampler.replace, sampler.expand, kernel=kernel, placement=memory)
-
-
-def _sample_bulk(driver: CudaNeighborSampling, bulks: Sequence[Sequence[Array]], call: int) -> int:
-    batches = driver.sample_bulk(bulks[call], first_batch=call * len(bulks[call]))
+def _sample_bulk(sample: Callable[..., list[MiniBatch]], bulks: Sequence[Sequence[Array]], call: int) -> int:
+    batches = sample(bulks[call], first_batch=call * len(bulks[call]))
     return sum(batch.num_edges for batch in batches)
 
 
-def _sample_epoch(driver: CudaNeighborSampling, epoch: Sequence[Array], bulk: int, call: int) -> int:
+def _sample_epoch(sample: Callable[..., list[MiniBatch]], epoch: Sequence[Array], bulk: int, call: int) -> int:
     edges = 0
     for first in range(0, len(epoch), bulk):
-        batches = driver.sample_bulk(epoch[first : first + bulk], epoch=call, first_batch=first)
+        batches = sample(epoch[first : first + bulk], epoch=call, first_batch=first)
         edges += sum(batch.num_edges for batch in batches)
     return edges
 
 
-def _copy(driver: CudaNeighborSampling) -> Callable[[int], int]:
-    source, target = (driver.stream.empty((COPY_BYTES,), np.uint8) for _ in range(2))
+def _copy(stream: DeviceStream) -> Callable[[int], int]:
+    source, target = (stream.empty((COPY_BYTES,), np.uint8) for _ in range(2))
 
     def copy(_: int) -> int:
-        target.copy_to_device(source, stream=driver.stream.numba)
-        driver.stream.synchronize()
+        target.copy_to_device(source, stream=stream.numba)
+        stream.synchronize()
         return 2 * COPY_BYTES
 
     return copy
 
 
-def _gather(driver: CudaNeighborSampling, features: Array, ids: Array) -> Callable[[int], int]:
-    rows = DeviceRows(features, driver.stream, placement="device")
-    device_ids = place(ids, "device", driver.stream)
+def _gather(stream: DeviceStream, features: Array, ids: Array) -> Callable[[int], int]:
+    rows = DeviceRows(features, stream, placement="device")
+    device_ids = place(ids, "device", stream)
 
     def gather(_: int) -> int:
         rows.gather(device_ids)
-        driver.stream.synchronize()
+        stream.synchronize()
         return 2 * len(ids) * int(features[0].nbytes)
 
     return gather
@@ -185,8 +180,6 @@ def _answer(record: Record) -> dict[str, float]:
 
 def _keep(result: Result) -> None:
     """Write ``benchmarks/results/GPU_sampler.json``."""
-    import torch
-
     gpu = re.sub(r"\W+", "-", torch.cuda.get_device_name().lower())
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         path = write_results(Path(folder), "sampler", result, quick=False, command=shlex.join(["hoptrain", *sys.argv[1:]]))

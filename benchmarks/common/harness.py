@@ -26,6 +26,9 @@ from hoptrain.engine import InputError
 Record: TypeAlias = Mapping[str, Any]
 """One row of a table: names and plain values (text, number, truth value or None)."""
 
+HOPTRAIN = "hoptrain"
+"""The name that our own systems have in every table."""
+
 PACKAGES = (
     "hoptrain",
     "numpy",

@@ -1,11 +1,10 @@
-"""What can go wrong around a loader, one function each; run as a program, ``CASE SYSTEM DATA SCRATCH``, that may well hang.
+"""What can go wrong around a loader, one function each, in a process of its own (``hoptrain.benchmarks.deadlocks.run``), which may well hang.
 
 Cases with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import hashlib
 import os
 import random
@@ -21,25 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from hoptrain.benchmarks.common.trial import BEGIN, DONE, RAISED, say
-from hoptrain.benchmarks.deadlocks.loaders import ACTIONS, BATCHES, SEED, die, features, open_loader, parse, two_threads
+from hoptrain.benchmarks.common.harness import HOPTRAIN
+from hoptrain.benchmarks.common.trial import BEGIN, DONE, say
+from hoptrain.benchmarks.deadlocks.faults import ACTIONS, Numbers, die, two_threads
+from hoptrain.benchmarks.deadlocks.loaders import BATCHES, SEED, features, open_loader, parse
 from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
-from hoptrain.engine.queue.ring import Allocate
 
 EQUAL, DIFFERENT = "batches equal", "batches different"
 """Lines that tell how the batches compare with those of an undisturbed run."""
 _SHORT_STALL_S = 5.0  # instead of two minutes, so that a case is short
 _OPEN_FILES = 256
 _PLENTY = 1000
-
-
-def begin() -> None:
-    """Everything is imported: the time limit starts."""
-    import torch  # noqa: F401 - takes seconds, and every consumer uses it
-
-    say(BEGIN)
 
 
 def _consume(batches: Iterable[Any]) -> list[bytes]:
@@ -56,8 +50,8 @@ def _digest(batch: Any) -> bytes:
 
 def _compare(system: str, data: Path, found: list[bytes]) -> None:
     """Say whether ``found``, epochs from the first one on, is what an undisturbed run makes; hoptrain alone promises that."""
-    if parse(system)[0] == "hoptrain":
-        loader = open_loader("hoptrain", data, num_workers=0)
+    if parse(system)[0] == HOPTRAIN:
+        loader = open_loader(HOPTRAIN, data, num_workers=0)
         expected = [digest for _ in range(len(found) // BATCHES) for digest in _consume(loader)]
         say(EQUAL if found == expected else DIFFERENT)
     elif len(found) % BATCHES:
@@ -67,35 +61,31 @@ def _compare(system: str, data: Path, found: list[bytes]) -> None:
 def _strike(action: str, system: str, data: Path, scratch: Path) -> None:
     """An epoch in which a worker meets a fault."""
     options: dict[str, Any] = {}
-    if system == "hoptrain" and action in ("stop", "spin"):
-        options = {
-            "queue": QueueOptions(stall_timeout=_SHORT_STALL_S, max_restarts=10)
-        }  # a busy machine may take seconds to start a worker
+    if system == HOPTRAIN and action in ("stop", "spin"):  # a busy machine may take seconds to start a worker
+        options = {"queue": QueueOptions(stall_timeout=_SHORT_STALL_S, max_restarts=10)}
     loader = open_loader(system, data, (action, str(scratch)), **options)
-    begin()
+    say(BEGIN)
     _compare(system, data, _consume(loader))
 
 
 def _threads(system: str, data: Path, scratch: Path) -> None:
     """A parallel region here, then one in a worker that was given two threads."""
-    options: dict[str, Any] = {} if system == "hoptrain" else {"worker_init_fn": _two_threads_in_worker}
+    options: dict[str, Any] = {} if system == HOPTRAIN else {"worker_init_fn": _two_threads_in_worker}
     loader = open_loader(system, data, ("threads", str(scratch)), **options)
-    begin()
+    say(BEGIN)
     two_threads()
     _compare(system, data, _consume(loader))
 
 
 def _two_threads_in_worker(worker: int) -> None:
-    import torch
-
     torch.set_num_threads(2)
 
 
 def _idle(system: str, data: Path, scratch: Path) -> None:
     """A worker is killed between two epochs."""
-    options: dict[str, Any] = {} if parse(system)[0] == "hoptrain" else {"persistent_workers": True}
+    options: dict[str, Any] = {} if parse(system)[0] == HOPTRAIN else {"persistent_workers": True}
     loader = open_loader(system, data, **options)
-    begin()
+    say(BEGIN)
     found = _consume(loader)
     os.kill(_children()[0], signal.SIGKILL)
     time.sleep(1)
@@ -105,7 +95,7 @@ def _idle(system: str, data: Path, scratch: Path) -> None:
 def _waiting(system: str, data: Path, scratch: Path) -> None:
     """A worker is killed while all its batches lie ready and the trainer is busy."""
     batches = iter(open_loader(system, data))
-    begin()
+    say(BEGIN)
     found = [_digest(next(batches))]
     time.sleep(2)
     os.kill(_children()[0], signal.SIGKILL)
@@ -116,7 +106,7 @@ def _again(system: str, data: Path, scratch: Path) -> None:
     """Workers are killed at random moments, thirty times."""
     loader = open_loader(system, data, queue=QueueOptions(max_restarts=_PLENTY))
     rng = random.Random(SEED)
-    begin()
+    say(BEGIN)
     found = []
     for epoch in range(6):
         for step, batch in enumerate(loader):
@@ -130,39 +120,17 @@ def _again(system: str, data: Path, scratch: Path) -> None:
     _compare(system, data, found)
 
 
-class _Numbers:
-    """A task of the pool: batch ``step`` holds that number a thousand times; its process dies at step 7, the first time, in ``state``."""
-
-    def __init__(self, state: str, scratch: Path) -> None:
-        self.state, self.mark = state, scratch / "died"
-
-    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
-        values = allocate([("values", np.dtype(np.int64), (1000,))])["values"]
-        values[:500] = step
-        self._die_in("writing", step)
-        values[500:] = step
-        self._die_in("written", step)
-        return {}
-
-    def _die_in(self, state: str, step: int) -> None:
-        if state == self.state and step == 7 and not self.mark.exists():
-            self.mark.touch()
-            die()
-
-
 def _in_pool(state: str, system: str, data: Path, scratch: Path) -> None:
     """A worker is killed while it writes into its slot, or when the batch is whole and not announced."""
-    from hoptrain.benchmarks.deadlocks.cases import _Numbers as Numbers  # by a name that workers can import
-
     pool = WorkerPool(Numbers(state, scratch), 2)
-    begin()
+    say(BEGIN)
     found = [int(arrays["values"].sum()) for arrays, _ in pool.run(0, range(BATCHES))]
     say(EQUAL if found == [1000 * step for step in range(BATCHES)] else DIFFERENT)
 
 
 def _full(fill_after: int, system: str, data: Path, scratch: Path) -> None:
     """Another program fills /dev/shm: before the first batch, or in the middle of the run."""
-    begin()
+    say(BEGIN)
     batches = iter(open_loader(system, data))
     found = _consume(islice(batches, fill_after))
     _fill(Path("/dev/shm/ballast"))
@@ -179,14 +147,14 @@ def _keep(system: str, data: Path, scratch: Path) -> None:
     """The trainer may open few files and keeps all batches."""
     loader = open_loader(system, data)
     _allow_files(_OPEN_FILES)
-    begin()
+    say(BEGIN)
     _compare(system, data, _consume(list(loader)))
 
 
 def _few_files(spare: int, fill_after: int, system: str, data: Path, scratch: Path) -> None:
     """The limit of open files is reached: before the first batch, or in the middle of the run."""
     batches: Iterable[Any] = open_loader(system, data)
-    begin()
+    say(BEGIN)
     found: list[bytes] = []
     if fill_after:
         batches = iter(batches)
@@ -202,7 +170,7 @@ def _allow_files(count: int) -> None:
 def _leave(system: str, data: Path, scratch: Path) -> None:
     """Twenty epochs are left after two batches, then one is finished."""
     loader = open_loader(system, data)
-    begin()
+    say(BEGIN)
     for _ in range(20):
         for step, _batch in enumerate(loader):
             if step == 1:
@@ -215,7 +183,7 @@ def _fork(system: str, data: Path, scratch: Path) -> None:
     """The trainer forks in the middle of an epoch; its fork ends as programs do, and the epoch goes on."""
     loader = open_loader(system, data)
     batches = iter(loader)
-    begin()
+    say(BEGIN)
     found = _consume(islice(batches, 3))
     child = os.fork()
     if child == 0:
@@ -229,7 +197,7 @@ def _exit(system: str, data: Path, scratch: Path) -> None:
     """The program ends in the middle of an epoch, and nobody closes the loader."""
     global _left
     _left = iter(open_loader(system, data))
-    begin()
+    say(BEGIN)
     next(_left)
 
 
@@ -239,7 +207,7 @@ _left: Iterator[Any]
 def _killed(system: str, data: Path, scratch: Path) -> None:
     """The trainer is killed in the middle of an epoch, while one of its workers is stuck."""
     batches = iter(open_loader(system, data, ("spin", str(scratch))))
-    begin()
+    say(BEGIN)
     next(batches)
     time.sleep(2)
     say(DONE)
@@ -270,24 +238,3 @@ CASES: Mapping[str, Callable[[str, Path, Path], None]] = {
     "exit": _exit,
     "killed": _killed,
 }
-
-
-def main() -> None:
-    """Run one case in this process."""
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # forks inherit it
-    case, system, data, scratch = sys.argv[1:]
-    cases = dict(CASES)
-    if case not in cases:
-        from hoptrain.benchmarks.deadlocks.ranks import CASES as RANK_CASES
-
-        cases |= RANK_CASES
-    try:
-        cases[case](system, Path(data), Path(scratch))
-    except Exception as error:
-        say(f"{RAISED}{type(error).__name__}: {error}")
-        raise
-    say(DONE)
-
-
-if __name__ == "__main__":
-    main()

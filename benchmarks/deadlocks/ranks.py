@@ -5,9 +5,11 @@ hoptrain's ranks are those of ``hoptrain fit``; the other loaders feed a linear 
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -22,9 +24,12 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from hoptrain.benchmarks.deadlocks.cases import begin
-from hoptrain.benchmarks.deadlocks.loaders import BATCH_SIZE, FANOUTS, die, features, open_loader, parse
+from hoptrain.benchmarks.common.harness import HOPTRAIN
+from hoptrain.benchmarks.common.trial import BEGIN, say
+from hoptrain.benchmarks.deadlocks.faults import FANOUTS, die
+from hoptrain.benchmarks.deadlocks.loaders import BATCH_SIZE, features, open_loader, parse
 from hoptrain.engine import Dataset
+from hoptrain.trainers.cli import main
 
 RANKS = 2
 _VICTIM, _STEP = 1, 5
@@ -61,7 +66,7 @@ class Strike(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """All ranks are there, and all is imported."""
         if trainer.is_global_zero:
-            begin()
+            say(BEGIN)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Strike if it is time."""
@@ -99,7 +104,7 @@ def _train(case: str, system: str, data: Path, scratch: Path) -> None:
     warnings.simplefilter("ignore")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     action = case if case in _ACTIONS else "nothing"
-    if parse(system)[0] == "hoptrain":
+    if parse(system)[0] == HOPTRAIN:
         _fit_hoptrain(case, action, data, scratch)
         return
     trainer = Trainer(
@@ -128,12 +133,12 @@ def _open_rank(case: str, system: str, data: Path, scratch: Path, rank: int, wor
 
 
 def _fit_hoptrain(case: str, action: str, data: Path, scratch: Path) -> None:
-    from hoptrain.trainers.cli import main
-
-    loaders = "hoptrain.benchmarks.deadlocks.loaders"
     sampler = {"class_path": "hoptrain.samplers.NeighborSampler", "init_args": {"fanouts": FANOUTS}}
     if case == "sampler":
-        sampler = {"class_path": f"{loaders}.FaultySampler", "init_args": {"action": "raise", "folder": str(scratch)}}
+        sampler = {
+            "class_path": "hoptrain.benchmarks.deadlocks.faults.FaultySampler",
+            "init_args": {"action": "raise", "folder": str(scratch)},
+        }
     options: dict[str, Any] = {
         "data.dataset": _uneven_dataset(data, scratch / "uneven") if case == "uneven" else data,
         "data.batch_size": BATCH_SIZE,
@@ -169,17 +174,15 @@ def _race(system: str, data: Path, scratch: Path) -> None:
 
 
 def _race_rank(rank: int, system: str, data: Path, port: int) -> None:
-    import faulthandler
-
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     torch.set_num_threads(1)
     torch.multiprocessing.set_start_method("fork", force=True)  # as in a rank that Lightning or torchrun has started
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=_RACERS)
-    own: dict[str, Any] = {"rank": 0, "world_size": 1} if parse(system)[0] == "hoptrain" else {}
+    own: dict[str, Any] = {"rank": 0, "world_size": 1} if parse(system)[0] == HOPTRAIN else {}
     loader = open_loader(system, data, seeds=np.arange(_RACE_BATCHES * _RACE_BATCH), batch_size=_RACE_BATCH, **own)
     dist.barrier()
     if rank == 0:
-        begin()
+        say(BEGIN)
     started, rounds = time.monotonic(), 0
     elapsed = torch.zeros(1)
     while float(elapsed) < _RACE_S:
@@ -198,8 +201,6 @@ def _race_rank(rank: int, system: str, data: Path, port: int) -> None:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,46 +1,84 @@
-"""DGL's samplers for ``hoptrain bench algorithms``; how they are driven is said in ``hoptrain.benchmarks.peers.algorithms``."""
+"""DGL as its documentation advises: its neighbour sampler, all its algorithms, and its loader.
+
+Neighbour sampling
+    ``NeighborSampler.sample`` on a graph that holds compressed columns only, with int64 ids (its default) and int32 ids. Threads are its OpenMP
+    threads. ``fused`` is its default variant, which it takes with two threads or more. With int32 ids that one is left out: its blocks are
+    wrong (DGL 2.1.0 marks known vertices in an int64 array and reads the marks as int32, so from the second mini-batch on edges are missing
+    and local ids lie outside the block). Every hop expands all vertices found so far: mode "all".
+Algorithms
+    Its samplers' ``sample`` on graphs that hold the one format which the algorithm needs, with int32 ids, which hoptrain has too (and int64
+    for its fused neighbour sampler). Walks are its functions of ``dgl.sampling``. In the variant "pooled" each thread takes whole
+    mini-batches, since much of DGL is serial. Features are not fetched.
+Loader
+    ``DataLoader`` over a graph of compressed columns with int64 ids, ``NeighborSampler`` fused as by default, features and labels named for
+    prefetching: they are fetched in the consumer's process, by as many threads as there are cores.
+
+All return new tensors: local ids of the edges' ends, the global ids of nodes, and ids of edges where the library gives these.
+"""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 
-from hoptrain.benchmarks.cases.algorithms import Contender, Open, Sample, Task, cluster_of, num_steps, pool_batches
-from hoptrain.benchmarks.peers.samplers import require
-from hoptrain.engine import Graph
+from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.peers import installed
+from hoptrain.benchmarks.peers.graphs import to_dgl
+from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
+from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, Sample, System, num_steps, pool_batches
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.batch.dgl_compat import import_dgl
+
+Build: TypeAlias = Callable[[Any, Any, Task], Callable[[Any], int]]
+"""From DGL, its graph and the task to what samples a tensor of seeds and returns the number of edges (or steps)."""
 
 
-def open_dgl(graph: Graph) -> Open:
-    """Take the graph over into DGL.
+def open_neighbor(graph: Graph) -> NeighborSystems:
+    """Take the graph over.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
     """
-    require("dgl")
-    dgl = import_dgl()
-    import torch
+    dgl = installed.dgl()
+    wide = to_dgl(graph, dtype=np.int64).formats("csc")
+    graphs = {"int64": wide, "int32": wide.int()}
 
-    indptr, indices = (torch.from_numpy(np.array(array)) for array in (graph.indptr, graph.indices))
-    edge_ids = indptr.new_empty(0)
-    columns = dgl.graph(("csc", (indptr, indices, edge_ids)), num_nodes=graph.num_nodes)
-    # Columns taken for rows: DGL walks along out-edges, hoptrain along in-edges.
-    rows = dgl.graph(("csr", (indptr, indices, edge_ids)), num_nodes=graph.num_nodes)
-    layouts = {"csc": columns.formats("csc"), "csr": rows.formats("csr")}
+    def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
+        for count in threads:
+            for ids, dgl_graph in graphs.items():
+                for fused in (False, True) if count > 1 and ids == "int64" else (False,):
+                    sample = _blocks(neighbor_sampler(fanouts, replace=replace, fused=fused), dgl_graph)
+                    name = f"DGL {ids} fused" if fused else f"DGL {ids}"
+                    in_turn = partial(_in_turn, dgl, _converted(dgl_graph, sample), count)
+                    yield System(family="DGL", name=name, mode="all", threads=count, sample=in_turn)
+
+    return systems
+
+
+def open_algorithms(graph: Graph) -> AlgorithmSystems:
+    """Take the graph over in each layout.
+
+    Raises:
+        InputError: DGL is not installed or cannot be imported.
+    """
+    dgl = installed.dgl()
+    columns = to_dgl(graph)
+    layouts = {"csc": columns.formats("csc"), "csr": to_dgl(graph, "csr").formats("csr")}
     layouts["csc"].edata["w"] = torch.from_numpy(np.array(graph.weights))
 
-    def contenders(name: str, task: Task, threads: Sequence[int]) -> Iterator[Contender]:
-        if name not in _DGL:
+    def systems(name: str, task: Task, threads: Sequence[int]) -> Iterator[System]:
+        if name not in _ALGORITHMS:
             return
-        make, layout, note = _DGL[name]
+        make, layout, note = _ALGORITHMS[name]
         if layout not in layouts:
             layouts[layout] = columns.formats(["coo", "csr", "csc"])
             layouts[layout].create_formats_()
@@ -52,62 +90,124 @@ def open_dgl(graph: Graph) -> Open:
         for label, own in graphs.items():
             sample = _converted(own, make(dgl, own, task))
             for count in threads:
-                yield Contender(sample=partial(_in_turn, dgl, sample, count), name=label, threads=count, **facts)
+                yield System(sample=partial(_in_turn, dgl, sample, count), name=label, threads=count, **facts)
                 if count > 1:
                     pool = ThreadPoolExecutor(count, initializer=dgl.utils.set_num_threads, initargs=(1,))
-                    yield Contender(sample=partial(pool_batches, pool, sample), name=f"{label} pooled", threads=count, **facts)
+                    yield System(sample=partial(pool_batches, pool, sample), name=f"{label} pooled", threads=count, **facts)
 
-    return contenders
+    return systems
+
+
+def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
+    """Take the data set over.
+
+    Raises:
+        InputError: DGL is not installed or cannot be imported.
+    """
+    graph = feature_graph(data)
+
+    def make(case: Case, workers: int) -> Epoch:
+        options = persistent(case.batch_size, workers)
+        loader = data_loader(graph, torch.from_numpy(case.seeds), feature_sampler(case.fanouts), **options)
+
+        def epoch() -> Iterator[tuple[int, Array]]:
+            for _, _, blocks in loader:
+                yield sum(block.num_edges() for block in blocks), blocks[0].srcdata["x"].numpy()
+                del blocks
+
+        return epoch
+
+    return make
+
+
+def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc") -> Any:
+    """A data set as DGL's graph with int64 ids, features ``x`` and labels ``y`` (V,), by default its own; ``formats`` None leaves all open.
+
+    Raises:
+        InputError: DGL is not installed or cannot be imported.
+    """
+    installed.require("dgl")
+    warnings.simplefilter("ignore")  # that pinning processes to cores may help; this process is DGL's alone
+    graph = to_dgl(data.graph, dtype=np.int64)
+    graph = graph if formats is None else graph.formats(formats)
+    graph.ndata["x"], graph.ndata["y"] = torch.tensor(data.x), torch.tensor(data.y) if labels is None else labels
+    return graph
+
+
+def neighbor_sampler(fanouts: Sequence[int], **options: Any) -> Any:
+    """DGL's ``NeighborSampler``; it lists fanouts in the order of a model's layers, the seeds' last."""
+    return installed.dgl().dataloading.NeighborSampler(list(reversed(fanouts)), **options)
+
+
+def feature_sampler(fanouts: Sequence[int]) -> Any:
+    """DGL's ``NeighborSampler`` for ``feature_graph``, with features and labels named for prefetching."""
+    return neighbor_sampler(fanouts, prefetch_node_feats=["x"], prefetch_labels=["y"])
+
+
+def cluster_sampler(graph: Any, clusters: Array, number: int, dtype: Any, **options: Any) -> Any:
+    """DGL's ``ClusterGCNSampler`` with hoptrain's ``clusters`` (V,), from the file that DGL keeps its own in; their members' ids have ``dtype``."""
+    begins = np.r_[0, np.cumsum(np.bincount(clusters))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clusters.pkl"
+        members = torch.from_numpy(np.argsort(clusters, kind="stable").astype(dtype))
+        path.write_bytes(pickle.dumps((torch.from_numpy(begins), members)))
+        return installed.dgl().dataloading.ClusterGCNSampler(graph, number, cache_path=str(path), **options)
+
+
+def data_loader(graph: Any, items: torch.Tensor, sampler: Any, **options: Any) -> Any:
+    """DGL's ``DataLoader``."""
+    return installed.dgl().dataloading.DataLoader(graph, items, sampler, **options)
+
+
+def data_loading() -> Any:
+    """The module of DGL in which its ``DataLoader`` is, for who takes the time of its parts."""
+    return installed.dgl().dataloading.dataloader
 
 
 def _converted(graph: Any, sample: Callable[[Any], int]) -> Sample:
-    import torch
-
     return lambda seeds: sample(torch.from_numpy(seeds).to(graph.idtype))
 
 
 def _in_turn(dgl: Any, sample: Sample, threads: int, seeds: Sequence[Array], first: int) -> int:
     """One mini-batch after the other, by OpenMP threads."""
-    import torch
-
     dgl.utils.set_num_threads(threads)
     torch.set_num_threads(threads)
     return sum(map(sample, seeds))
 
 
-def _blocks_of(make: Callable[[Any, list[int]], Any]) -> Callable[[Any, Any, Task], Callable[[Any], int]]:
-    """A sampler of blocks; DGL lists fanouts in the order of a model's layers, the seeds' last."""
-
-    def build(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-        sampler = make(dgl, list(reversed(task.options["fanouts"])))
-        return lambda seeds: sum(block.num_edges() for block in sampler.sample(graph, seeds)[2])
-
-    return build
+def _blocks(sampler: Any, graph: Any) -> Callable[[Any], int]:
+    return lambda seeds: sum(block.num_edges() for block in sampler.sample(graph, seeds)[2])
 
 
-def _neighbors(**options: Any) -> Callable[[Any, Any, Task], Callable[[Any], int]]:
+def _neighbor(**options: Any) -> Build:
     """Its neighbour sampler; the fused one for int64 ids only, since with int32 its blocks lack edges."""
 
     def build(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-        fused = str(graph.idtype) == "torch.int64"
-        return _blocks_of(lambda dgl, fanouts: dgl.dataloading.NeighborSampler(fanouts, fused=fused, **options))(dgl, graph, task)
+        return _blocks(neighbor_sampler(task.options["fanouts"], fused=graph.idtype == torch.int64, **options), graph)
 
     return build
 
 
-def _dgl_walk(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
+def _labor(**options: Any) -> Build:
+    def build(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
+        return _blocks(dgl.dataloading.LaborSampler(list(reversed(task.options["fanouts"])), **options), graph)
+
+    return build
+
+
+def _walk(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
     return lambda seeds: num_steps(dgl.sampling.random_walk(graph, seeds, length=task.options["length"])[0])
 
 
-def _dgl_node2vec(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
+def _node2vec(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
     p, q, length = (task.options[name] for name in ("p", "q", "length"))
     return lambda seeds: num_steps(dgl.sampling.node2vec_random_walk(graph, seeds, p, q, length))
 
 
-def _dgl_pinsage(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
+def _pinsage(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
     """A hop is a call and ``to_block``, as in DGL's example of PinSAGE."""
-    length, restart, walks, neighbors = (task.options[name] for name in ("length", "restart", "walks", "neighbors"))
-    find = dgl.sampling.RandomWalkNeighborSampler(graph, length, restart, walks, neighbors)
+    length, restart, walks = (task.options[name] for name in ("walk_length", "restart", "num_walks"))
+    find = dgl.sampling.RandomWalkNeighborSampler(graph, length, restart, walks, task.options["num_neighbors"][0])
 
     def sample(seeds: Any) -> int:
         edges = 0
@@ -119,7 +219,7 @@ def _dgl_pinsage(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
     return sample
 
 
-def _dgl_subgraph(make: Callable[[Any, Task], Any]) -> Callable[[Any, Any, Task], Callable[[Any], int]]:
+def _subgraph(make: Callable[[Any, Task], Any]) -> Build:
     def build(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
         sampler = make(dgl, task)
         return lambda seeds: sampler.sample(graph, seeds).num_edges()
@@ -127,58 +227,51 @@ def _dgl_subgraph(make: Callable[[Any, Task], Any]) -> Callable[[Any, Any, Task]
     return build
 
 
-def _dgl_saint_node(dgl: Any, task: Task) -> Any:
+def _saint_node(dgl: Any, task: Task) -> Any:
     """With the paper's law, which hoptrain has: its own draws are by degree, and give other subgraphs."""
-    import torch
-
     sampler = dgl.dataloading.SAINTSampler("node", task.options["budget"])
-    sampler.prob = torch.from_numpy(squared_columns(task.graph)).float()
+    sampler.prob = torch.from_numpy(_squared_columns(task.graph)).float()
     return sampler
 
 
-def squared_columns(graph: Graph) -> Array:
+def _squared_columns(graph: Graph) -> Array:
     """(V,) float64: for every vertex the sum of 1 / d**2 over its out-edges, d being the in-degree of the destination."""
     degrees = graph.in_degrees()
     each = np.repeat(1.0 / np.maximum(degrees, 1) ** 2, degrees)
     return np.bincount(graph.indices, each, minlength=graph.num_nodes)
 
 
-def _dgl_cluster(dgl: Any, task: Task) -> Any:
-    """With hoptrain's clusters, from the file that DGL keeps its own in."""
-    import torch
-
-    clusters = cluster_of(task)
-    begins = np.r_[0, np.cumsum(np.bincount(clusters))]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "clusters.pkl"
-        nodes = torch.from_numpy(np.argsort(clusters, kind="stable").astype(np.int32))
-        path.write_bytes(pickle.dumps((torch.from_numpy(begins), nodes)))
-        graph = dgl.graph(([], []), num_nodes=task.graph.num_nodes)
-        return dgl.dataloading.ClusterGCNSampler(graph, len(begins) - 1, cache_path=str(path))
+def _saint_edge(dgl: Any, task: Task) -> Any:
+    return dgl.dataloading.SAINTSampler("edge", task.options["budget"])
 
 
-def _dgl_shadow(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-    sampler = dgl.dataloading.ShaDowKHopSampler([task.options["neighbors"]] * task.options["depth"])
+def _saint_walk(dgl: Any, task: Task) -> Any:
+    return dgl.dataloading.SAINTSampler("walk", (task.options["num_roots"], task.options["walk_length"]))
+
+
+def _cluster(dgl: Any, task: Task) -> Any:
+    empty = dgl.graph(([], []), num_nodes=task.graph.num_nodes)
+    return cluster_sampler(empty, task.cluster_of, int(task.cluster_of.max()) + 1, np.int32)
+
+
+def _shadow(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
+    sampler = dgl.dataloading.ShaDowKHopSampler([task.options["num_neighbors"]] * task.options["depth"])
     return lambda seeds: int(sampler.sample(graph, seeds)[2].num_edges())
 
 
-_DGL: Mapping[str, tuple[Callable[[Any, Any, Task], Callable[[Any], int]], str, str]] = {
-    "neighbor": (_neighbors(), "csc", ""),
-    "weighted": (_neighbors(prob="w"), "csc", ""),
-    "weighted_replace": (_neighbors(prob="w", replace=True), "csc", ""),
-    "labor0": (_blocks_of(lambda dgl, fanouts: dgl.dataloading.LaborSampler(fanouts)), "csc", ""),
-    "labor1": (_blocks_of(lambda dgl, fanouts: dgl.dataloading.LaborSampler(fanouts, importance_sampling=1)), "csc", ""),
-    "pinsage": (_dgl_pinsage, "csr", ""),
-    "walk": (_dgl_walk, "csr", ""),
-    "node2vec": (_dgl_node2vec, "csr", ""),
-    "cluster": (_dgl_subgraph(_dgl_cluster), "csc", ""),
-    "saint_node": (_dgl_subgraph(_dgl_saint_node), "csc", "given the paper's law"),
-    "saint_edge": (_dgl_subgraph(lambda dgl, task: dgl.dataloading.SAINTSampler("edge", task.options["budget"])), "all", ""),
-    "saint_walk": (
-        _dgl_subgraph(lambda dgl, task: dgl.dataloading.SAINTSampler("walk", (task.options["roots"], task.options["length"]))),
-        "all",
-        "",
-    ),
-    "shadow": (_dgl_shadow, "csc", "not counted: one subgraph for all seeds together"),
+_ALGORITHMS: Mapping[str, tuple[Build, str, str]] = {
+    "neighbor": (_neighbor(), "csc", ""),
+    "weighted": (_neighbor(prob="w"), "csc", ""),
+    "weighted_replace": (_neighbor(prob="w", replace=True), "csc", ""),
+    "labor0": (_labor(), "csc", ""),
+    "labor1": (_labor(importance_sampling=1), "csc", ""),
+    "pinsage": (_pinsage, "csr", ""),
+    "walk": (_walk, "csr", ""),
+    "node2vec": (_node2vec, "csr", ""),
+    "cluster": (_subgraph(_cluster), "csc", ""),
+    "saint_node": (_subgraph(_saint_node), "csc", "given the paper's law"),
+    "saint_edge": (_subgraph(_saint_edge), "all", ""),
+    "saint_walk": (_subgraph(_saint_walk), "all", ""),
+    "shadow": (_shadow, "csc", "not counted: one subgraph for all seeds together"),
 }
 """How to make each algorithm, the layout of the graph that it needs, and a note."""

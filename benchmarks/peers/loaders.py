@@ -1,119 +1,141 @@
-"""The loaders that hoptrain's is compared with, each driven as its documentation advises and in its own mode of expansion.
+"""What a loader is to ``hoptrain bench loader``, whoever wrote it, and the consumer of its batches.
 
-DGL
-    ``dgl.dataloading.DataLoader`` over a graph of compressed columns with int64 ids, ``NeighborSampler`` fused as by default, features and
-    labels named for prefetching: they are fetched in the consumer's process, by as many threads as there are cores. Workers are persistent.
-    Every hop expands all vertices found so far: mode "all".
-PyG
-    ``torch_geometric.loader.NeighborLoader``, its operator from pyg-lib where that is installed, else from torch-sparse. Features and labels
-    are fetched in the consumer's process, its default for data in memory (``filter_per_worker``). Workers are persistent. Every hop expands
-    the vertices that the hop before found: mode "new".
-
-Features lie in memory of their own. Both return new tensors for every mini-batch; the C library's allocator gives large ones back to the system
-at once, so that each costs thousands of page faults. DGL's guide for CPUs advises tcmalloc against that. So each is measured with either.
+A loader is measured in a process of its own, by a ``Consumer``; see ``hoptrain.benchmarks.common.child``. Features lie in memory of their own. The
+peers return new tensors for every mini-batch; the C library's allocator gives large ones back to the system at once, so that each costs
+thousands of page faults. DGL's guide for CPUs advises tcmalloc against that. So each is measured with either.
 """
 
 from __future__ import annotations
 
-import warnings
+import gc
+import time
 from collections.abc import Callable, Iterator
-from ctypes.util import find_library
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from hoptrain.benchmarks.common.loaders import Case, Epoch
-from hoptrain.benchmarks.peers.samplers import require
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.batch.dgl_compat import import_dgl
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader, Sampler
+
+_LINE_BYTES = 64
 
 
-def open_dgl(data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Take the data set over into DGL.
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Case:
+    """What to load: an epoch of ``seeds`` (N,) in mini-batches of ``batch_size``, shuffled, with ``fanouts`` from the seeds outward."""
 
-    Raises:
-        InputError: DGL is not installed or cannot be imported.
-    """
-    require("dgl")
-    warnings.simplefilter("ignore")  # that pinning processes to cores may help; this process is DGL's alone
-    dgl = import_dgl()
-    import torch
-
-    indptr, indices = (torch.from_numpy(array.astype(np.int64)) for array in (data.graph.indptr, data.graph.indices))
-    graph = dgl.graph(("csc", (indptr, indices, indptr.new_empty(0))), num_nodes=data.graph.num_nodes).formats("csc")
-    graph.ndata["x"], graph.ndata["y"] = (torch.tensor(array) for array in (data.x, data.y))
-
-    def make(case: Case, workers: int) -> Epoch:
-        sampler = dgl.dataloading.NeighborSampler(list(reversed(case.fanouts)), prefetch_node_feats=["x"], prefetch_labels=["y"])
-        loader = dgl.dataloading.DataLoader(
-            graph,
-            torch.from_numpy(case.seeds),
-            sampler,
-            batch_size=case.batch_size,
-            shuffle=True,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-        )
-
-        def epoch() -> Iterator[tuple[int, Array]]:
-            for _, _, blocks in loader:
-                yield sum(block.num_edges() for block in blocks), blocks[0].srcdata["x"].numpy()
-                del blocks
-
-        return epoch
-
-    return make
+    fanouts: tuple[int, ...]
+    batch_size: int
+    seeds: Array
 
 
-def pyg_data(data: Dataset) -> Any:
-    """The data set as PyG's ``Data``, for its ``NeighborLoader``.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """An epoch that was consumed: its mini-batches, sampled edges, feature rows, and the seconds that reading the rows took."""
 
-    Raises:
-        InputError: PyG is not installed, or neither of the libraries that sample for it.
-    """
-    require("torch_geometric")
-    warnings.simplefilter("ignore")  # that torch-sparse will not be used any more one day
-    import torch
-    from torch_geometric import typing as installed
-    from torch_geometric.data import Data
-
-    if not (installed.WITH_PYG_LIB or installed.WITH_TORCH_SPARSE):
-        raise InputError("neither pyg-lib nor torch-sparse is installed")
-    graph = data.graph
-    destinations = torch.from_numpy(np.repeat(np.arange(graph.num_nodes), graph.in_degrees()))
-    edge_index = torch.stack([torch.from_numpy(graph.indices.astype(np.int64)), destinations])
-    return Data(edge_index=edge_index, x=torch.tensor(data.x), y=torch.tensor(data.y), num_nodes=graph.num_nodes)
+    batches: int
+    edges: int
+    rows: int
+    touch_s: float
 
 
-def open_pyg(data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Take the data set over into PyG; see ``pyg_data``."""
-    owned = pyg_data(data)
-    import torch
-    from torch_geometric.loader import NeighborLoader
+Epoch: TypeAlias = Callable[[], Iterator[tuple[int, Array]]]
+"""Iterates over the next epoch: sampled edges and features (S, F) of each mini-batch."""
 
-    def make(case: Case, workers: int) -> Epoch:
-        loader = NeighborLoader(
-            owned,
-            list(case.fanouts),
-            input_nodes=torch.from_numpy(case.seeds),
-            is_sorted=True,
-            batch_size=case.batch_size,
-            shuffle=True,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-        )
-
-        def epoch() -> Iterator[tuple[int, Array]]:
-            for batch in loader:
-                yield batch.edge_index.size(1), batch.x.numpy()
-                del batch
-
-        return epoch
-
-    return make
+Open: TypeAlias = Callable[[Dataset], Callable[[Case, int], Epoch]]
+"""From a data set to what makes a loader for a case and a number of workers."""
 
 
-def tcmalloc() -> str | None:
-    """The name by which the dynamic linker knows tcmalloc, if it is installed."""
-    return find_library("tcmalloc_minimal") or find_library("tcmalloc")
+class Consumer:
+    """Of the mini-batches of one system's loaders, a case after the other."""
+
+    def __init__(self, open_loaders: Open, folder: Path) -> None:
+        """Open the data set in ``folder``.
+
+        Raises:
+            InputError: the system is not installed.
+        """
+        self._make = open_loaders(Dataset.open(folder, verify=False))
+        self._case: Case | None = None
+        self._epochs: dict[int, Epoch] = {}
+
+    def prepare(self, case: Case) -> None:
+        """Drop the loaders of the case before, with their workers."""
+        self._epochs.clear()
+        gc.collect()
+        self._case = case
+
+    def load(self, workers: int) -> Load:
+        """Consume an epoch of the case. Nothing is under way before it, and nothing is left under way after it."""
+        if self._case is None:
+            raise RuntimeError("there is nothing to load yet: prepare() comes first")
+        if workers not in self._epochs:
+            self._epochs[workers] = self._make(self._case, workers)
+        return consume(self._epochs[workers])
+
+
+def consume(epoch: Epoch) -> Load:
+    """Read every row of every mini-batch, and hold on to none of them."""
+    batches = edges = rows = 0
+    touch_s = 0.0
+    for num_edges, x in epoch():
+        begin = time.perf_counter()
+        touch(x, max(1, _LINE_BYTES // x.itemsize))
+        touch_s += time.perf_counter() - begin
+        batches, edges, rows = batches + 1, edges + num_edges, rows + len(x)
+        del x  # before the wait for the next one
+    return Load(batches=batches, edges=edges, rows=rows, touch_s=touch_s)
+
+
+@cpu_kernel
+def touch(x, step):  # type: ignore[no-untyped-def]
+    """The sum of every ``step``-th value of each row of ``x`` (S, F), the first of each row among them: one of every cache line."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        for k in range(0, x.shape[1], step):
+            total += x[i, k]
+    return total
+
+
+def persistent(batch_size: int, workers: int) -> dict[str, Any]:
+    """What the loaders of torch, PyG and DGL are given: seeds are shuffled, and workers outlive an epoch."""
+    return {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
+
+
+class SlowSampler(Sampler):
+    """Takes ``seconds`` of sleep for a mini-batch: its trainer can do nothing but wait."""
+
+    def __init__(self, seconds: float) -> None:
+        """State the time."""
+        self.seconds = seconds
+        self._sampler = NeighborSampler([1])
+
+    @property
+    def num_hops(self) -> int:
+        """One."""
+        return 1
+
+    def sample_on_cpu(self, *batch: Any) -> MiniBatch:
+        """Sleep, then sample."""
+        time.sleep(self.seconds)
+        return self._sampler.sample_on_cpu(*batch)
+
+
+def idle_cpu_share(batches: int, seconds: float = 1.0) -> float:
+    """CPU time of a process that waits for ``batches`` mini-batches of ``seconds`` each from one worker, as a share of a core."""
+    num_nodes = batches + 1
+    ring = Graph(np.arange(num_nodes + 1), np.roll(np.arange(num_nodes), 1))
+    loader = SampleLoader(Dataset(name="ring", graph=ring), SlowSampler(seconds), split=np.arange(num_nodes), batch_size=1, num_workers=1)
+    try:
+        steps = iter(loader)
+        next(steps)  # the worker has started
+        begin, cpu = time.perf_counter(), time.process_time()
+        for _ in steps:
+            pass
+        return (time.process_time() - cpu) / (time.perf_counter() - begin)
+    finally:
+        loader.close()

@@ -1,4 +1,8 @@
-"""FastGCN and LADIES as their authors' programs do it, for ``hoptrain bench algorithms``: see ``hoptrain.benchmarks.peers.algorithms``."""
+"""FastGCN and LADIES, which are in neither library, as the authors of LADIES published both, written down again.
+
+A matrix in scipy, draws by ``numpy.random.choice`` without replacement, rows scaled to add up to 1, blocks as torch's tensors. Features are not
+fetched here.
+"""
 
 from __future__ import annotations
 
@@ -8,64 +12,76 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
-from hoptrain.benchmarks.cases.algorithms import Contender, Open, Task, pool_batches
-from hoptrain.benchmarks.peers.samplers import require
+from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.peers.graphs import to_scipy
+from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, pool_batches
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 
+_NOTES = {"fastgcn": "draws without replacement", "ladies": "draws without replacement; joins the seeds to every layer, as published"}
 
-def open_papers(graph: Graph) -> Open:
-    """Take the graph over into a matrix of scipy.
 
-    Raises:
-        InputError: torch is not installed.
-    """
-    require("torch")
-    from scipy.sparse import csr_array
+def open_algorithms(graph: Graph) -> AlgorithmSystems:
+    """Take the graph over into a matrix of scipy."""
+    matrix = to_scipy(graph)
 
-    degrees = graph.in_degrees()
-    values = np.repeat(1 / np.maximum(degrees, 1), degrees).astype(np.float32)
-    matrix = csr_array((values, np.array(graph.indices), np.array(graph.indptr)), shape=(graph.num_nodes, graph.num_nodes))
-
-    def contenders(name: str, task: Task, threads: Sequence[int]) -> Iterator[Contender]:
-        if name not in ("fastgcn", "ladies"):
+    def systems(name: str, task: Task, threads: Sequence[int]) -> Iterator[System]:
+        if name not in _NOTES:
             return
-        law = _share_of_columns(matrix) if name == "fastgcn" else None
-        sample = partial(_layer_wise, matrix, task.options["sizes"], law)
+        law = share_of_columns(matrix) if name == "fastgcn" else None
+        sample = partial(_num_edges, matrix, task.options["layer_sizes"], law, "seeds" if name == "ladies" else "")
         for count in threads:
             pooled = partial(pool_batches, ThreadPoolExecutor(count), sample)
-            yield Contender(family="papers", name="scipy, as published", threads=count, sample=pooled, note="draws without replacement")
+            yield System(family="papers", name="scipy, as published", threads=count, sample=pooled, note=_NOTES[name])
 
-    return contenders
+    return systems
 
 
-def _share_of_columns(rows: Any) -> Array:
-    """(V,) the squared norm of each column as a share of them all."""
+def share_of_columns(rows: Any) -> Array:
+    """(V,) float64, the squared norm of each column as a share of them all: how FastGCN draws vertices, from the rows of all."""
     squares = np.asarray(rows.multiply(rows).sum(axis=0)).ravel().astype(np.float64)
     shares: Array = squares / squares.sum()
     return shares
 
 
-def _layer_wise(matrix: Any, sizes: Sequence[int], law: Array | None, seeds: Array) -> int:
-    """FastGCN's layers by ``law``, or LADIES', which join the seeds; each row is scaled to add up to 1."""
-    previous, edges = seeds, 0
+def layers(matrix: Any, sizes: Sequence[int], law: Array | None, join: str, seeds: Array) -> Iterator[tuple[Any, Array]]:
+    """The layers of a mini-batch, from the seeds outward: a block (destinations, sources) of scipy, and the ids of its sources.
+
+    Args:
+        matrix: (V, V) of ``to_scipy``.
+        sizes: draws of each layer.
+        law: (V,) by which FastGCN draws all layers; None draws by the columns of the rows at hand, as LADIES does.
+        join: what is put beside the vertices drawn for a layer. "seeds": those of the mini-batch, with their edges, as LADIES was published.
+            "previous": the layer's destinations, in front and without edges of theirs where they were not drawn, for a model that uses a vertex
+            itself too. "": nothing, as FastGCN was published.
+        seeds: (B,) ids.
+    """
+    nodes = seeds
     for size in sizes:
-        rows = matrix[previous]
-        shares = _share_of_columns(rows) if law is None else law
+        rows = matrix[nodes]
+        shares = share_of_columns(rows) if law is None else law
         drawn = np.random.choice(len(shares), min(size, int(np.count_nonzero(shares))), p=shares, replace=False)
-        drawn = np.unique(np.r_[drawn, seeds]) if law is None else drawn
-        block = rows[:, drawn].multiply(1 / np.maximum(shares[drawn], 1e-30)).tocsr()
+        if join == "previous":
+            sources = np.r_[nodes, np.setdiff1d(drawn, nodes)]
+            scale = np.zeros(len(shares))
+            scale[drawn] = 1 / shares[drawn]
+            block = rows[:, sources].multiply(scale[sources]).tocsr()
+            block.eliminate_zeros()
+        else:
+            sources = np.unique(np.r_[drawn, seeds]) if join == "seeds" else drawn
+            block = rows[:, sources].multiply(1 / np.maximum(shares[sources], 1e-30)).tocsr()
         sums = np.asarray(block.sum(axis=1)).ravel()
-        block = block.multiply(1 / np.where(sums > 0, sums, 1)[:, None]).tocoo()
-        edges += _as_torch(block)
-        previous = drawn
-    return edges
+        yield block.multiply(1 / np.where(sums > 0, sums, 1)[:, None]), sources
+        nodes = sources
+
+
+def _num_edges(matrix: Any, sizes: Sequence[int], law: Array | None, join: str, seeds: Array) -> int:
+    return sum(_as_torch(block.tocoo()) for block, _ in layers(matrix, sizes, law, join, seeds))
 
 
 def _as_torch(block: Any) -> int:
-    import torch
-
     places = torch.from_numpy(np.vstack((block.row, block.col)).astype(np.int64))
     tensor = torch.sparse_coo_tensor(places, torch.from_numpy(block.data.astype(np.float32)), block.shape, check_invariants=False)
     return int(tensor._nnz())

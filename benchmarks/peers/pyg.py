@@ -1,117 +1,211 @@
-"""PyG's loaders for ``hoptrain bench algorithms``; how they are driven is said in ``hoptrain.benchmarks.peers.algorithms``."""
+"""PyG as its documentation advises: its neighbour sampler, all its algorithms, and its loader. Ids are int64.
+
+Neighbour sampling
+    ``NeighborSampler.sample_from_nodes``, what ``NeighborLoader`` calls: the operator ``neighbor_sample`` of pyg-lib where that is installed, else
+    of torch-sparse. The operator is serial, so threads take whole mini-batches. Every hop expands the vertices that the hop before found:
+    mode "new".
+Algorithms
+    Its loaders' collation of one mini-batch, without the loader's processes, over the operators of torch-sparse. They are serial, so threads
+    take whole mini-batches. Features are not fetched.
+Loader
+    ``NeighborLoader``, by the same operator. Features and labels are fetched in the consumer's process, its default for data in memory
+    (``filter_per_worker``).
+
+All return new tensors: local ids of the edges' ends, the global ids of nodes, and ids of edges where the library gives these.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
-from hoptrain.benchmarks.cases.algorithms import Contender, Open, Sample, Task, cluster_of, num_steps, pool_batches
-from hoptrain.benchmarks.peers.samplers import require
-from hoptrain.engine import Graph, InputError
+from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.peers.graphs import to_pyg
+from hoptrain.benchmarks.peers.installed import require
+from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
+from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, Sample, System, num_steps, pool_batches
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.arrays import Array
 
 _MOST_BYTES = 1 << 28
 """What a call may take for a temporary array."""
 
 
-def open_pyg(graph: Graph) -> Open:
-    """Take the graph over into PyG.
+def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
+    """Take the graph over.
+
+    Args:
+        backend: "pyg-lib" or "torch-sparse".
+        graph: the graph.
+
+    Raises:
+        InputError: the backend is not installed, or is not the one that PyG takes.
+    """
+    require("torch_geometric")
+    from torch_geometric import typing as backends
+    from torch_geometric.sampler import NeighborSampler
+
+    if not {"pyg-lib": backends.WITH_PYG_LIB, "torch-sparse": backends.WITH_TORCH_SPARSE}[backend]:
+        raise InputError("not installed")
+    if backends.WITH_PYG_LIB and backend != "pyg-lib":
+        raise InputError("PyG takes pyg-lib, which is installed too")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that torch-sparse will not be used any more one day
+        base = NeighborSampler(to_pyg(graph), [1], is_sorted=True)
+
+    def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
+        sampler = copy(base)  # the graph is shared
+        sampler.num_neighbors, sampler.replace = list(fanouts), replace
+        for count in threads:
+            sample = partial(_sample_nodes, sampler, ThreadPoolExecutor(count))
+            yield System(family="PyG", name=backend, mode="new", threads=count, sample=sample)
+
+    return systems
+
+
+def _sample_nodes(sampler: Any, pool: ThreadPoolExecutor, seeds: Sequence[Array], first: int) -> int:
+    from torch_geometric.sampler import NodeSamplerInput
+
+    def sample(ids: Array) -> int:
+        return len(sampler.sample_from_nodes(NodeSamplerInput(input_id=None, node=torch.from_numpy(ids))).edge)
+
+    return sum(pool.map(sample, seeds))
+
+
+def open_algorithms(graph: Graph) -> AlgorithmSystems:
+    """Take the graph over.
 
     Raises:
         InputError: PyG or torch-sparse is not installed.
     """
     require("torch_geometric")
     require("torch_sparse")
-    import torch
-
     warnings.filterwarnings("ignore", message=".*torch-sparse.*")  # that it will not be used any more one day
-    destinations = torch.from_numpy(np.repeat(np.arange(graph.num_nodes), graph.in_degrees()))
-    # Rows are destinations: PyG walks from the first end of an edge to the second, and hoptrain from a destination to a source.
-    edge_index = torch.stack([destinations, torch.from_numpy(graph.indices.astype(np.int64))])
+    data = to_pyg(graph, by_destination=True)
 
-    def contenders(name: str, task: Task, threads: Sequence[int]) -> Iterator[Contender]:
-        if name not in _PYG:
+    def systems(name: str, task: Task, threads: Sequence[int]) -> Iterator[System]:
+        if name not in _ALGORITHMS:
             return
-        make, note = _PYG[name]
+        make, note = _ALGORITHMS[name]
         try:
-            sample = make(edge_index, task)
+            sample = make(copy(data), task)  # the graph is shared
         except InputError as error:
             print(f"left out PyG, {name}: {error}")
             return
         for count in threads:
             pooled = partial(pool_batches, ThreadPoolExecutor(count), sample)
-            yield Contender(family="PyG", name="PyG", threads=count, sample=pooled, note=note)
+            yield System(family="PyG", name="PyG", threads=count, sample=pooled, note=note)
 
-    return contenders
-
-
-def _pyg_data(edge_index: Any, task: Task) -> Any:
-    from torch_geometric.data import Data
-
-    return Data(edge_index=edge_index, num_nodes=task.graph.num_nodes)
+    return systems
 
 
-def _adjacency(edge_index: Any, task: Task) -> Any:
+def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
+    """Take the data set over; see ``feature_data``."""
+    owned = feature_data(data)
+
+    def make(case: Case, workers: int) -> Epoch:
+        loader = neighbor_loader(owned, case.fanouts, torch.from_numpy(case.seeds), **persistent(case.batch_size, workers))
+
+        def epoch() -> Iterator[tuple[int, Array]]:
+            for batch in loader:
+                yield batch.edge_index.size(1), batch.x.numpy()
+                del batch
+
+        return epoch
+
+    return make
+
+
+def feature_data(data: Dataset) -> Any:
+    """The data set as PyG's ``Data``, for its ``NeighborLoader``.
+
+    Raises:
+        InputError: PyG is not installed, or neither of the libraries that sample for it.
+    """
+    require("torch_geometric")
+    warnings.simplefilter("ignore")  # that torch-sparse will not be used any more one day; this process is PyG's alone
+    from torch_geometric import typing as backends
+
+    if not (backends.WITH_PYG_LIB or backends.WITH_TORCH_SPARSE):
+        raise InputError("not installed: neither pyg-lib nor torch-sparse, one of which PyG samples by")
+    return to_pyg(data.graph, x=torch.tensor(data.x), y=torch.tensor(data.y))
+
+
+def neighbor_loader(data: Any, fanouts: Sequence[int], seeds: torch.Tensor, **options: Any) -> Any:
+    """PyG's ``NeighborLoader`` over ``feature_data``, whose edges lie sorted."""
+    from torch_geometric.loader import NeighborLoader
+
+    return NeighborLoader(data, list(fanouts), input_nodes=seeds, is_sorted=True, **options)
+
+
+def cluster_data(data: Any, clusters: Array, number: int) -> Any:
+    """PyG's ``ClusterData`` with hoptrain's ``clusters`` (V,) in the place of those that METIS would find again."""
+    from torch_geometric.loader import ClusterData
+
+    class Known(ClusterData):
+        def _metis(self, edge_index: Any, num_nodes: int) -> Any:
+            return torch.from_numpy(clusters)
+
+    return Known(data, number, log=False)
+
+
+def _adjacency(data: Any) -> Any:
     from torch_sparse import SparseTensor
 
-    size = (task.graph.num_nodes, task.graph.num_nodes)
-    return SparseTensor(row=edge_index[0], col=edge_index[1], sparse_sizes=size, is_sorted=True, trust_data=True)
+    row, column = data.edge_index
+    return SparseTensor(row=row, col=column, sparse_sizes=(data.num_nodes, data.num_nodes), is_sorted=True, trust_data=True)
 
 
-def _pyg_walk(edge_index: Any, task: Task) -> Sample:
-    import torch
-
-    adjacency = _adjacency(edge_index, task)
+def _walk(data: Any, task: Task) -> Sample:
+    adjacency = _adjacency(data)
     adjacency.storage.rowptr()
     return lambda seeds: num_steps(adjacency.random_walk(torch.from_numpy(seeds).long(), task.options["length"]))
 
 
-def _pyg_saint(kind: str, size: str) -> Callable[[Any, Task], Sample]:
-    def build(edge_index: Any, task: Task) -> Sample:
+def _saint(kind: str, size: str) -> Callable[[Any, Task], Sample]:
+    def build(data: Any, task: Task) -> Sample:
         from torch_geometric import loader
 
         needed = 4 * task.graph.num_edges * task.options.get("budget", 0)
         if kind == "Edge" and needed > _MOST_BYTES:
             raise InputError(f"its draw of edges makes an array of {needed / 2**30:,.0f} GiB")
-        length = [task.options["length"]] if kind == "RandomWalk" else []
-        made = getattr(loader, f"GraphSAINT{kind}Sampler")(_pyg_data(edge_index, task), task.options[size], *length)
+        length = [task.options["walk_length"]] if kind == "RandomWalk" else []
+        made = getattr(loader, f"GraphSAINT{kind}Sampler")(data, task.options[size], *length)
         return lambda seeds: int(made._collate([made[0]]).edge_index.shape[1])
 
     return build
 
 
-def _pyg_cluster(edge_index: Any, task: Task) -> Sample:
-    """With hoptrain's clusters in the place of those that METIS would find again."""
-    import torch
-    from torch_geometric.loader import ClusterData, ClusterLoader
+def _cluster(data: Any, task: Task) -> Sample:
+    from torch_geometric.loader import ClusterLoader
 
-    class Known(ClusterData):
-        def _metis(self, edge_index: Any, num_nodes: int) -> Any:
-            return torch.from_numpy(cluster_of(task))
-
-    data = Known(_pyg_data(edge_index, task), len(np.unique(cluster_of(task))), log=False)
-    collate = ClusterLoader(data, batch_size=task.batch_size)._collate
+    clusters = cluster_data(data, task.cluster_of, len(np.unique(task.cluster_of)))
+    collate = ClusterLoader(clusters, batch_size=task.batch_size)._collate
     return lambda units: int(collate(units.tolist()).edge_index.shape[1])
 
 
-def _pyg_shadow(edge_index: Any, task: Task) -> Sample:
+def _shadow(data: Any, task: Task) -> Sample:
     from torch_geometric.data import Data
     from torch_geometric.loader import ShaDowKHopSampler
 
-    data = Data(adj_t=_adjacency(edge_index, task), num_nodes=task.graph.num_nodes)
-    loader = ShaDowKHopSampler(data, task.options["depth"], task.options["neighbors"])
+    owned = Data(adj_t=_adjacency(data), num_nodes=data.num_nodes)
+    loader = ShaDowKHopSampler(owned, task.options["depth"], task.options["num_neighbors"])
     return lambda seeds: int(loader.__collate__(seeds.tolist()).adj_t.nnz())
 
 
-_PYG: Mapping[str, tuple[Callable[[Any, Task], Sample], str]] = {
-    "walk": (_pyg_walk, ""),
-    "cluster": (_pyg_cluster, ""),
-    "saint_node": (_pyg_saint("Node", "budget"), "draws by degree"),
-    "saint_edge": (_pyg_saint("Edge", "budget"), ""),
-    "saint_walk": (_pyg_saint("RandomWalk", "roots"), ""),
-    "shadow": (_pyg_shadow, ""),
+_ALGORITHMS: Mapping[str, tuple[Callable[[Any, Task], Sample], str]] = {
+    "walk": (_walk, ""),
+    "cluster": (_cluster, ""),
+    "saint_node": (_saint("Node", "budget"), "draws by degree"),
+    "saint_edge": (_saint("Edge", "budget"), ""),
+    "saint_walk": (_saint("RandomWalk", "num_roots"), ""),
+    "shadow": (_shadow, ""),
 }
+"""How to make each algorithm, and a note."""

@@ -1,109 +1,72 @@
-"""What a sampling system is to the benchmark, and hoptrain as one of them; the others are in ``hoptrain.benchmarks.peers.samplers``."""
+"""What a system is to the benchmarks of sampling, whoever wrote it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-import numpy as np
+import torch
 
-from hoptrain.engine import Graph
+from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers import MiniBatch, NeighborSampler, Sampler, Workspace
 
-FAMILY = "hoptrain"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class System:
     """Something that samples.
 
     Attributes:
-        family: whose it is: "hoptrain", "DGL" or "PyG".
+        family: whose it is: "hoptrain", "DGL", "PyG" or "papers".
         name: which variant; that which shares the family's name stands for it.
-        mode: which vertices a hop expands, "all" found so far or the "new" ones.
         threads: threads it uses.
-        sample: takes the seeds of some mini-batches and the number of the first; samples them and returns the number of edges.
+        sample: takes the seeds of some mini-batches and the number of the first; samples them and returns how many edges (or steps) they have.
+        mode: which vertices a hop expands, "all" found so far or the "new" ones; empty where systems of one mode alone are compared.
+        note: where it does something else than the others.
+        counts: whether its results can be compared at all; else it is shown, and left out of the summary.
     """
 
     family: str
     name: str
-    mode: str
     threads: int
     sample: Callable[[Sequence[Array], int], int]
+    mode: str = ""
+    note: str = ""
+    counts: bool = True
 
     @property
     def label(self) -> str:
         """Different for each system of a comparison."""
-        return f"{self.name}, {self.mode}, {self.threads}"
+        return ", ".join(part for part in (self.name, self.mode, str(self.threads)) if part)
 
 
-Open: TypeAlias = Callable[[Sequence[int], bool, Sequence[int]], list[System]]
+Sample: TypeAlias = Callable[[Array], int]
+"""From the seeds of one mini-batch to the number of its edges (or steps)."""
+NeighborSystems: TypeAlias = Callable[[Sequence[int], bool, Sequence[int]], Iterable[System]]
 """From fanouts (seeds outward), whether to draw with replacement, and thread counts to the systems."""
+AlgorithmSystems: TypeAlias = Callable[[str, Task, Sequence[int]], Iterable[System]]
+"""From an algorithm's name, the task and thread counts to the systems: none where a peer does not have the algorithm."""
 
 
-def open_hoptrain(graph: Graph, mode: str) -> Open:
-    """Take hoptrain's sampler; with several threads once by whole mini-batches, once sharing each. ``graph`` lies in memory."""
-
-    def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> list[System]:
-        sampler = NeighborSampler(fanouts, replace=replace, expand=mode)
-        found = []
-        for count in threads:
-            sample = partial(sample_whole, sampler, graph, Workspace(count), Workspace(count))
-            found.append(System(family=FAMILY, name=FAMILY, mode=mode, threads=count, sample=sample))
-            if count > 1:
-                sample = partial(_sample_shared, sampler, graph, Workspace(count), Workspace(count))
-                found.append(System(family=FAMILY, name=f"{FAMILY}, shared", mode=mode, threads=count, sample=sample))
-        return found
-
-    return systems
+def open_peers(peers: Mapping[str, Callable[[Graph], T]], names: Sequence[str], graph: Graph) -> Iterator[T]:
+    """Take the graph over into the peers with these names; those that cannot are left out, aloud."""
+    for name in names:
+        try:
+            yield peers[name](graph)
+        except InputError as error:
+            print(f"skipped {name}: {error}")
 
 
-def sample_whole(sampler: Sampler, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int) -> int:
-    """Each thread samples and copies out the next mini-batch that nobody has, until all are taken. Returns the number of edges."""
-    edges = [0] * workspace.threads
-    tickets = iter(range(len(seeds)))
-    parts = [(workspace.part(thread), slots.part(thread)) for thread in range(workspace.threads)]
-
-    def sample_some(thread: int) -> None:
-        own, slot = parts[thread]
-        for i in tickets:
-            batch = sampler.sample(graph, seeds[i], batch=first + i, workspace=own)
-            edges[thread] += _copy_out([batch], slot)
-
-    workspace.run([partial(sample_some, thread) for thread in range(workspace.threads)])
-    return sum(edges)
+def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array], first: int) -> int:
+    """Whole mini-batches for each thread."""
+    torch.set_num_threads(1)
+    return sum(pool.map(sample, seeds))
 
 
-def _sample_shared(
-    sampler: NeighborSampler, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int
-) -> int:
-    return sum(_copy_out([sampler.sample(graph, ids, batch=first + i, workspace=workspace)], slots) for i, ids in enumerate(seeds))
-
-
-def open_overhead(graph: Graph, mode: str, hops: int) -> Callable[[Sequence[Array], int], int]:
-    """Mini-batches of one seed and one neighbour a hop: nearly nothing but what Python does, holding the interpreter's lock. Returns how many."""
-    sampler, workspace = NeighborSampler([1] * hops, expand=mode), Workspace()
-
-    def sample(seeds: Sequence[Array], first: int) -> int:
-        return len(sampler.sample_bulk(graph, [ids[:1] for ids in seeds], first_batch=first, workspace=workspace))
-
-    return sample
-
-
-def _copy_out(batches: Sequence[MiniBatch], slots: Workspace) -> int:
-    """Copy every array into a buffer that is used again, by the threads of ``slots``. Returns the number of edges."""
-    copies = [
-        (slots.array(f"{i}.{name}", len(array), array.dtype), array)
-        for i, batch in enumerate(batches)
-        for name, array in batch.arrays().items()
-    ]
-
-    def copy_some(thread: int) -> None:
-        for target, source in copies[thread :: slots.threads]:
-            np.copyto(target, source)
-
-    slots.run([partial(copy_some, thread) for thread in range(slots.threads)])
-    return sum(batch.num_edges for batch in batches)
+def num_steps(walks: torch.Tensor) -> int:
+    """Of walks, one a row, which begin with their roots."""
+    return walks.numel() - len(walks)

@@ -35,7 +35,7 @@ _GRADIENT_IMAGES = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Launch:
     """One launch: so many processes, and what they try.
 
     Attributes:
@@ -89,21 +89,21 @@ class Track:
     peak_mb: float | None = None
 
 
-def study(setting: Setting) -> dict[Way, Track]:
+def study(launch: Launch) -> dict[Way, Track]:
     """Every way to train; those without a pipeline on rank 0 alone, while the other processes wait.
 
     A round is one step of each, in an order that rotates; each trains a model of its own on the same batches.
     """
     data = load_images("digits")
-    ways = [WHOLE, *(way for chunks in setting.chunks for way in (setting.alone(chunks), ("piped", chunks)))]
+    ways = [WHOLE, *(way for chunks in launch.chunks for way in (launch.alone(chunks), ("piped", chunks)))]
     tracks = {way: Track() for way in ways}
     for way in ways:
         if way[0] == "piped":
-            tracks[way].gradient_error = _gradient_error(setting.plan(way[1]), min(setting.images, _GRADIENT_IMAGES), data)
+            tracks[way].gradient_error = _gradient_error(launch.plan(way[1]), min(launch.images, _GRADIENT_IMAGES), data)
         if way[0] != "chunked" and (way[0] == "piped" or torch.distributed.get_rank() == 0):
-            tracks[way].peak_mb = _peak_mb(setting, way, data)
-    trainings = {way: _training(setting, way, tracks[way]) for way in ways}
-    for number, batch in enumerate(_batches(data, setting.images, setting.rounds + 1)):
+            tracks[way].peak_mb = _peak_mb(launch, way, data)
+    trainings = {way: _training(launch, way, tracks[way]) for way in ways}
+    for number, batch in enumerate(_batches(data, launch.images, launch.rounds + 1)):
         shift = number % len(ways)
         for way in ways[shift:] + ways[:shift]:
             torch.distributed.barrier()
@@ -183,9 +183,9 @@ class _ShareOf:
         return F.cross_entropy(logits, y, reduction="sum") / self.images
 
 
-def _training(setting: Setting, way: Way, track: Track) -> _Alone | _Piped:
+def _training(launch: Launch, way: Way, track: Track) -> _Alone | _Piped:
     kind, chunks = way
-    return _Piped(setting.plan(chunks), setting.images, track) if kind == "piped" else _Alone(chunks, setting.images, track)
+    return _Piped(launch.plan(chunks), launch.images, track) if kind == "piped" else _Alone(chunks, launch.images, track)
 
 
 def _chunks(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tensor) -> list[Chunk]:
@@ -208,19 +208,19 @@ def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
     expected = dict(whole.named_parameters())
     errors = []
     for name, parameter in model.named_parameters():
-        wanted = expected[name].grad
-        assert wanted is not None
-        assert parameter.grad is not None
-        errors.append(float((parameter.grad - wanted).abs().max() / wanted.abs().max().clamp(min=1e-300)))
+        wanted, found = expected[name].grad, parameter.grad
+        if wanted is None or found is None:
+            raise RuntimeError(f"{name} has no gradient to compare")
+        errors.append(float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-300)))
     return max(errors)
 
 
-def _peak_mb(setting: Setting, way: Way, data: ImageSet) -> float | None:
+def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
     """Megabytes by which two steps, and the model before them, let this process grow."""
     with suppress(OSError):
-        batches = list(_batches(data, setting.images, 2))
+        batches = list(_batches(data, launch.images, 2))
         begin = _forget_peak()
-        training = _training(setting, way, Track())
+        training = _training(launch, way, Track())
         for batch in batches:
             training.step(*batch, is_counted=False)
         return (usage([os.getpid()])["peak_rss"] - begin) / 1e6

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from io import BytesIO
 from typing import Any
 
+from hoptrain.benchmarks.common.pictures import can_draw, open_frame, png
 from hoptrain.benchmarks.study.cell import PHASES, SYSTEMS
 from hoptrain.benchmarks.study.table import NAMES, Row
 
@@ -24,19 +23,12 @@ _PHASE_NAMES = {
 def pictures(rows: Sequence[Row]) -> dict[str, bytes]:
     """PNG by title; none where matplotlib is not installed or nothing was measured."""
     measured = [row for row in rows if row["epoch_s"] is not None]
-    if find_spec("matplotlib") is None or not measured:
+    if not can_draw() or not measured:
         return {}
     figures = {"Where the trainer's time goes": phases(measured), "Memory": memory(measured)}
     if len({row["ranks"] for row in measured}) > 1:
         figures = {"Epochs by the number of ranks": scaling(measured)} | figures
     return {title: png(figure) for title, figure in figures.items()}
-
-
-def png(figure: Any) -> bytes:
-    """A matplotlib figure as a PNG."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()
 
 
 def place_of(row: Row) -> str:
@@ -71,7 +63,7 @@ def scaling(rows: Sequence[Row]) -> Any:
         axes.set_xlabel("ranks")
         axes.set_ylabel("seconds an epoch")
         axes.legend(fontsize=8, frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_frame(axes)
     return figure
 
 
@@ -129,7 +121,7 @@ def _bars(rows: Sequence[Row]) -> tuple[Any, Any, list[tuple[float, Row]]]:
     axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
     axes.set_ylim(at, -0.6)
     axes.margins(x=0.22)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)
     return figure, axes, lanes
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG
-from hoptrain.benchmarks.peers.systems import FAMILY
+from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.study.cell import PHASES
 
 Line: TypeAlias = Mapping[str, Any]
@@ -55,7 +55,7 @@ def _row(lines: Sequence[Line], rivals: Sequence[Sequence[Line]]) -> Row:
         "epoch_s": epoch,
         "spread": (max(one["epoch_s"] for one in found) - min(one["epoch_s"] for one in found)) / epoch,
         "first_epoch_s": statistics.median(one["first_epoch_s"] for one in found),
-        "speedup": _ratio(lines, [own for own in rivals if own[0]["cell"]["system"] != FAMILY]) if cell["system"] == FAMILY else None,
+        "speedup": _ratio(lines, [own for own in rivals if own[0]["cell"]["system"] != HOPTRAIN]) if cell["system"] == HOPTRAIN else None,
         "seeds": sum(last["seeds"]),
         "seeds_by_rank": ",".join(map(str, last["seeds"])),
         "steps": max(last["steps"]),
@@ -105,7 +105,7 @@ def summarize(rows: Sequence[Row]) -> dict[str, float]:
         summary["accuracy_gap"] = max(gaps)
     bad = [row for row in rows if row["outcome"] in (HUNG, FAILED)]
     counts = {"cells": len(rows), "hung_cells": sum(row["outcome"] == HUNG for row in rows)}
-    return summary | counts | {"hoptrain_bad_cells": sum(row["system"] == FAMILY for row in bad)}
+    return summary | counts | {"hoptrain_bad_cells": sum(row["system"] == HOPTRAIN for row in bad)}
 
 
 def _is_asked(row: Row) -> bool:
@@ -118,7 +118,7 @@ def _best_settings(rows: Sequence[Row]) -> list[float]:
     for row in rows:
         if row["epoch_s"] is not None:
             place = tuple(row[name] for name in PLACE if name != "workers")
-            epochs.setdefault(place, {True: [], False: []})[row["system"] == FAMILY].append(row["epoch_s"])
+            epochs.setdefault(place, {True: [], False: []})[row["system"] == HOPTRAIN].append(row["epoch_s"])
     return [min(found[False]) / min(found[True]) for found in epochs.values() if found[True] and found[False]]
 
 

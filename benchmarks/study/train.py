@@ -1,36 +1,56 @@
-"""What one rank of a cell of the scalability study does: train, take the time of each phase, evaluate."""
+"""What one rank of a cell of a study does: train, take the time of each phase, evaluate. Run as a program, ``CELL DATA SCRATCH RANK``, be that rank."""
 
 from __future__ import annotations
 
+import faulthandler
+import json
 import os
+import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from hoptrain.benchmarks.common import memory
-from hoptrain.benchmarks.study.cell import PHASES, Place
+from hoptrain.benchmarks.common.grid import SKIPPED
+from hoptrain.benchmarks.common.harness import HOPTRAIN
+from hoptrain.benchmarks.common.trial import RAISED, say
+from hoptrain.benchmarks.study.cell import PHASES, Cell, Place, cell_of
+from hoptrain.benchmarks.study.feeds import Feed, Item
+from hoptrain.benchmarks.study.peer_feeds import FEEDS
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.inference import exact_logits
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
 
-    from hoptrain.benchmarks.study.cell import Cell
-    from hoptrain.benchmarks.study.loaders import Feed, Item
+def main(arguments: Sequence[str]) -> None:
+    """Be a rank, and leave what was found in the folder for it."""
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    cell, folder, scratch, rank = cell_of(arguments[0]), Path(arguments[1]), Path(arguments[2]), int(arguments[3])
+    try:
+        found = train(cell, folder, scratch, rank)
+    except InputError as error:
+        say(f"{RAISED if cell.system == HOPTRAIN else SKIPPED}{error}")  # a peer that cannot be used
+        raise
+    except BaseException as error:
+        say(f"{RAISED}{type(error).__name__}: {error}")
+        raise
+    (scratch / f"{rank}.json").write_text(json.dumps(found))
+    sys.stdout.flush()
+    os._exit(0)  # how long libraries take to end is another question
 
 
 def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     """One rank: open the loader, train, evaluate (rank 0), and tell."""
-    import torch
-    import torch.distributed as dist
-
-    from hoptrain.benchmarks.study.end_loaders import ALGORITHMS as LOADERS
-    from hoptrain.trainers.models import GNN
-
     device = _device(rank, cell.ranks)
     threads = cell.threads or max(1, len(os.sched_getaffinity(0)) // cell.ranks)
     torch.set_num_threads(threads)
@@ -48,7 +68,7 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
         dropout=cell.dropout,
         heads=cell.heads,
     ).to(device)
-    feed = LOADERS[cell.algorithm][cell.system](data, cell, Place(rank, seeds_of(data, cell)))
+    feed = FEEDS[cell.algorithm][cell.system](data, cell, Place(rank, seeds_of(data, cell)))
     trainer = _Trainer(model, cell, device)
     first, *epochs = [_epoch(feed, trainer, number, device, cell.ranks) for number in range(cell.epochs + 1)]
     used = memory.usage(memory.family())
@@ -69,8 +89,6 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
 
 
 def _device(rank: int, ranks: int) -> torch.device:
-    import torch
-
     gpus = torch.cuda.device_count()
     if 0 < gpus < ranks:
         raise InputError(f"{ranks} ranks and {gpus} GPUs: a rank takes one of its own; ask for as many ranks at most, or hide the GPUs")
@@ -89,9 +107,6 @@ class _Trainer:
     """The model with its optimiser; with several ranks their gradients are averaged, and the time of it is noted."""
 
     def __init__(self, model: nn.Module, cell: Cell, device: torch.device) -> None:
-        import torch
-        from torch.nn.parallel import DistributedDataParallel
-
         self.all_reduce_s = 0.0
         self._none = torch.empty(0, device=device)
         self._model: nn.Module = model.train()
@@ -103,8 +118,6 @@ class _Trainer:
 
     def step(self, item: Item) -> Tensor:
         """Train on one mini-batch; returns its loss."""
-        import torch.nn.functional as F
-
         degrees = self._none if item.degrees is None else item.degrees
         loss = F.cross_entropy(self._model(item.x.float(), item.blocks, degrees), item.y)
         self._optimizer.zero_grad()
@@ -113,8 +126,6 @@ class _Trainer:
         return loss.detach()
 
     def _average(self, bucket: Any) -> Any:
-        import torch.distributed as dist
-
         begin = time.perf_counter()
         sent = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
 
@@ -126,9 +137,6 @@ class _Trainer:
 
 
 def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ranks: int) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
-
     if ranks > 1:
         dist.barrier()
     now = _clock(device)
@@ -172,8 +180,6 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
 
 def _clock(device: torch.device) -> Callable[[], float]:
     """Seconds; on a GPU after it has done what it was told to, so that each phase has its own time (and none overlaps the next)."""
-    import torch
-
     if device.type != "cuda":
         return time.perf_counter
 
@@ -185,10 +191,6 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 
 def _accuracy(model: Any, data: Dataset, cell: Cell, device: torch.device) -> float | None:
-    import torch
-
-    from hoptrain.trainers.models.inference import exact_logits
-
     nodes = data.split("test")
     if cell.test_nodes is not None:
         nodes = np.sort(np.random.default_rng(0).permutation(nodes)[: cell.test_nodes])
@@ -197,3 +199,7 @@ def _accuracy(model: Any, data: Dataset, cell: Cell, device: torch.device) -> fl
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     logits = exact_logits(model.eval(), data, nodes, normalize=False, device=device)
     return float((logits.argmax(1).cpu().numpy() == data.y[nodes]).mean())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hoptrain.engine.arrays import Array, offset_dtype
@@ -45,13 +43,3 @@ def _fits_uint8(x: Array) -> bool:
     with np.errstate(invalid="ignore"):  # a NaN is no integer; the data set's own check names it
         pieces = (x[begin : begin + 4096] for begin in range(0, len(x), 65536))
         return all(np.array_equal(piece, piece.astype(np.uint8)) for piece in pieces)
-
-
-def num_classes_of(y: Array) -> int:
-    """C: columns of (V, C) labels, or one more than the largest class of (V,)."""
-    return int(y.shape[1]) if y.ndim == 2 else int(y.max(initial=-1)) + 1
-
-
-def masks_to_splits(masks: dict[str, Any]) -> dict[str, Array]:
-    """Boolean masks (V,) by the name of their split, as sorted vertex ids."""
-    return {split: np.flatnonzero(mask) for split, mask in masks.items()}

@@ -18,7 +18,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import SPLITS, Dataset
-from hoptrain.engine.datasets.build import RANDOM_SPLIT, masks_to_splits, narrow_features, num_classes_of, random_splits
+from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.cache import open_cached, write_dataset
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
@@ -93,7 +93,6 @@ def convert_npz(path: Path) -> Dataset:
         x=x,
         y=y,
         splits=splits,
-        num_classes=0 if y is None else num_classes_of(y),
         meta=meta,
     )
 
@@ -202,7 +201,7 @@ def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | 
             raise InputError(
                 f"{path}: {mask} is {arrays[mask].dtype} of shape {arrays[mask].shape}: a mask is one bool per vertex; correct it"
             )
-    return masks_to_splits({split: arrays[f"{split}_mask"] for split in SPLITS}), None
+    return {split: arrays[f"{split}_mask"] for split in SPLITS}, None
 
 
 def _file(about: str, *counts: int) -> Source:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.build import num_classes_of, undirected_graph
+from hoptrain.engine.datasets.build import undirected_graph
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, write_dataset
 from hoptrain.engine.datasets.ogb_binary import write_binary
 from hoptrain.engine.datasets.ogb_download import Release, download
@@ -94,7 +94,6 @@ def _write(writer: FolderWriter, layout: Layout, edges: Array, num_nodes: int, x
         x=x,
         y=y,
         splits=_splits(split_folder),
-        num_classes=num_classes_of(y),
         meta=_meta(layout),
     )
     write_dataset(writer, data)

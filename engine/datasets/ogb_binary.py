@@ -14,7 +14,6 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset, dataset_meta
-from hoptrain.engine.datasets.build import num_classes_of
 from hoptrain.engine.datasets.cache import check_room
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
@@ -48,7 +47,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{raw} is missing a file or holds a damaged one ({reason}): remove it and download {name} again") from None
-    data = Dataset(name=name, graph=graph, x=x, y=y, splits=splits, num_classes=num_classes_of(y), meta=meta)
+    data = Dataset(name=name, graph=graph, x=x, y=y, splits=splits, meta=meta)
     writer.add("y", y)
     for split, ids in splits.items():
         writer.add(f"split_{split}", ids)

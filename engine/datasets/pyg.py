@@ -13,7 +13,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS, Dataset
-from hoptrain.engine.datasets.build import RANDOM_SPLIT, masks_to_splits, narrow_features, num_classes_of, random_splits
+from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, write_dataset
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.source import Counts, Source
@@ -66,7 +66,6 @@ def convert_pyg(name: str, parts: dict[str, list[Any]]) -> Dataset:
         x=narrow_features(np.concatenate([data.x.cpu().numpy() for data in graphs])),
         y=y,
         splits=splits,
-        num_classes=num_classes_of(y),
         meta={"source": "torch_geometric.datasets", "num_graphs": len(graphs), "split": split_note},
     )
 
@@ -81,7 +80,7 @@ def _splits(parts: dict[str, list[Any]], begins: Array, y: Array) -> tuple[dict[
     if any(mask is None for mask in masks.values()):
         labelled = np.arange(len(y)) if y.ndim == 2 else np.flatnonzero(y >= 0)
         return random_splits(labelled), RANDOM_SPLIT
-    return masks_to_splits({split: mask.cpu().numpy() for split, mask in masks.items() if mask is not None}), "as published"
+    return {split: mask.cpu().numpy() for split, mask in masks.items() if mask is not None}, "as published"
 
 
 def _key(name: str, root: Path | None) -> str:

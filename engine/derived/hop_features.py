@@ -26,7 +26,7 @@ def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) 
     """Features of each hop, computed into the cache the first time.
 
     Args:
-        data: a data set that was opened from a folder, with features.
+        data: a data set with features.
         num_hops: K.
         normalize: divide each vertex's features by their sum first.
 
@@ -34,17 +34,14 @@ def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) 
         K + 1 arrays (V, F) float32, memory-mapped; the first are the features themselves.
 
     Raises:
-        InputError: no features, no folder, a negative K, or a cache that cannot be written.
+        InputError: no features, a negative K, or a cache that cannot be written.
     """
-    if data.x is None or data.path is None:
-        lacks = "features" if data.x is None else "folder"
-        raise InputError(
-            f"{data.name} has no {lacks}: features of hops are made from the files of a data set; save one with an x and open it"
-        )
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: those of hops are made from them; take a data set with an x")
     if num_hops < 0:
         raise InputError(f"num_hops is {num_hops}: features reach from 0 hops on; give 0 or more")
-    identity = zlib.crc32((data.path / HEADER).read_bytes())
-    path = converted(f"{data.name.replace(':', '-')}-hops{num_hops}{'-normalized' if normalize else ''}-{_VERSION}-{identity:08x}")
+    name = "memory" if data.path is None else data.name.replace(":", "-")
+    path = converted(f"{name}-hops{num_hops}{'-normalized' if normalize else ''}-{_VERSION}-{_checksum(data, data.x):08x}")
     if not is_folder(path):
         try:
             with create_folder(path, KIND) as writer:
@@ -53,6 +50,16 @@ def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) 
             raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
     arrays, _ = open_folder(path, KIND)
     return [arrays[f"hop{hop}"] for hop in range(num_hops + 1)]
+
+
+def _checksum(data: Dataset, x: Array) -> int:
+    """Of the data set's header, which has those of its files; of the arrays themselves, where they lie in memory."""
+    if data.path is not None:
+        return zlib.crc32((data.path / HEADER).read_bytes())
+    checksum = 0
+    for array in (data.graph.indptr, data.graph.indices, x):
+        checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, checksum)
+    return checksum
 
 
 def _write(writer: FolderWriter, data: Dataset, x: Array, num_hops: int, normalize: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -180,17 +181,10 @@ def _pickle_task(task: Task) -> tuple[int, list[int]]:
     """A file in memory with the pickled task, and the descriptors of the arrays in it."""
     try:
         job, descriptors = dumps(task)
-    except (AttributeError, TypeError) as error:  # what pickle raises for lambdas, local classes, open files
+    except (AttributeError, TypeError, pickle.PicklingError) as error:  # for locks, open files, sockets
         raise InputError(
-            f"the sampler cannot be sent to worker processes ({error}): define it at the top level of a module, or use num_workers=0"
+            f"the sampler cannot be sent to worker processes ({error}): keep what is open, locked or running out of it, or use num_workers=0"
         ) from error
-    if b"__main__" in job:
-        for fd in descriptors:
-            os.close(fd)
-        raise InputError(
-            "the sampler is defined in the script that is run (__main__), which worker processes cannot import: "
-            "move it to a module of its own, or use num_workers=0"
-        )
     file = anonymous_file("hoptrain-task")
     with open(file, "wb", closefd=False) as stream:
         stream.write(job)

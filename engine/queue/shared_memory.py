@@ -1,7 +1,8 @@
 """Memory that processes share: anonymous files without a name, so that nothing can be left behind, whatever ends a process.
 
 ``anonymous_file`` makes one; ``dumps`` pickles an object so that its large arrays are shared by reference instead of copied: a worker that
-unpickles it maps the same pages. The pickles travel only from a process to the workers it started itself, on a private socket.
+unpickles it maps the same pages. Classes and functions of the running script or notebook go by value, since no worker can import them. The
+pickles travel only from a process to the workers it started itself, in a file without a name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from hoptrain.engine.arrays import Array
@@ -112,14 +114,14 @@ def dumps(value: object) -> tuple[bytes, list[int]]:
     return stream.getvalue(), pickler.descriptors
 
 
-class _SharingPickler(pickle.Pickler):
+class _SharingPickler(cloudpickle.Pickler):
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
         self.descriptors: list[int] = []
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.nbytes < SHARE_FROM_BYTES or value.dtype.hasobject:
-            return NotImplemented
+            return super().reducer_override(value)
         file = _mapped_file(value)
         if file is not None:
             return _attach_file, (str(file.filename), file.offset, value.dtype, value.shape)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from hoptrain.engine import Address
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.batch.transfer import copies_to
 
@@ -38,6 +39,10 @@ class SampledBatch(ABC):
     gather_s: float = 0.0
     made_at: float = 0.0
     pid: int = 0
+
+    def at(self, address: Address) -> Self:
+        """With its address, of one rank."""
+        return replace(self, seed=address.seed, epoch=address.epoch, batch=address.batch, num_step_seeds=self.num_seeds)
 
     @property
     @abstractmethod

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from math import expm1
 
+from hoptrain.engine import InputError
 from hoptrain.kernels.cuda.thresholds import Thresholds
 
 SCHEDULES = ("sample", "transit")
+KERNELS = ("auto", *SCHEDULES)
+
+
+def check_kernel(kernel: str) -> None:
+    """Refuse a schedule that there is not."""
+    if kernel not in KERNELS:
+        raise InputError(f"kernel is {kernel!r}: the schedules are {', '.join(KERNELS)}; choose one")
 
 
 def expected_transits(num_requests: float, num_nodes: int) -> float:

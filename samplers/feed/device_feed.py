@@ -36,7 +36,7 @@ class DeviceFeed(Generic[SomeBatch]):
         workspace = task.workspace
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
         self._rows = {
-            name: DeviceRows(store, workspace.stream, placement=workspace.placement, thresholds=workspace.thresholds)
+            name: DeviceRows(store, workspace.stream, placement=workspace.placement, thresholds=workspace.on_device.thresholds)
             for name, store in task.stores.items()
         }
         self._run = 0

@@ -11,7 +11,7 @@ it no edge: edges *from* a destination are there only if it was drawn as well, a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,16 +86,6 @@ class LayerWiseSampler(Sampler):
     def num_hops(self) -> int:
         """One for each layer."""
         return len(self.layer_sizes)
-
-    def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        from hoptrain.samplers.cuda.layerwise.layers import CudaLayers
-        from hoptrain.samplers.cuda.work import held_work
-
-        work = held_work(workspace, (graph, self), lambda: CudaLayers(graph, self, workspace))
-        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
 
     def law_of_graph(self, graph: Graph) -> Law | None:
         """The law, where it is the same for all layers."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
 
 from hoptrain.engine import Address, Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array, id_dtype
@@ -21,9 +19,6 @@ from hoptrain.samplers.scratch.alias import NO_TABLES
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.hetero import CudaHeteroSampling
 
 MOST_HOPS = 16
 MOST_RELATIONS = MAX_HOP // MOST_HOPS
@@ -87,7 +82,7 @@ class HeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         Raises:
             InputError: fanouts that do not fit the graph's relations.
         """
-        self._fanouts_of(graph)
+        self.fanouts_of(graph)
         return self
 
     def sample_on_cpu(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace) -> HeteroMiniBatch:
@@ -96,7 +91,7 @@ class HeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         Raises:
             InputError: besides, fanouts that do not fit the graph's relations.
         """
-        fanouts = self._fanouts_of(graph)
+        fanouts = self.fanouts_of(graph)
         seeds = check_vertices(seeds, graph.num_nodes[self.seed_type])
         work = _Batch(graph, workspace, _frontiers(graph, self.seed_type, seeds, workspace))
         blocks: list[dict[Relation, Block]] = []
@@ -113,23 +108,12 @@ class HeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             num_seeds=len(seeds),
         )
 
-    def start_bulk(
-        self, graph: HeteroGraph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[HeteroMiniBatch]]:
-        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        return self._device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
+    def fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
+        """The fanouts of each of the graph's relations.
 
-    def _device_sampling(self, graph: HeteroGraph, workspace: Workspace) -> CudaHeteroSampling:
-        """What does the sampling on a device; the workspace keeps it until it is asked for another one."""
-        from hoptrain.samplers.cuda.nodewise.hetero import CudaHeteroSampling
-        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
-
-        fanouts = self._fanouts_of(graph)
-        key = "hetero", graph, tuple(fanouts.items()), self.seed_type, self.replace
-        return held_by(workspace, key, partial(CudaHeteroSampling, graph, fanouts, self.seed_type, self.replace, MOST_HOPS))
-
-    def _fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
-        """The fanouts of each of the graph's relations."""
+        Raises:
+            InputError: they do not fit the graph's relations, or ``seed_type`` none of its types.
+        """
         names = {relation: relation_name(relation) for relation in graph.relations}
         if self.seed_type not in graph.num_nodes:
             raise InputError(f"seed_type is {self.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.checks import check_fanouts
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 _MOST_ROUNDS = 100
 _LEAST_ROOM = 1024
@@ -81,14 +77,6 @@ class LaborSampler(Sampler):
             blocks=tuple(reversed(blocks)),
             num_seeds=num_seeds,
         )
-
-    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
-        """What does the sampling on a device; see ``Sampler.device_sampling``."""
-        from hoptrain.samplers.cuda.nodewise.labor import CudaLaborSampling
-        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
-
-        key = "labor", graph, self.fanouts, self.importance_rounds
-        return held_by(workspace, key, partial(CudaLaborSampling, graph, self.fanouts, self.importance_rounds))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

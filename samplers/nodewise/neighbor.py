@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +20,6 @@ from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import Hop, count_edges, is_distinct_by_weight, most_edges, sample_hop
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 EXPANSIONS = ("all", "new")
 
@@ -78,8 +73,8 @@ class NeighborSampler(Sampler):
         num_seeds = frontier.num_nodes
         blocks: list[Block] = []
         first = 0
-        for hop, rule in enumerate(self._rules()):
-            how = self._columns(graph, rule), rule, address.at_hop(hop)
+        for hop, (rule, columns) in enumerate(zip(self._rules(), self.columns(graph), strict=True)):
+            how = columns, rule, address.at_hop(hop)
             if self.expand == "all":
                 blocks.append(_sample_hop(graph, frontier, 0, *how, f"{hop}", 0))
             else:
@@ -94,25 +89,15 @@ class NeighborSampler(Sampler):
             nested=nested,
         )
 
-    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
-        """What does the sampling on a device; see ``Sampler.device_sampling``."""
-        from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling, held_by
-        from hoptrain.samplers.cuda.nodewise.weighted import CudaWeightedSampling
-
-        key = graph, self.fanouts, self.replace, self.weighted, self.expand
-        of_hops = [self._columns(graph, rule) for rule in self._rules()]
-        for columns in of_hops:
-            if isinstance(columns, WeightedColumns):  # those of all hops are the same
-                return held_by(workspace, key, partial(CudaWeightedSampling, graph, self.fanouts, self.replace, self.expand, columns))
-        tables = self._alias_tables(graph) if self.weighted else None
-        return held_by(workspace, key, partial(CudaNeighborSampling, graph, self.fanouts, self.replace, self.expand, tables))
-
     def _rules(self) -> list[kernels.Rule]:
         """How each hop takes edges."""
         return [kernels.Rule(fanout, self.replace, self.weighted) for fanout in self.fanouts]
 
+    def columns(self, graph: Graph) -> list[kernels.Columns | WeightedColumns]:
+        """What each hop draws from."""
+        return [self._columns(graph, rule) for rule in self._rules()]
+
     def _columns(self, graph: Graph, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
-        """What a hop draws from."""
         tables = self._alias_tables(graph)
         if not is_distinct_by_weight(rule):
             return kernels.Columns(graph.indptr, graph.indices, *tables)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +15,6 @@ from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 _MOST_VISITS = 1 << 24
 """Counts of visits are kept as float32 for a while."""
@@ -84,14 +79,6 @@ class PinSAGESampler(Sampler):
             blocks=tuple(reversed(blocks)),
             num_seeds=num_seeds,
         )
-
-    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
-        """What does the sampling on a device; see ``Sampler.device_sampling``."""
-        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
-        from hoptrain.samplers.cuda.nodewise.pinsage import CudaPinSAGESampling
-
-        key = "pinsage", graph, self.num_neighbors, self.num_walks, self.walk_length, self.restart
-        return held_by(workspace, key, partial(CudaPinSAGESampling, graph, self))
 
     def _sample_hop(self, graph: Graph, frontier: Frontier, address: HopAddress, hop: int) -> Block:
         last, array = frontier.num_nodes, frontier.workspace.array

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporalSampling
 
 Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
@@ -92,7 +88,7 @@ class TemporalSampler(Sampler):
         Raises:
             InputError: the graph has no times, or not one for each vertex is given.
         """
-        self._columns(graph)
+        self.columns(graph)
         if self.seed_times is not None:
             self._times_of(graph, seeds)
         return self
@@ -138,8 +134,8 @@ class TemporalSampler(Sampler):
         return self._sample_at(graph, seeds, None, address, workspace)
 
     def _sample_at(self, graph: Graph, seeds: Array, times: Array | None, address: Address, workspace: Workspace) -> MiniBatch:
-        seeds, bounds = self._seeds_and_bounds(graph, seeds, times)
-        work = _Batch(graph, self._columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
+        seeds, bounds = self.seeds_and_bounds(graph, seeds, times)
+        work = _Batch(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
         work.enter_seeds(seeds)
         num_src = [len(seeds)]
         for hop, fanout in enumerate(self.fanouts):
@@ -155,32 +151,8 @@ class TemporalSampler(Sampler):
             nested=True,
         )
 
-    def start_bulk(
-        self,
-        graph: Graph,
-        seeds: Sequence[Array],
-        *,
-        seed: int,
-        epoch: int,
-        first_batch: int,
-        workspace: Workspace,
-        times: Sequence[Array] | None = None,
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device, see ``Sampler.start_bulk``; with the seeds' ``times`` or those that ``seed_times`` says."""
-        given: Sequence[Array | None] = times or [None] * len(seeds)
-        seeds, bounds = zip(*map(partial(self._seeds_and_bounds, graph), seeds, given), strict=True)
-        return self.device_sampling(graph, workspace).start_bulk(seeds, seed=seed, epoch=epoch, first_batch=first_batch, times=list(bounds))
-
-    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaTemporalSampling:
-        """What does the sampling on a device; see ``Sampler.device_sampling``."""
-        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
-        from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporalSampling
-
-        recent = self.strategy == "recent"
-        key = "temporal", graph, self.fanouts, self.replace, recent
-        return held_by(workspace, key, partial(CudaTemporalSampling, graph, self.fanouts, self.replace, recent, self._columns(graph)))
-
-    def _seeds_and_bounds(self, graph: Graph, seeds: Array, times: Array | None) -> tuple[Array, Array]:
+    def seeds_and_bounds(self, graph: Graph, seeds: Array, times: Array | None) -> tuple[Array, Array]:
+        """The seeds (B,), checked, and the times (B,) int64 that bound their edges: ``times``, or what ``seed_times`` says."""
         seeds = check_seeds(graph, seeds)
         if len(seeds) > kernels.MAX_TREES:
             raise InputError(
@@ -196,8 +168,8 @@ class TemporalSampler(Sampler):
         times: Array = _checked(self.seed_times, graph.num_nodes, "seed_times")[seeds]
         return times
 
-    def _columns(self, graph: Graph) -> kernels.TimedColumns:
-        """Made once for a graph; they travel to the workers with the sampler."""
+    def columns(self, graph: Graph) -> kernels.TimedColumns:
+        """The graph's columns in the order of time. Made once for a graph; they travel to the workers with the sampler."""
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
         return self._ordered.get(graph, _in_order_of_time)

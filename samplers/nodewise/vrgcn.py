@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +14,6 @@ from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
 
 
 class VRGCNSampler(Sampler):
@@ -36,6 +31,8 @@ class VRGCNSampler(Sampler):
 
     ``NodeClassifier`` keeps H and computes the estimate (``hoptrain.trainers.feedback.variance_reduction``).
     """
+
+    feedback = ("history",)
 
     def __init__(self, fanouts: Sequence[int] = (2, 2)) -> None:
         """State the hops.
@@ -64,11 +61,3 @@ class VRGCNSampler(Sampler):
         indices = workspace.array("history_indices", total_degree(graph.indptr, nodes, num), id_dtype(graph.num_nodes))
         copy_columns(graph.indptr, graph.indices, nodes, num, indptr, indices)
         return replace(sampled, extra={"history_indptr": indptr, "history_indices": indices})
-
-    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaNeighborSampling:
-        """What does the sampling on a device; see ``Sampler.device_sampling``."""
-        from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling, held_by
-        from hoptrain.samplers.cuda.nodewise.vrgcn import HistoryBulk
-
-        fanouts = self.neighbors.fanouts
-        return held_by(workspace, ("vrgcn", graph, fanouts), partial(CudaNeighborSampling, graph, fanouts, bulk_type=HistoryBulk))

@@ -7,9 +7,9 @@ The interface is NextDoor's (Jangda, Polisetty, Guha, Serafini, EuroSys'21): a p
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_address, check_seeds
 from hoptrain.samplers.programs.cpu import is_count, sample_blocks, sample_walks, walk
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.programs.program import CudaProgram
 
 _MOST = (1 << 31) - 1
 
@@ -97,31 +94,10 @@ class Program(Sampler):
         Raises:
             InputError: besides, a program that cannot be compiled, or whose ``next`` returns no edge of its transit.
         """
-        self._check(graph)
+        self.check_graph(graph)
         seeds = check_seeds(graph, seeds)
         make = sample_walks if self.output == "walks" else sample_blocks
         return make(self, graph, seeds, address, workspace)
-
-    def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        if self.sampling_type != "collective":
-            return super().start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
-        from hoptrain.samplers.cuda.programs.collective import CudaCollective
-        from hoptrain.samplers.cuda.work import held_work
-
-        self._check(graph)
-        work = held_work(workspace, (graph, self), lambda: CudaCollective(graph, self, workspace))
-        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
-
-    def device_sampling(self, graph: Graph, workspace: Workspace) -> CudaProgram:
-        """What runs the program on a device; see ``Sampler.device_sampling``."""
-        from hoptrain.samplers.cuda.nodewise.neighbor import held_by
-        from hoptrain.samplers.cuda.programs.program import CudaProgram
-
-        self._check(graph)
-        return held_by(workspace, (graph, self), partial(CudaProgram, graph, self))
 
     def walks(self, graph: Graph, seeds: Array, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> Array:
         """Only the walks, in global ids.
@@ -142,11 +118,16 @@ class Program(Sampler):
         if self.output != "walks":
             raise InputError(f'{type(self).__name__} makes blocks: it has no walks; use sample, or set output = "walks"')
         check_address(seed, epoch, batch)
-        self._check(graph)
+        self.check_graph(graph)
         seeds = check_seeds(graph, seeds, distinct=True, remedy=f"several walks from each: {type(self).__name__}(num_walks=...)")
         return walk(self, graph, seeds, Address(seed, epoch, batch), Workspace()).copy()
 
-    def _check(self, graph: Graph) -> None:
+    def check_graph(self, graph: Graph) -> None:
+        """Refuse what the program states wrongly, or what the graph has not.
+
+        Raises:
+            InputError: a number out of range, an unknown word, or what excludes each other.
+        """
         for name, least, most in (("steps", 1, MAX_STEPS), ("num_walks", 1, _MOST), ("state_size", 0, _MOST)):
             value = getattr(self, name)
             if not is_count(value) or not least <= value <= most:

@@ -146,8 +146,9 @@ class MetapathWalk(_Walk):
                     f"relation {relation} in the metapath {list(metapath)}: the edges have {known.tolist()}; choose among them"
                 )
 
-    def _check(self, graph: Graph) -> None:
-        super()._check(graph)
+    def check_graph(self, graph: Graph) -> None:
+        """See ``Program.check_graph``; the types of edges are those of this graph."""
+        super().check_graph(graph)
         if len(self.edge_types) != graph.num_edges:
             raise InputError(f"edge_types has {len(self.edge_types):,} entries for {graph.num_edges:,} edges: give one for each edge")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -13,6 +14,9 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream
 from hoptrain.kernels.cpu import relabel as kernels
+
+if TYPE_CHECKING:
+    from hoptrain.kernels.cuda.thresholds import Thresholds
 
 DEVICES = ("cpu", "cuda")
 
@@ -32,8 +36,7 @@ class Workspace:
         device: "cpu" or "cuda".
         kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
         placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
-        thresholds: on CUDA what decides about speed; None for ``hoptrain.kernels.cuda.thresholds.THRESHOLDS``.
-        device_sampling: on CUDA what a sampler keeps there between calls: the graph and buffers.
+        on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
     """
 
     def __init__(self, threads: int = 1, device: str = "cpu", kernel: str = "auto", placement: str = "auto") -> None:
@@ -54,8 +57,7 @@ class Workspace:
         self.device = device
         self.kernel = kernel
         self.placement = placement
-        self.thresholds: Any = None
-        self.device_sampling: Any = None
+        self.on_device = OnDevice()
         self._stream: DeviceStream | None = None
         self.table = RelabelTable()
         self._tables: dict[str, RelabelTable] = {}
@@ -113,6 +115,28 @@ class Workspace:
         for error in errors:
             if error is not None:
                 raise error
+
+
+class Driver(Protocol):
+    """What samples on a device in place of a sampler; see ``hoptrain.samplers.cuda.drivers``."""
+
+    def start(self, *seeds: Any, **options: Any) -> Callable[[], list[Any]]:
+        """Queue a bulk; see ``Sampler.start_bulk``."""
+
+
+@dataclass(eq=False, slots=True)
+class OnDevice:
+    """What a workspace keeps on CUDA.
+
+    Attributes:
+        thresholds: what decides about speed; None for ``hoptrain.kernels.cuda.thresholds.THRESHOLDS``.
+        driver: what sampled last: it has the graph and buffers.
+        made_for: the graph and the samplers that the driver was made for.
+    """
+
+    thresholds: Thresholds | None = None
+    driver: Driver | None = None
+    made_for: tuple[object, ...] = ()
 
 
 class RelabelTable:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +17,6 @@ from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
-from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.alias import AliasTables
 from hoptrain.samplers.scratch.once import OncePerGraph
@@ -137,55 +135,20 @@ class LinkSampler(Sampler):
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch for the edges ``seeds`` (P,), edge ids; see ``Sampler.sample_on_cpu``."""
-        edge_ids, pairs, labels = self._pairs(graph, seeds, address, workspace)
+        edge_ids, pairs, labels = self.pairs(graph, seeds, address, workspace)
         options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
         if isinstance(self.sampler, TemporalSampler):
-            ends, times, pairs = self._ends_at_times(graph, edge_ids, pairs)
+            ends, times, pairs = self.ends_at_times(graph, edge_ids, pairs)
             sampled = self.sampler.sample(graph, ends, times=times, **options)
             return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
-        ends = _ends(graph, pairs, workspace)
+        ends = distinct_ends(graph, pairs, workspace)
         sampled = self.sampler.sample(graph, ends, **options)
         if self.exclude != "none":
-            dropped = self._dropped(pairs[:, : len(edge_ids)], len(ends))
+            dropped = self.dropped(pairs[:, : len(edge_ids)], len(ends))
             sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
         return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
 
-    def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device, see ``Sampler.start_bulk``: the host finds the pairs, the device samples the neighbourhoods of their ends."""
-        from hoptrain.engine.device_store import place
-        from hoptrain.samplers.cuda.seeds.link import drop_edges
-
-        if self.exclude != "none" and type(self.sampler).device_sampling is Sampler.device_sampling:
-            raise InputError(
-                f'exclude={self.exclude!r} over {type(self.sampler).__name__} with device="cuda": there edges are taken out of the blocks of '
-                'node-wise samplers only; use exclude="none", or device="cpu"'
-            )
-        check_bulk_address(seed, epoch, first_batch, len(seeds))
-        parts = [workspace.part(i) for i in range(len(seeds))]
-        found = [self._pairs(graph, own, Address(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
-        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
-        if isinstance(self.sampler, TemporalSampler):
-            ends, times, pairs = zip(*(self._ends_at_times(graph, edge_ids, own) for edge_ids, own, _ in found), strict=True)
-            finish = self.sampler.start_bulk(graph, ends, times=times, workspace=workspace, **options)
-        else:
-            pairs = tuple(own for _, own, _ in found)
-            ends = tuple(_ends(graph, own, part) for own, part in zip(pairs, parts, strict=True))
-            if self.exclude == "none":
-                finish = self.sampler.start_bulk(graph, ends, workspace=workspace, **options)
-            else:
-                dropped = [self._dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
-                finish = self.sampler.device_sampling(graph, workspace).start_bulk(ends, edit=partial(drop_edges, dropped), **options)
-        stream = workspace.stream
-
-        def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
-            extra = {name: stream.result(place(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
-            return replace(batch, extra=batch.extra | extra)
-
-        return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]
-
-    def _ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
+    def ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
         """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
@@ -196,7 +159,7 @@ class LinkSampler(Sampler):
         local = np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
         return ends, np.concatenate([bounds, bounds[each]]), local
 
-    def _pairs(self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace) -> tuple[Array, Array, Array]:
+    def pairs(self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace) -> tuple[Array, Array, Array]:
         """The checked edge ids, the pairs, global ids, and their labels."""
         edge_ids = _check_edges(graph, edge_ids)
         num_edges = len(edge_ids)
@@ -216,7 +179,7 @@ class LinkSampler(Sampler):
             kernels.in_batch_negatives(edge_ids, count, dst, address.at_hop(0), drawn)
         return edge_ids, pairs, labels
 
-    def _dropped(self, positives: Array, num_seeds: int) -> Array:
+    def dropped(self, positives: Array, num_seeds: int) -> Array:
         """The edges that pass no message, sorted as ``drop_edges`` takes them; ``positives`` (2, P) local ids."""
         src, dst = positives.astype(np.int64)
         dropped: Array = src * num_seeds + dst
@@ -251,7 +214,7 @@ def _check_edges(graph: Graph, edge_ids: Array) -> Array:
     return edge_ids
 
 
-def _ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:
+def distinct_ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:
     """The distinct vertices of the pairs, in order of first appearance; ``pairs`` become local ids."""
     nodes = workspace.array("link_nodes", pairs.size + 1, pairs.dtype)
     workspace.table.start(graph.num_nodes, min(pairs.size, graph.num_nodes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES
 from hoptrain.kernels.cpu.seeds.mvs import draw_seeds
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
-from hoptrain.samplers.checks import check_bulk_address, check_seeds
+from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _SCALE = float(1 << 31)
@@ -64,6 +63,7 @@ class MVSSampler(Sampler):
             )
         self.sampler = sampler
         self.distinct_nodes = sampler.distinct_nodes
+        self.feedback = ("gradient-norms", *sampler.feedback)
         self.num_draws = num_draws
         self.uniform = uniform
         self._norms: Array | None = None
@@ -127,26 +127,11 @@ class MVSSampler(Sampler):
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch from the large batch ``seeds``; see ``Sampler.sample_on_cpu``."""
-        chosen, weights = self._draw(graph, seeds, address)
+        chosen, weights = self.draw(graph, seeds, address)
         inner = self.sampler.sample(graph, chosen, **address._asdict(), workspace=workspace)
         return replace(inner, seed_weights=weights)
 
-    def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        from hoptrain.engine.device_store import place
-
-        check_bulk_address(seed, epoch, first_batch, len(seeds))
-        drawn = [self._draw(graph, some, Address(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
-        chosen, weights = zip(*drawn, strict=True)
-        finish = self.sampler.start_bulk(graph, chosen, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)
-        stream = workspace.stream
-        return lambda: [
-            replace(batch, seed_weights=stream.result(place(own, "device", stream))) for batch, own in zip(finish(), weights, strict=True)
-        ]
-
-    def _draw(self, graph: Graph, seeds: Array, address: Address) -> tuple[Array, Array]:
+    def draw(self, graph: Graph, seeds: Array, address: Address) -> tuple[Array, Array]:
         """The seeds drawn from a large batch, and their weights, float32."""
         seeds = check_seeds(graph, seeds, distinct=True)
         norms = np.ones(len(seeds)) if self._norms is None else self._norms[seeds]

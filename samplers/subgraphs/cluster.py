@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_units, members_of
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
 
 
 class _Clusters(NamedTuple):
@@ -97,12 +94,6 @@ class ClusterSampler(SubgraphSampler):
         for begin, after in zip(clusters.begins[units].tolist(), clusters.begins[units + 1].tolist(), strict=True):
             out[end : end + after - begin] = clusters.nodes[begin:after]
             end += after - begin
-
-    def drawing(self, work: CudaSubgraphs) -> Drawing:
-        """The clusters' vertices, listed by the host; see ``SubgraphSampler.drawing``."""
-        from hoptrain.samplers.cuda.subgraphs.cluster import ClusterDrawing
-
-        return ClusterDrawing(self)
 
     @property
     def cluster_of(self) -> Array:

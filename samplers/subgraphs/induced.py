@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,12 +15,9 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.subgraphs import induced as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler, check_batch_size, no_cuda_kernels
+from hoptrain.samplers.base import Sampler, check_batch_size
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
 
 MAX_ATTEMPTS = 100
 """Subgraphs that are drawn for a batch, until one has a seed."""
@@ -116,28 +112,10 @@ class SubgraphSampler(Sampler):
             nested=True,
         )
 
-    def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
-        from hoptrain.samplers.cuda.work import held_work
-
-        work = held_work(workspace, (graph, self), lambda: CudaSubgraphs(graph, self, workspace))
-        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
-
     def check_graph(self, graph: Graph) -> None:
         """Refuse a graph other than that of the split."""
         if (len(self.split.is_seed), self.split.num_edges) != (graph.num_nodes, graph.num_edges):
             raise InputError(f"{graph} is not the graph that {type(self).__name__} was prepared for: call prepare(graph, seeds) for it")
-
-    def drawing(self, work: CudaSubgraphs) -> Drawing:
-        """How it draws on a device.
-
-        Raises:
-            InputError: it has no kernels for CUDA.
-        """
-        raise no_cuda_kernels(self)
 
     @abstractmethod
     def members(self, graph: Graph, units: Array, address: HopAddress, workspace: Workspace) -> Members:

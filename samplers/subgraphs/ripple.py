@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from hoptrain.engine import Graph, InputError
@@ -12,9 +10,6 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import ripple as kernels
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, check_one_unit, members_of
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
 
 
 class RippleWalkSampler(SubgraphSampler):
@@ -77,12 +72,6 @@ class RippleWalkSampler(SubgraphSampler):
             graph.indptr, graph.indices, roots, len(drawn), ratio, MAX_ATTEMPTS, address, workspace.table.view(), ripple, drawn
         )
         return members_of(graph, drawn[:number], self.split.is_seed, workspace)
-
-    def drawing(self, work: CudaSubgraphs) -> Drawing:
-        """Growth by blocks of threads; see ``SubgraphSampler.drawing``."""
-        from hoptrain.samplers.cuda.subgraphs.ripple import RippleDrawing
-
-        return RippleDrawing(self, work)
 
     @property
     def ratio_units(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, bitmap, check_one_unit, members_of
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
 
 _MOST_DRAWS = 1 << 31
 _MOST_WALKS = 1 << 32
@@ -167,30 +164,24 @@ class SaintNodeSampler(SaintSampler):
         """
         super().__init__(num_layers, normalise, num_subgraphs)
         self.budget = check_draws(budget, "budget")
-        self._tables: AliasTables = NO_TABLES
+        self.tables: AliasTables = NO_TABLES
 
     def _prepare_draws(self, graph: Graph) -> None:
         check_edges(graph)
         weights = np.empty(graph.num_nodes)
         kernels.squared_columns(graph.indptr, graph.indices, weights)
-        self._tables = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
-        alias.build_alias(np.array([0, graph.num_nodes]), weights, *self._tables)
-
-    def drawing(self, work: CudaSubgraphs) -> Drawing:
-        """By the alias table; see ``SubgraphSampler.drawing``."""
-        from hoptrain.samplers.cuda.subgraphs.saint import VertexDrawing
-
-        return VertexDrawing(self, work, self.budget, self._tables)
+        self.tables = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
+        alias.build_alias(np.array([0, graph.num_nodes]), weights, *self.tables)
 
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         drawn, words, lanes = _scratch(graph, self.budget, 0, workspace)
-        kernels.draw_weighted(self.budget, address, attempt, *self._tables, words, lanes, drawn)
+        kernels.draw_weighted(self.budget, address, attempt, *self.tables, words, lanes, drawn)
         return drawn
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
         """By the masses of the alias table, whole numbers; a draw hits one vertex."""
         masses, is_seed = np.empty(graph.num_nodes, np.int64), self.split.is_seed
-        inclusion.table_masses(*self._tables, masses)
+        inclusion.table_masses(*self.tables, masses)
         whole = graph.num_nodes << 32
         hits = masses / whole
         return Rates(self.budget, hits, np.where(is_seed, 0.0, hits), int(masses[~is_seed].sum()) / whole)
@@ -218,29 +209,23 @@ class SaintEdgeSampler(SaintSampler):
         """
         super().__init__(num_layers, normalise, num_subgraphs)
         self.budget = check_draws(budget, "budget")
-        self._ends: Array = np.zeros(0, np.int32)
+        self.ends: Array = np.zeros(0, np.int32)
 
     def _prepare_draws(self, graph: Graph) -> None:
         check_edges(graph)
-        self._ends = np.flatnonzero(graph.in_degrees()).astype(graph.indices.dtype)
-
-    def drawing(self, work: CudaSubgraphs) -> Drawing:
-        """Walks of one step; see ``SubgraphSampler.drawing``."""
-        from hoptrain.samplers.cuda.subgraphs.saint import WalkDrawing
-
-        return WalkDrawing(self, work, self.budget, 1, self._ends)
+        self.ends = np.flatnonzero(graph.in_degrees()).astype(graph.indices.dtype)
 
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
-        return _draw_walks(graph, self.budget, 1, self._ends, address, attempt, workspace)
+        return _draw_walks(graph, self.budget, 1, self.ends, address, attempt, workspace)
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
         """By the degrees; a draw hits both ends of an edge."""
         hits, outside = np.empty((2, graph.num_nodes))
-        missed = inclusion.edge_rates(graph.indptr, graph.indices, len(self._ends), self.split.is_seed, hits, outside)
+        missed = inclusion.edge_rates(graph.indptr, graph.indices, len(self.ends), self.split.is_seed, hits, outside)
         if len(pairs):
             turned = np.empty(graph.num_nodes + 1, np.int64), np.empty_like(graph.indices)
             inclusion.turn_round(graph.indptr, graph.indices, *turned)
-            inclusion.edge_pair_rates(graph.indptr, graph.indices, len(self._ends), *turned, np.empty(graph.num_nodes), pairs)
+            inclusion.edge_pair_rates(graph.indptr, graph.indices, len(self.ends), *turned, np.empty(graph.num_nodes), pairs)
         return Rates(self.budget, hits, outside, missed)
 
 
@@ -298,12 +283,6 @@ class SaintWalkSampler(SaintSampler):
         self.num_roots = num_roots
         self.walk_length = walk_length
         self.error = _ERROR if error is None else error
-
-    def drawing(self, work: CudaSubgraphs) -> Drawing:
-        """Walks from the split; see ``SubgraphSampler.drawing``."""
-        from hoptrain.samplers.cuda.subgraphs.saint import WalkDrawing
-
-        return WalkDrawing(self, work, self.num_roots, self.walk_length, self.split.seeds)
 
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.num_roots, self.walk_length, self.split.seeds, address, attempt, workspace)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +21,6 @@ from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import scratch_for
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import bitmap
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.cuda.work import DeviceWork
 
 _SPARSE = 8
 """Slots of a set's hash table for each vertex, at least: most vertices that are looked up are not in it, and should meet an empty slot."""
@@ -69,19 +64,6 @@ class DisjointSampler(Sampler):
             nested=True,
         )
 
-    def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace
-    ) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk on a device; see ``Sampler.start_bulk``."""
-        from hoptrain.samplers.cuda.work import held_work
-
-        work = held_work(workspace, (graph, self), lambda: self.on_device(graph, workspace))
-        return work.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch)
-
-    @abstractmethod
-    def on_device(self, graph: Graph, workspace: Workspace) -> DeviceWork:
-        """What samples a graph on the workspace's device."""
-
     @abstractmethod
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
         """How many vertices the search for a subgraph may reach, and how many of them it may keep, the seed among them."""
@@ -122,12 +104,6 @@ class ShadowSampler(DisjointSampler):
                 f"depth {depth} with {num_neighbors} neighbours a vertex: a seed's subgraph could have {kernels.MOST_PLACES:,} vertices or more; "
                 "lower them"
             )
-
-    def on_device(self, graph: Graph, workspace: Workspace) -> DeviceWork:
-        """See ``DisjointSampler.on_device``."""
-        from hoptrain.samplers.cuda.subgraphs.shadow import CudaShadow
-
-        return CudaShadow(graph, self, workspace)
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
         """All that neighbour sampling reaches is kept."""
@@ -194,12 +170,6 @@ class ShadowPPRSampler(DisjointSampler):
     def push_precision(self) -> tuple[int, int]:
         """What a push is told: ``alpha`` of 2**16, and how many walks for each in-edge it takes."""
         return self._alpha, self._threshold
-
-    def on_device(self, graph: Graph, workspace: Workspace) -> DeviceWork:
-        """See ``DisjointSampler.on_device``."""
-        from hoptrain.samplers.cuda.subgraphs.shadow import CudaShadowPPR
-
-        return CudaShadowPPR(graph, self, workspace)
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
         """Each push takes ``alpha * epsilon`` of all walks, or more, for every in-edge that it follows."""

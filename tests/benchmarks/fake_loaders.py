@@ -7,13 +7,13 @@ import sys
 import time
 from functools import partial
 
-from hoptrain.benchmarks.common import loaders
+from hoptrain.benchmarks.peers import hoptrain
 from hoptrain.engine import InputError
 
 
 def slow(data, keep=1.0, delay=0.02):
     """hoptrain's loader, slower, with a share of the edges."""
-    make = loaders.open_hoptrain("all", data)
+    make = hoptrain.open_loader("all", data)
 
     def make_slow(case, workers):
         def epoch():

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from hoptrain.benchmarks import algorithms
-from hoptrain.benchmarks.cases import algorithm_report
-from hoptrain.benchmarks.cases.algorithms import ALGORITHMS, Contender, num_steps, open_hoptrain
-from hoptrain.benchmarks.peers.algorithms import PEERS
+from hoptrain.benchmarks.algorithms import PEERS
+from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED
+from hoptrain.benchmarks.common import options, pictures
+from hoptrain.benchmarks.peers.hoptrain import open_algorithms
+from hoptrain.benchmarks.peers.systems import System, num_steps
 from hoptrain.engine import Graph, InputError
 from hoptrain.trainers.cli import main
 
@@ -26,27 +28,27 @@ def _short(monkeypatch):
 def slow_peer(graph):
     """hoptrain's own sampler, twice."""
 
-    def contenders(name, task, threads):
+    def systems(name, task, threads):
         if name == "walk":
             return
-        for own in open_hoptrain(task, threads):
+        for own in open_algorithms(graph)(name, task, threads):
 
             def sample(seeds, first, own=own):
                 return (own.sample(seeds, first) + own.sample(seeds, first)) // 2
 
-            yield Contender(family="DGL", name="fake", threads=own.threads, sample=sample, note="twice")
+            yield System(family="DGL", name="fake", threads=own.threads, sample=sample, note="twice")
 
-    return contenders
+    return systems
 
 
 def partial_peer(graph):
     """A peer whose results lack edges."""
 
-    def contenders(name, task, threads):
-        for own in open_hoptrain(task, threads):
-            yield Contender(family="PyG", name="lacking", threads=own.threads, sample=lambda *seeds, own=own: own.sample(*seeds) // 2)
+    def systems(name, task, threads):
+        for own in open_algorithms(graph)(name, task, threads):
+            yield System(family="PyG", name="lacking", threads=own.threads, sample=lambda *seeds, own=own: own.sample(*seeds) // 2)
 
-    return contenders
+    return systems
 
 
 def absent(graph):
@@ -60,8 +62,7 @@ def run(folder, out, *options):
 
 def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": absent, "papers": absent})
-    monkeypatch.setattr(algorithm_report, "find_spec", lambda name: None)
-    monkeypatch.setattr(algorithm_report, "WHY", {"labor0": "the reason"})
+    monkeypatch.setattr(pictures, "can_draw", lambda: False)
     monkeypatch.setattr(algorithms, "GOAL", 1e9)
     monkeypatch.setattr(algorithms, "WHY", {"labor0": "the reason"})
     names = ["neighbor", "labor0", "walk", "ladies", "saint_node"]
@@ -69,7 +70,7 @@ def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
     rows = {(row["algorithm"], row["system"]): row for row in content["records"]}
     assert rows.keys() == {(name, "hoptrain") for name in names} | {(name, "fake") for name in names if name != "walk"}
     for (name, system), row in rows.items():
-        assert (row["graph"], row["threads"], row["unit"]) == ("random", 1, ALGORITHMS[name].unit)
+        assert (row["graph"], row["threads"], row["unit"]) == ("random", 1, TIMED[name].unit)
         assert (row["ratio"] is None, row["note"]) == ((True, None) if system == "hoptrain" else (False, "twice"))
         assert row["why"] == ("the reason" if (name, system) == ("labor0", "fake") else None)
         assert row["ms_batch"] > 0
@@ -86,8 +87,8 @@ def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
 
 def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": partial_peer})
-    monkeypatch.setattr(algorithms, "cores", lambda: 2)
-    monkeypatch.setattr(algorithm_report, "find_spec", lambda name: None)
+    monkeypatch.setattr(options, "cores", lambda: 2)
+    monkeypatch.setattr(pictures, "can_draw", lambda: False)
     content = run(folder, tmp_path / "out", "--threads", "2", "1", "--peers", "dgl", "pyg", "--algorithms", "shadow")
     assert [(row["system"], row["threads"]) for row in content["records"]] == [("hoptrain", 1), ("hoptrain", 2), ("fake", 1), ("fake", 2)]
     assert "left out lacking, 2: " in capsys.readouterr().out
@@ -114,21 +115,20 @@ def test_peers_do_the_same_work(peer):
     src, dst = rng.integers(0, 3000, (2, 40000))
     graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 3000, weights=rng.random(80000, np.float32) + np.float32(0.1))
     try:
-        contenders = PEERS[peer](graph)
+        systems = PEERS[peer](graph)
     except InputError as error:
         pytest.skip(str(error))
-    for name in ("fastgcn", "ladies") if peer == "papers" else ALGORITHMS:
-        algorithm = ALGORITHMS[name]
+    for name in ("fastgcn", "ladies") if peer == "papers" else TIMED:
         try:
-            task = algorithm.task(graph, np.arange(3000), quick=True)
+            task = ALGORITHMS[name].task(graph, np.arange(3000), quick=True)
         except InputError:
             continue  # pymetis is not installed
         seeds = task.batches(0, 2)
-        (own,) = open_hoptrain(task, [1])
+        (own,) = open_algorithms(graph)(name, task, [1])
         expected = own.sample(seeds, 0)
-        for contender in contenders(name, task, [1]):
-            found = contender.sample(seeds, 0)
-            if algorithm.unit != "batch" and not contender.note:
+        for system in systems(name, task, [1]):
+            found = system.sample(seeds, 0)
+            if TIMED[name].unit != "batch" and not system.note:
                 assert found == pytest.approx(expected, rel=0.1), name
             assert found > 0
 
@@ -140,7 +140,7 @@ def test_steps_of_walks():
 def test_picture():
     pytest.importorskip("matplotlib")
     own = {"graph": "g", "algorithm": "walk", "system": "hoptrain", "threads": 1, "ratio": None}
-    figure = algorithm_report.picture([own, own | {"system": "DGL", "ratio": 3.0}, own | {"system": "PyG", "threads": 2, "ratio": 1.5}])
+    figure = algorithms.picture([own, own | {"system": "DGL", "ratio": 3.0}, own | {"system": "PyG", "threads": 2, "ratio": 1.5}])
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["walk"]
     assert [float(line.get_xdata()[0]) for line in axes.lines[:2]] == [3.0, 1.5]

@@ -134,8 +134,8 @@ def test_outcomes(ended, code, text, expected):
 
 
 def test_every_case_has_its_function():
-    functions = {*deadlock_cases.CASES, *deadlock_ranks.CASES}
-    assert {case.name for case in deadlock.CASES} == functions
+    functions = {("cases", name) for name in deadlock_cases.CASES} | {("ranks", name) for name in deadlock_ranks.CASES}
+    assert {(case.part, case.name) for case in deadlock.CASES} == functions
     assert all(system.split(", ")[0] in deadlock.ALL for case in deadlock.CASES for system in (*case.systems, *case.quick))
 
 

@@ -12,11 +12,11 @@ import pytest
 from fake_loaders import Counter, absent, dies, slow
 
 from hoptrain.benchmarks import loader
-from hoptrain.benchmarks.common import loaders, plots
+from hoptrain.benchmarks.common import pictures
 from hoptrain.benchmarks.common.child import Child, ChildError
-from hoptrain.benchmarks.common.loaders import Case, Stand
 from hoptrain.benchmarks.loader import Peer
-from hoptrain.benchmarks.peers import loaders as peer_loaders
+from hoptrain.benchmarks.peers import dgl, hoptrain, loaders, pyg
+from hoptrain.benchmarks.peers.loaders import Case, Consumer
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import SampleLoader
 from hoptrain.trainers.cli import main
@@ -47,7 +47,7 @@ def run(folder, out, *options):
 
 
 def test_hoptrain_alone(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(pictures, "can_draw", lambda: False)
     content = run(folder, tmp_path / "out", "--peers", "--workers", "2", "--modes", "new")
     systems = [(row["mode"], row["system"], row["workers"]) for row in content["records"]]
     assert systems == [("new", "hoptrain", 0), ("new", "hoptrain", 2)]
@@ -112,7 +112,9 @@ def test_picture():
     pytest.importorskip("matplotlib")
     row = {"graph": "g", "fanouts": "4,3", "batch": 16, "mode": "all", "system": "hoptrain", "ratio": None}
     records = [row | {"workers": 1, "batches_s": 8.0}, row | {"workers": 2, "batches_s": 12.0}]
-    (axes,) = plots.picture([*records, row | {"system": "DGL malloc", "workers": 0, "batches_s": 3.0, "ratio": 4.0}], plots.LOADER).axes
+    (axes,) = pictures.speeds(
+        [*records, row | {"system": "DGL malloc", "workers": 0, "batches_s": 3.0, "ratio": 4.0}], pictures.LOADER
+    ).axes
     assert [bar.get_width() for bar in axes.patches] == [8.0, 12.0, 3.0]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["hoptrain, 1 worker", "hoptrain, 2 workers", "DGL malloc, 0 workers"]
@@ -150,7 +152,7 @@ def test_idle_share_is_of_one_core():
 # The peers.
 
 
-@pytest.mark.parametrize(("opener", "mode"), [(peer_loaders.open_dgl, "all"), (peer_loaders.open_pyg, "new")])
+@pytest.mark.parametrize(("opener", "mode"), [(dgl.open_loader, "all"), (pyg.open_loader, "new")])
 def test_peers_do_the_same_work(tmp_path, opener, mode):
     src, dst = np.divmod(np.arange(60**2), 60)
     features = np.random.default_rng(0).random((60, 5), dtype=np.float32)
@@ -160,7 +162,7 @@ def test_peers_do_the_same_work(tmp_path, opener, mode):
     except InputError as error:
         pytest.skip(str(error))
     case = Case(fanouts=(40, 3), batch_size=8, seeds=np.arange(24))
-    expected = list(loaders.open_hoptrain(mode, data)(case, 0)())
+    expected = list(hoptrain.open_loader(mode, data)(case, 0)())
     for workers in (0, 2):
         epoch = make(case, workers)
         for _ in range(2):
@@ -222,9 +224,11 @@ def test_a_mistake_in_a_child():
         child.call("add", 1)
 
 
-def test_a_stand_drops_the_case_before(folder):
-    stand = Stand(partial(loaders.open_hoptrain, "all"), folder)
+def test_a_consumer_drops_the_case_before(folder):
+    consumer = Consumer(partial(hoptrain.open_loader, "all"), folder)
+    with pytest.raises(RuntimeError, match="prepare"):
+        consumer.load(0)
     for count in (32, 16):
-        stand.prepare(Case(fanouts=(2,), batch_size=16, seeds=np.arange(count)))
-        assert [stand.load(0).batches for _ in range(2)] == [count // 16] * 2
-    assert stand.load(0).rows > 16
+        consumer.prepare(Case(fanouts=(2,), batch_size=16, seeds=np.arange(count)))
+        assert [consumer.load(0).batches for _ in range(2)] == [count // 16] * 2
+    assert consumer.load(0).rows > 16

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 import pytest
 
 from hoptrain.benchmarks import pipeline
-from hoptrain.benchmarks.pipelines.ranks import WHOLE, Setting, Track, study
+from hoptrain.benchmarks.common import pictures
+from hoptrain.benchmarks.pipelines.ranks import WHOLE, Launch, Track, study
 from hoptrain.trainers.pipeline import run_ranks
 
 
@@ -24,10 +25,10 @@ def track(*seconds, busy=0.5, peak=100.0):
 
 
 def test_rows_and_summary():
-    setting = Setting(stages=2, data=1, chunks=(5,), images=10, rounds=3)
+    launch = Launch(stages=2, data=1, chunks=(5,), images=10, rounds=3)
     first = {WHOLE: track(8, 8, 8), ("chunked", 5): track(4, 6, 4), ("piped", 5): track(2, 3, 2, busy=0.75, peak=60.0)}
     second = {WHOLE: Track(), ("chunked", 5): Track(), ("piped", 5): track(2.5, 2, 1, busy=0.95, peak=50.0)}
-    (row,) = pipeline.records_of(setting, [first, second])
+    (row,) = pipeline.records_of(launch, [first, second])
     assert (row["stages"], row["chunks"], row["processes"], row["step_ms"]) == (2, 5, 2, 2500)
     assert (row["speedup"], row["speedup_whole_batch"]) == (2, 3.2), "by the slower process of each round"
     assert row["bound"] == pytest.approx(10 / 6)
@@ -35,7 +36,7 @@ def test_rows_and_summary():
     assert (row["peak_mb"], row["peak_mb_by_stage"], row["waste"]) == (60, "60 50", 0.25)
     assert (row["loss_first"], row["loss_last"]) == (2, 1), "of one copy, not of each stage"
 
-    alone = pipeline.records_of(Setting(stages=1, data=1, chunks=(5,), images=10, rounds=3), [first])
+    alone = pipeline.records_of(Launch(stages=1, data=1, chunks=(5,), images=10, rounds=3), [first])
     assert [row["system"] for row in alone] == [pipeline.ALONE, pipeline.OURS]
     summary = pipeline.summarize([*alone, row])
     assert (summary["speedup_2_stages"], summary["its_chunks"], summary["max_gradient_error"]) == (2, 5, 1e-15)
@@ -49,17 +50,19 @@ def test_bound():
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed: pip install hoptrain[bench]")
 def test_picture(tmp_path):
-    setting = Setting(stages=2, data=1, chunks=(5,), images=10, rounds=3)
+    launch = Launch(stages=2, data=1, chunks=(5,), images=10, rounds=3)
     tracks = {WHOLE: track(8, 8), ("chunked", 5): track(4, 6), ("piped", 5): track(2, 3)}
-    pipeline.draw(
-        [*pipeline.records_of(setting, [tracks, tracks]), {"system": pipeline.PAPER, **pipeline.PAPER_ROWS[0]}], tmp_path / "a.png"
+    pictures.write(
+        tmp_path / "a.png",
+        pipeline.picture,
+        [*pipeline.records_of(launch, [tracks, tracks]), {"system": pipeline.PAPER, **pipeline.PAPER_ROWS[0]}],
     )
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
 def test_two_real_stages():
     """The gradients of a ViG in a pipeline are those of the whole batch, and so are the losses of its training."""
-    results = run_ranks(study, 2, Setting(stages=2, data=1, chunks=(3,), images=6, rounds=1), deadline_s=100.0)
+    results = run_ranks(study, 2, Launch(stages=2, data=1, chunks=(3,), images=6, rounds=1), deadline_s=100.0)
     for result in results:
         assert 0 < result["piped", 3].gradient_error < 1e-10
         assert result["piped", 3].losses == pytest.approx(results[0][WHOLE].losses, rel=1e-4)

@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from hoptrain.benchmarks import sampler
-from hoptrain.benchmarks.common import floor, plots, rounds
-from hoptrain.benchmarks.peers import samplers as peers
-from hoptrain.benchmarks.peers import systems
+from hoptrain.benchmarks.common import floor, options, pictures, rounds
+from hoptrain.benchmarks.peers import dgl, hoptrain, installed
+from hoptrain.benchmarks.peers.graphs import to_dgl
 from hoptrain.benchmarks.peers.systems import System
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler, Workspace
@@ -76,8 +77,8 @@ def test_hoptrain_alone(folder, tmp_path):
 
 
 def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampler, "cores", lambda: 2)
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(options, "cores", lambda: 2)
+    monkeypatch.setattr(pictures, "can_draw", lambda: False)
     fake = {"dgl": slow_system, "pyg-lib": partial(slow_system, family="PyG", mode="new")}
     monkeypatch.setattr(sampler, "PEERS", fake)
     content = run(folder, tmp_path / "out", "--threads", "2", "1", "--peers", "dgl", "pyg-lib")
@@ -106,8 +107,8 @@ def test_a_peer_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, cap
 
 
 def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(peers, "find_spec", lambda name: None)
-    monkeypatch.setattr(sampler.os, "getloadavg", lambda: (0.7, 0.0, 0.0))
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    monkeypatch.setattr(options.os, "getloadavg", lambda: (0.7, 0.0, 0.0))
     run(folder, tmp_path / "out", "--threads", "1")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("the load average is 0.7: ")
@@ -134,7 +135,7 @@ def test_picture(folder, tmp_path):
     assert (tmp_path / "out" / "sampler.png").read_bytes().startswith(b"\x89PNG")
     slower = [record | {"system": "DGL", "medges_s": record["medges_s"] / 4, "ratio": 4.0, "floor_ns": None} for record in records]
     other = [record | {"fanouts": "9"} for record in records]
-    first, second = plots.picture(records + slower + other).axes
+    first, second = pictures.speeds(records + slower + other, pictures.SAMPLER).axes
     widths = [bar.get_width() for bar in first.patches]
     assert widths == [record["medges_s"] for record in records + slower]
     assert len({bar.get_y() for bar in first.patches}) == 4
@@ -144,7 +145,7 @@ def test_picture(folder, tmp_path):
 
 def test_summary_takes_the_worst_case():
     answers = [{"min_ratio_dgl_t1": 3.0, "max_floor_multiple": 1.5}, {"min_ratio_dgl_t1": 2.5, "max_floor_multiple": 1.2}, {"min_x": 1.0}]
-    assert sampler.summarize(answers) == {"max_floor_multiple": 1.5, "min_ratio_dgl_t1": 2.5, "min_x": 1.0}
+    assert options.summarize(answers) == {"max_floor_multiple": 1.5, "min_ratio_dgl_t1": 2.5, "min_x": 1.0}
 
 
 def test_the_fastest_variant_of_up_to_as_many_threads_counts():
@@ -165,10 +166,10 @@ def test_hoptrain_copies_what_it_samples(graph, mode):
     seeds = [np.arange(i, i + 20) for i in range(5)]
     sampler_ = NeighborSampler([4, 3], expand=mode)
     expected = [sampler_.sample(graph, ids, batch=7 + i) for i, ids in enumerate(seeds)]
-    for system in systems.open_hoptrain(graph, mode)([4, 3], False, [1, 2]):
+    for system in hoptrain.open_neighbor(mode, graph)([4, 3], False, [1, 2]):
         assert system.sample(seeds, 7) == sum(batch.num_edges for batch in expected), system.label
     slots = Workspace(2)
-    assert systems._copy_out(expected[:2], slots) == expected[0].num_edges + expected[1].num_edges
+    assert hoptrain.copy_out(expected[:2], slots) == expected[0].num_edges + expected[1].num_edges
     for i, batch in enumerate(expected[:2]):
         for name, array in batch.arrays().items():
             np.testing.assert_array_equal(slots.array(f"{i}.{name}", len(array), array.dtype), array)
@@ -181,15 +182,10 @@ def complete_graph(num_nodes=60):
 
 def test_dgl_fanouts_begin_at_the_seeds():
     try:
-        dgl = peers.import_dgl()
+        graph = to_dgl(complete_graph(), dtype=np.int64)
     except InputError as error:
         pytest.skip(str(error))
-    import torch
-
-    graph = complete_graph()
-    indptr, indices = (torch.from_numpy(array.astype(np.int64)) for array in (graph.indptr, graph.indices))
-    dgl_graph = dgl.graph(("csc", (indptr, indices, indptr.new_empty(0))), num_nodes=graph.num_nodes)
-    _, _, blocks = peers.dgl_sampler(dgl, [5, 2], False, False).sample(dgl_graph, torch.arange(4))
+    _, _, blocks = dgl.neighbor_sampler([5, 2], replace=False, fused=False).sample(graph, torch.arange(4))
     assert [block.num_edges() for block in reversed(blocks)] == [4 * 5, 2 * blocks[-1].num_src_nodes()]
 
 
@@ -197,7 +193,7 @@ def test_dgl_fanouts_begin_at_the_seeds():
 def test_peers_do_the_same_work(name, mode):
     graph = complete_graph()
     try:
-        make = peers.PEERS[name](graph)
+        make = sampler.PEERS[name](graph)
     except InputError as error:
         pytest.skip(f"{name}: {error}")
     seeds = [np.arange(10), np.arange(10, 20)]
@@ -270,6 +266,12 @@ def test_no_device_is_one_line(folder, tmp_path, capsys, monkeypatch):
     )
 
 
+def with_thresholds(thresholds, **options):
+    workspace = Workspace(**options)
+    workspace.on_device.thresholds = thresholds
+    return workspace
+
+
 def test_device_grid(graph, tmp_path, monkeypatch):
     device = pytest.importorskip("hoptrain.engine.device")
     if device.cuda_status() is not None:
@@ -282,8 +284,8 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "WARMUP", 0)
     if device.is_simulated():  # which runs every CUDA thread as one of Python's
         small = Thresholds(block=4, max_blocks=2)
-        for name in ("CudaNeighborSampling", "DeviceRows"):
-            monkeypatch.setattr(sampler_cuda, name, partial(getattr(sampler_cuda, name), thresholds=small))
+        monkeypatch.setattr(sampler_cuda, "DeviceRows", partial(sampler_cuda.DeviceRows, thresholds=small))
+        monkeypatch.setattr(sampler_cuda, "Workspace", partial(with_thresholds, small))
     data = Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(6)})
     data.save(tmp_path / "small")
     args = SimpleNamespace(

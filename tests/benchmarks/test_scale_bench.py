@@ -12,10 +12,10 @@ import torch
 from hoptrain.benchmarks import report
 from hoptrain.benchmarks.common import memory
 from hoptrain.benchmarks.common.grid import read_grid
-from hoptrain.benchmarks.study import plots as scale_plots
-from hoptrain.benchmarks.study import what_if
-from hoptrain.benchmarks.study.cell import PHASES, Cell, Place, merge
-from hoptrain.benchmarks.study.loaders import OPEN, nested_blocks
+from hoptrain.benchmarks.study import plots, what_if
+from hoptrain.benchmarks.study.cell import PHASES, Cell, Place
+from hoptrain.benchmarks.study.peer_feeds import FEEDS, nested_blocks
+from hoptrain.benchmarks.study.run import merge
 from hoptrain.benchmarks.study.table import rows_of, summarize
 from hoptrain.benchmarks.study.train import seeds_of
 from hoptrain.engine import Dataset, Graph, InputError
@@ -192,12 +192,12 @@ def test_report_of_what_went_wrong(tmp_path):
 def test_pictures():
     pytest.importorskip("matplotlib")
     rows = rows_of([line(system, 1.0 + ranks, ranks=ranks) for system in ("hoptrain", "dgl") for ranks in (1, 2)])
-    (axes,) = scale_plots.scaling(rows).axes
+    (axes,) = plots.scaling(rows).axes
     assert {drawn.get_label(): list(drawn.get_ydata()) for drawn in axes.lines} == {"hoptrain": [2.0, 3.0], "DGL": [2.0, 3.0]}
-    (axes,) = scale_plots.phases(rows).axes
+    (axes,) = plots.phases(rows).axes
     widths = [bar.get_width() for bar in axes.patches]
     assert sum(widths) == pytest.approx(sum(row["epoch_s"] + 3 for row in rows))
-    assert len(scale_plots.pictures(rows)) == 3
+    assert len(plots.pictures(rows)) == 3
 
 
 # The what-if model.
@@ -250,7 +250,7 @@ def test_all_systems_train_on_the_same(system, workers, tmp_path):
     data = Dataset.open(tmp_path / "data")
     cell = Cell(system=system, workers=workers, fanouts=(-1, -1), batch_size=40)
     try:
-        feed = OPEN[system](data, cell, Place(0, np.arange(40)))
+        feed = FEEDS["neighbor"][system](data, cell, Place(0, np.arange(40)))
     except InputError as error:
         pytest.skip(str(error))
     torch.manual_seed(0)

@@ -22,7 +22,6 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.commands.parser import OptionParser
-from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
 from hoptrain.trainers.runs.callbacks import FeedMonitor, PredictionWriter, ProgressBar
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
@@ -31,6 +30,7 @@ from hoptrain.trainers.runs.termination import Termination, say_terminated
 from hoptrain.trainers.runs.timeline import TimelineMonitor
 from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.tasks.options import check_folder, check_seed, check_trainer, check_trainer_options, no_room
+from hoptrain.trainers.tasks.shared_data import share_of
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     # The schedule gives each rank its own share already; a second sampler would divide it again.
@@ -55,7 +55,7 @@ class HoptrainCLI(LightningCLI):
         for source, target in self._task.from_data.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
         parser.add_lightning_class_args(BestAndLast, "checkpoint")
-        parser.set_defaults({"checkpoint.monitor": "val_acc", "checkpoint.mode": "max", "checkpoint.save_last": True})
+        parser.set_defaults({"checkpoint.monitor": f"val_{self._task.score}", "checkpoint.mode": "max", "checkpoint.save_last": True})
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
@@ -145,12 +145,10 @@ class HoptrainCLI(LightningCLI):
         """Check before any process is started what would otherwise fail in all of them."""
         if self._timeline is not None:
             check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
-        strategy, world_size = self.trainer.strategy, self.trainer.world_size
-        if isinstance(strategy, PipelineStrategy):
-            strategy.check(self.model, self.trainer)
-            world_size = strategy.plan.data
+        if (check := getattr(self.trainer.strategy, "check", None)) is not None:  # a pipeline's
+            check(self.model, self.trainer)
         self.datamodule.trainer = self.trainer
-        self.datamodule.make_loader(0, world_size, self.datamodule.seed)
+        self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
         if "val" not in self.datamodule.data.splits:
             self._checkpoint().monitor = None
         if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
@@ -165,7 +163,7 @@ class HoptrainCLI(LightningCLI):
         best = self._checkpoint().best_model_path or None  # none was written by a run of no epochs
         results = self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False, weights_only=True)
         if self.trainer.is_global_zero:
-            print(f"test {self.model.score_title} {results[0]['test_acc']:.3f}", flush=True)
+            print(f"test {self.model.score_title} {results[0][f'test_{self._task.score}']:.3f}", flush=True)
 
     def _checkpoint(self) -> ModelCheckpoint:
         checkpoint = self.trainer.checkpoint_callback

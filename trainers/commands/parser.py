@@ -57,7 +57,7 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
         return _unknown(parser, unknown[1])
     if missing := re.match(r"the following arguments are required: (.+)", message):
         names = re.sub(r"\b(fit|validate|test|predict)\.", "", missing[1])
-        return f"needed: {names}; name a configuration with them, for instance --config configs/quickstart.yaml, or give them as options"
+        return f"needed: {names}; name a configuration with them, for instance --config quickstart, or give them as options"
     if linked := re.match(r'Linked "([^"]+)" must be given via "([^"]+)"', message):
         return _linked(parser, *linked.groups())
     return f"{message}; 'hoptrain {_command(parser)} --help' shows what is accepted"

@@ -8,11 +8,12 @@ from pytorch_lightning import Trainer
 from torch import Tensor
 
 from hoptrain.samplers import MiniBatch, MVSSampler
+from hoptrain.trainers.feedback.feedback import Feedback
 
 UNSEEN = -1.0
 
 
-class GradientNorms:
+class GradientNorms(Feedback):
     """The norm of each seed's gradient when it was last trained on.
 
     It is that of the loss by the scores of the vertex: known at no cost, and up to a factor that all vertices share a bound of the norm by the
@@ -22,22 +23,27 @@ class GradientNorms:
 
     def __init__(self, sampler: MVSSampler, num_vertices: int) -> None:
         """Know of no vertex. ``norms`` (V,) are those seen in this epoch, -1 where there is none."""
+        super().__init__()
         self._sampler = sampler
         self.norms = torch.full((num_vertices,), UNSEEN)
 
     @torch.no_grad()
-    def see(self, batch: MiniBatch, logits: Tensor) -> None:
+    def see(self, batch: MiniBatch, outputs: Tensor) -> None:
         """Note the norms of a batch's seeds by their scores (B, num_classes)."""
-        errors = torch.sigmoid(logits) - batch.y if batch.y.ndim == 2 else _errors(logits, batch.y)
-        scale = logits.shape[1] if batch.y.ndim == 2 else 1
+        errors = torch.sigmoid(outputs) - batch.y if batch.y.ndim == 2 else _errors(outputs, batch.y)
+        scale = outputs.shape[1] if batch.y.ndim == 2 else 1
         self.norms[batch.seeds.long().cpu()] = (errors.norm(dim=1) / scale).float().cpu()
 
-    def hand_over(self, trainer: Trainer) -> None:
-        """Give the sampler what all ranks have seen; every rank calls it, between two epochs."""
+    def begin_epoch(self, trainer: Trainer) -> None:
+        """Give the sampler what all ranks have seen in the epoch before."""
         norms = trainer.strategy.reduce(self.norms.to(trainer.strategy.root_device), reduce_op="max").cpu()
         seen = torch.nonzero(norms > UNSEEN)[:, 0]
         self._sampler.update(seen.numpy(), norms[seen].numpy())
         self.norms.fill_(UNSEEN)
+
+    def tables(self) -> dict[str, Tensor]:
+        """The norms seen in this epoch."""
+        return {"norms": self.norms}
 
 
 def _errors(logits: Tensor, y: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
+from hoptrain.trainers.feedback.feedback import Apply, Feedback
 from hoptrain.trainers.feedback.history import History
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.features import model_input
@@ -17,7 +18,7 @@ from hoptrain.trainers.models.pyg_layers import SAGELayer, aggregate
 _CHUNK_EDGES = 1 << 17
 
 
-class VarianceReduction(nn.Module):
+class VarianceReduction(Feedback):
     """Applies a GNN of GraphSAGE layers to the mini-batches of a ``VRGCNSampler``, and keeps the history of their inputs.
 
     A layer's mean over in-neighbours is estimated from the sampled ones and the history of all (``History.mean``); the first layer's, over
@@ -28,7 +29,7 @@ class VarianceReduction(nn.Module):
     each keeps the history of its own batches.
     """
 
-    def __init__(self, model: GNN, data: Dataset, *, normalize: bool) -> None:
+    def __init__(self, model: nn.Module, data: Dataset, *, normalize: bool) -> None:
         """Compute the means of the features.
 
         Args:
@@ -40,14 +41,18 @@ class VarianceReduction(nn.Module):
             InputError: the layers are not those of arch sage with conv pyg.
         """
         super().__init__()
-        layers = [layer for layer in model.layers if isinstance(layer, SAGELayer)]
-        if len(layers) < model.num_layers:
+        layers = [layer for layer in model.layers if isinstance(layer, SAGELayer)] if isinstance(model, GNN) else []
+        if not isinstance(model, GNN) or len(layers) < model.num_layers:
             raise InputError("VRGCNSampler with another model than arch sage, conv pyg: its estimates are means; choose these")
         self.history = History(data.graph.num_nodes, model.widths[1:-1])
         self.register_buffer("means", feature_means(data, normalize), persistent=False)
         self.means: Tensor
         self._of_model = model, layers  # a tuple, lest its weights count twice
         self._fresh: tuple[MiniBatch, list[Tensor]] | None = None
+
+    def wrap(self, apply: Apply) -> Apply:
+        """This module is applied in place of the model."""
+        return self
 
     def forward(self, x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
         """Scores of the seeds, (B, num_classes); ``commit`` puts this batch's activations into the history.
@@ -76,6 +81,10 @@ class VarianceReduction(nn.Module):
             for i, h in enumerate(activations, 1):
                 self.history.update(i, h, batch)
         self._fresh = None
+
+    def tables(self) -> dict[str, Tensor]:
+        """The history."""
+        return {f"history.{name}": table for name, table in self.history.named_buffers()}
 
 
 @torch.no_grad()

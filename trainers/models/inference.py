@@ -1,4 +1,4 @@
-"""Exact inference, layer by layer over full neighbourhoods.
+"""Inference over full neighbourhoods: exact, layer by layer, or by batches where a model does not say its layers.
 
 Sampled inference costs the product of all fanouts and is noisy. Here every vertex's hidden vector is computed once a layer, from all its
 neighbours, in chunks of bounded size; only the last layer is limited to the vertices that are asked for. (As in GraphSAGE's and DGL's
@@ -11,50 +11,78 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hoptrain.engine import Dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input
+from hoptrain.trainers.models.layered import LayerWise
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk, about: it bounds the memory of a layer's messages. A vertex's edges are never divided."""
 
 
+CHUNK_SEEDS = 512
+"""Vertices whose whole neighbourhoods make a batch, where a model does not say its layers."""
+
+
 @torch.no_grad()
 def exact_logits(
-    model: GNN, data: Dataset, nodes: Array, *, normalize: bool, device: torch.device, rank: int = 0, world_size: int = 1
+    model: LayerWise,
+    data: Dataset,
+    nodes: Array,
+    *,
+    normalize: bool,
+    device: torch.device,
+    rank: int = 0,
+    world_size: int = 1,
+    takes: Takes = "blocks+degrees",
 ) -> Tensor:
     """Scores of ``nodes`` (N,) from their full neighbourhoods: (N, num_classes) on ``device``. The model has to be in eval mode.
 
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
-    own ``nodes``.
+    own ``nodes``. ``takes`` tells what the layers take beside activations: a block, or a block and degrees.
     """
+
+    def apply(layer: int, nodes: Array, hidden: Tensor | None) -> Tensor:
+        """One layer's output for ``nodes``; ``hidden`` (V, C) on the CPU is its input, None stands for the features."""
+        outputs = []
+        for chunk in chunks(data.graph.indptr, nodes if len(nodes) else every[:1]):
+            batch = sampler.sample(data.graph, chunk, workspace=workspace)
+            degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
+            rows = torch.from_numpy(batch.node_ids).long()
+            x = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
+            outputs.append(model.layer(layer, x, *side_inputs(takes, batch.to(device).blocks[0], degrees)))
+        return torch.cat(outputs)[: len(nodes)]
+
+    sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
+    share = -(-len(every) // world_size)
     hidden: Tensor | None = None
-    every = np.arange(data.graph.num_nodes)
-    for layer in range(model.num_layers):
-        if layer == model.num_layers - 1:
-            return _layer(model, layer, data, nodes, hidden, normalize, device)
-        share = -(-len(every) // world_size)
-        mine = every[rank * share : (rank + 1) * share]
-        part = _layer(model, layer, data, mine, hidden, normalize, device).cpu()
+    for layer in range(model.num_layers - 1):
+        part = apply(layer, every[rank * share : (rank + 1) * share], hidden).cpu()
         hidden = part if world_size == 1 else _gather(part, share, len(every), device)
-    raise AssertionError("a model has at least one layer")
+    return apply(model.num_layers - 1, nodes, hidden)
 
 
-def _layer(model: GNN, layer: int, data: Dataset, nodes: Array, hidden: Tensor | None, normalize: bool, device: torch.device) -> Tensor:
-    """One layer's output for ``nodes``; ``hidden`` (V, C) on the CPU is its input, None stands for the features."""
-    sampler, workspace = NeighborSampler([-1]), Workspace()
+@torch.no_grad()
+def neighborhood_logits(
+    model: nn.Module, data: Dataset, nodes: Array, *, num_hops: int, normalize: bool, device: torch.device, takes: Takes
+) -> Tensor:
+    """Scores of ``nodes`` (N,) from batches with all neighbours over ``num_hops`` hops: (N, num_classes) on ``device``.
+
+    For a model that does not say its layers. The model has to be in eval mode.
+    """
+    sampler, workspace = NeighborSampler([-1] * num_hops), Workspace()
+    asked = nodes if len(nodes) else np.zeros(1, np.int64)
     outputs = []
-    for chunk in chunks(data.graph.indptr, nodes):
-        batch = sampler.sample(data.graph, chunk, workspace=workspace)
+    for begin in range(0, len(asked), CHUNK_SEEDS):
+        batch = sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace)
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
-        rows = torch.from_numpy(batch.node_ids).long()
-        x = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
-        outputs.append(model.layer(layer, x, batch.to(device).blocks[0], degrees))
-    return torch.cat(outputs) if outputs else torch.empty(0, model.widths[layer + 1], device=device)
+        x = model_input(data, batch.node_ids, normalize, device)
+        outputs.append(apply_model(model, takes, x, batch.to(device), degrees))
+    return torch.cat(outputs)[: len(nodes)]
 
 
 def degrees_of(data: Dataset, nodes: Array) -> Array:

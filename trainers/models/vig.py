@@ -67,21 +67,10 @@ class ViG(nn.Module):
             InputError: sizes that do not fit.
         """
         super().__init__()
-        height, breadth, channels = image_shape
-        if patch < 1 or height % patch or breadth % patch:
-            raise InputError(
-                f"patch is {patch}: squares of that side have to cover an image of {height} x {breadth}; give a common divisor"
-            )
-        rows, columns = height // patch, breadth // patch
-        if num_blocks < 1 or not 1 <= neighbors <= rows * columns:
-            raise InputError(
-                f"{num_blocks} blocks with {neighbors} neighbors: at least one block, and from 1 to {rows * columns} neighbors, the vertices"
-            )
-        widths = {"width": width, "conv_width": conv_width, "ffn_width": ffn_width, "head_width": head_width, "heads": heads}
-        for name, value in widths.items():
-            if value is not None and value < 1:
-                raise InputError(f"{name} is {value}: a model needs some; give 1 or more")
-        values = patch * patch * channels
+        rows, columns = _patches(image_shape, patch)
+        widths = {"width": width, "conv_width": conv_width, "ffn_width": ffn_width, "head_width": head_width}
+        _check_sizes(rows * columns, num_blocks, neighbors, heads=heads, **widths)
+        values = patch * patch * image_shape[2]
         self.stem = Stem(patch, values, width, rows * columns)
         width = width or values
         conv_width, ffn_width = conv_width or width, ffn_width or 4 * width
@@ -120,6 +109,25 @@ class ViG(nn.Module):
     def modules_of(self, i: int) -> tuple[str]:
         """The name of the submodule that layer ``i`` is."""
         return ("stem",) if i == 0 else ("head",) if i == self.num_layers - 1 else (f"blocks.{i - 1}",)
+
+
+def _patches(image_shape: Sequence[int], patch: int) -> tuple[int, int]:
+    """Rows and columns of patches."""
+    height, breadth, _ = image_shape
+    if patch < 1 or height % patch or breadth % patch:
+        raise InputError(f"patch is {patch}: squares of that side have to cover an image of {height} x {breadth}; give a common divisor")
+    return height // patch, breadth // patch
+
+
+def _check_sizes(num_vertices: int, num_blocks: int, neighbors: int, **sizes: int | None) -> None:
+    """Refuse a model without something."""
+    if num_blocks < 1 or not 1 <= neighbors <= num_vertices:
+        raise InputError(
+            f"{num_blocks} blocks with {neighbors} neighbors: at least one block, and from 1 to {num_vertices} neighbors, the vertices"
+        )
+    for name, value in sizes.items():
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}: a model needs some; give 1 or more")
 
 
 class Stem(nn.Module):

@@ -30,13 +30,14 @@ joined (``torchrun``, or ``run_ranks`` for this machine)::
 
 from typing import Any
 
+from hoptrain.trainers.models.batches import chunk_of
+from hoptrain.trainers.models.layered import Chunk, Layered, apply_layers
 from hoptrain.trainers.pipeline.balance import layer_seconds
 from hoptrain.trainers.pipeline.capacities import Capacities
-from hoptrain.trainers.pipeline.chunk import Chunk, Layered, apply_layers
 from hoptrain.trainers.pipeline.launch import RankError, run_ranks
 from hoptrain.trainers.pipeline.pipeline import Pipeline, Step
 from hoptrain.trainers.pipeline.plan import Plan
-from hoptrain.trainers.pipeline.seeds import ChunkedBatch, ChunkLoader, chunk_of, cut_by_index
+from hoptrain.trainers.pipeline.seeds import ChunkedBatch, ChunkLoader, cut_by_index
 from hoptrain.trainers.pipeline.stage import StageError
 
 __all__ = [

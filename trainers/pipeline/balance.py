@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.pipeline.chunk import Chunk, Layered
+from hoptrain.trainers.models.layered import Chunk, Layered
 
 
 def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor], rounds: int = 5) -> list[float]:

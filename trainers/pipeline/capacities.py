@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hoptrain.trainers.pipeline.chunk import Chunk
+from hoptrain.trainers.models.layered import Chunk
 
 _SPARE = 8
 """A capacity that has to grow becomes an eighth larger than needed, so that few batches ask for new buffers."""

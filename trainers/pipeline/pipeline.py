@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
 from hoptrain.engine import InputError
+from hoptrain.trainers.models.layered import Chunk, Layered, empty_chunk
 from hoptrain.trainers.pipeline.capacities import Capacities
-from hoptrain.trainers.pipeline.chunk import Chunk, Layered, empty_chunk
 from hoptrain.trainers.pipeline.plan import Plan
 from hoptrain.trainers.pipeline.stage import LostStageError, Run, StageError, WatchedStage
 from hoptrain.trainers.pipeline.whole import Whole
@@ -75,6 +75,7 @@ class Pipeline:
         self.plan, self.capacities = plan, Capacities([layers.start for layers in runs[1:]], bound)
         self.copy, self.stage = mesh.get_local_rank("data"), mesh.get_local_rank("stages")
         self._mesh, self._model, self._loss = mesh, model, loss
+        self._num_layers = cast(Layered, model).num_layers
         self.whole = Whole(model, runs, mesh)
         mine = range(self.stage, len(runs), plan.stages)
         self._runs = {index: Run(model, runs[index]) for index in mine}
@@ -99,7 +100,7 @@ class Pipeline:
         if self.capacities.fit(chunks, slots) or self._schedule is None:
             self._build()
         begin, busy = time.perf_counter(), self._busy_s
-        losses = self._run([*chunks, *[empty_chunk(self._layered.num_layers)] * (slots - len(chunks))])
+        losses = self._run([*chunks, *[empty_chunk(self._num_layers)] * (slots - len(chunks))])
         seconds, busy = time.perf_counter() - begin, self._busy_s - busy
         self._add_up_gradients()
         return Step(loss=self._tell_loss(losses), seconds=seconds, busy_s=busy)
@@ -119,12 +120,6 @@ class Pipeline:
     @property
     def _busy_s(self) -> float:
         return sum(stage.busy_s for stage in self._stages)
-
-    @property
-    def _layered(self) -> Layered:
-        model = self._model
-        assert isinstance(model, Layered)
-        return model
 
     def _build(self) -> None:
         """Torch's stages and schedule, with buffers of the capacities' rows."""

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
-from torch import Tensor
 
-from hoptrain.engine import Dataset, Graph, InputError, Schedule
+from hoptrain.engine import Address, Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
-from hoptrain.trainers.models.features import to_input
-from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
+from hoptrain.samplers.feed.epochs import EpochLoader
+from hoptrain.samplers.feed.loader import plain_schedule
 
 Chunking = Literal["seeds", "by-index"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ChunkSchedule(Schedule):
-    """Every step of ``batches`` in ``chunks`` steps.
+class ChunkSchedule:
+    """What a loader asks of a ``Schedule``, with every step of ``batches`` in ``chunks`` steps.
 
     All chunks of a batch have the batch's number, hence its random numbers: a vertex draws the same neighbours in all of them, and the same as in
     the batch in one piece. So the chunks of a ``NeighborSampler`` that expands "all" vertices are together that batch, also where it samples.
@@ -37,6 +36,16 @@ class ChunkSchedule(Schedule):
     batches: Schedule
     chunks: int
     num_nodes: int | None = None
+
+    @property
+    def seed(self) -> int:
+        """The user's."""
+        return self.batches.seed
+
+    @property
+    def world_size(self) -> int:
+        """Number of copies."""
+        return self.batches.world_size
 
     @property
     def num_steps(self) -> int:
@@ -55,6 +64,10 @@ class ChunkSchedule(Schedule):
     def batch_number(self, step: int) -> int:
         """The number of the batch that the chunk is of."""
         return self.batches.batch_number(step // self.chunks)
+
+    def address(self, epoch: int, step: int) -> Address:
+        """The address of the batch that the chunk is of."""
+        return self.batches.address(epoch, step // self.chunks)
 
     def num_step_seeds(self, step: int) -> int:
         """How many seeds all ranks together have at the step of the batch."""
@@ -154,28 +167,10 @@ class ChunkedBatch:
         return self.chunks[0].pid
 
 
-def chunk_of(batch: MiniBatch, number: int, degrees: Tensor, *, normalize: bool) -> Chunk:
-    """What a pipeline moves for a chunk: its blocks and, where they were gathered, features and labels.
-
-    The target is (labels, weights of the seeds or None, seeds of the step over all copies).
-
-    Args:
-        batch: the chunk's mini-batch, as tensors.
-        number: of the chunk within the batch.
-        degrees: (V,) in-degrees in the whole graph, float.
-        normalize: divide each vertex's features by their sum.
-    """
-    degrees = degrees[batch.node_ids.long()]
-    return Chunk(
-        rows=[*(block.num_src for block in batch.blocks), batch.num_seeds],
-        inputs=[(block, degrees[: block.num_src]) for block in batch.blocks],
-        x=None if batch.x is None else to_input(batch.x, normalize),
-        target=(batch.y, batch.seed_weights, batch.num_step_seeds),
-        seed=address_seed(batch.seed, batch.epoch, batch.batch, number),
-    )
+_OF_THE_SCHEDULE = ("split", "batch_size", "seed", "shuffle", "rank", "world_size")
 
 
-class ChunkLoader(SampleLoader):
+class ChunkLoader(EpochLoader[ChunkedBatch]):
     """Gives ``ChunkedBatch``es. Steps, also in ``state_dict``, are those of whole batches: a run may go on with another number of chunks."""
 
     def __init__(self, data: Dataset, sampler: Sampler, *, chunks: int, chunking: Chunking = "seeds", **options: Any) -> None:
@@ -191,51 +186,44 @@ class ChunkLoader(SampleLoader):
         Raises:
             InputError: more chunks than seeds, a sampler whose batches are not asked for by seeds, or bulks on a device.
         """
+        workers = options.get("num_workers", 0)
         if not sampler.deals_seeds:
             raise InputError(
                 f"chunks of {type(sampler).__name__}'s batches: they are not made from seeds, which could be cut; use another sampler"
             )
-        if options.get("device", "cpu") == "cuda" and not options.get("num_workers", 0):
+        if options.get("device", "cpu") == "cuda" and not workers:
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device take whole batches; set num_workers 1")
-        if options.get("num_workers", 0):  # a batch holds a slot for each of its chunks, the one that follows needs as many
+        if workers:  # a batch holds a slot for each of its chunks, the one that follows needs as many
             queue = options.get("queue") or QueueOptions()
-            options["queue"] = replace(queue, prefetch=queue.prefetch + 2 * -(-chunks // options["num_workers"]))
+            options["queue"] = replace(queue, prefetch=queue.prefetch + 2 * -(-chunks // workers))
         is_lossy = chunking == "by-index"
         if is_lossy:
             data = replace(data, graph=cut_by_index(data.graph, chunks), validate=False)
-        super().__init__(data, sampler, **options)
-        whole = self._task.schedule
-        self._chunks = ChunkSchedule(
-            seeds=whole.seeds,
-            batch_size=whole.batch_size,
-            rank=whole.rank,
-            world_size=whole.world_size,
-            shuffle=whole.shuffle,
-            seed=whole.seed,
-            batches=whole,
-            chunks=chunks,
-            num_nodes=data.graph.num_nodes if is_lossy else None,
-        )
+        which = {name: options.pop(name) for name in _OF_THE_SCHEDULE if name in options}
+        sampler, whole = plain_schedule(data, sampler, **which)
         fewest = min(whole.num_step_seeds(step) // whole.world_size for step in (0, whole.num_steps - 1))
         if chunks > fewest and not is_lossy:
             raise InputError(
                 f"{chunks} chunks of a batch of {fewest} seeds: every chunk needs one; use at most {fewest} chunks or larger batches"
             )
-        self._task = replace(self._task, schedule=self._chunks)
+        super().__init__(whole, workers)
+        self._schedule = ChunkSchedule(batches=whole, chunks=chunks, num_nodes=data.graph.num_nodes if is_lossy else None)
+        self._parts = SampleLoader(data, sampler, schedule=cast(Schedule, self._schedule), **options)
 
-    def __len__(self) -> int:
-        """Steps of an epoch, the same on every rank."""
-        return self._chunks.batches.num_steps
-
-    def _run(self, epoch: int, steps: range) -> Iterator[ChunkedBatch]:  # type: ignore[override]  # chunks take the place of batches
-        count = self._chunks.chunks
-        chunks = super()._run(epoch, range(steps.start * count, steps.stop * count))
+    def _run(self, epoch: int, steps: range) -> Iterator[ChunkedBatch]:
+        count = self._schedule.chunks
+        self._parts.load_state_dict({"epoch": epoch, "step": steps.start * count})
+        parts = iter(self._parts)
         for step in steps:
             numbers = range(step * count, (step + 1) * count)
-            yield ChunkedBatch(
-                tuple(
-                    chunk
-                    for number, chunk in zip(numbers, islice(chunks, count), strict=True)
-                    if self._chunks.num_chunk_seeds(epoch, number)
-                )
-            )
+            chunks = zip(numbers, islice(parts, count), strict=True)
+            yield ChunkedBatch(tuple(chunk for number, chunk in chunks if self._schedule.num_chunk_seeds(epoch, number)))
+
+    @property
+    def num_ready(self) -> int:
+        """Chunks that lay ready behind the last one when it was taken; 0 without workers."""
+        return self._parts.num_ready
+
+    def close(self) -> None:
+        """End the workers; the next iteration starts new ones."""
+        self._parts.close()

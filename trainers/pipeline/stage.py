@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.pipeline.chunk import Chunk, apply_layers
+from hoptrain.trainers.models.layered import Chunk, apply_layers
 
 
 class StageError(RuntimeError):

@@ -15,10 +15,10 @@ from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.samplers import Sampler
+from hoptrain.trainers.models.layered import Chunk
 from hoptrain.trainers.pipeline.balance import layer_seconds
-from hoptrain.trainers.pipeline.chunk import Chunk
 from hoptrain.trainers.pipeline.optimizers import named_state, own_state, whole_state
 from hoptrain.trainers.pipeline.pipeline import Pipeline, check_model
 from hoptrain.trainers.pipeline.plan import Order, Plan
@@ -29,10 +29,16 @@ _EXAMPLE_SEEDS = 256
 
 
 @runtime_checkable
-class Task(Protocol):
-    """What a LightningModule offers to be trained in a pipeline, beside its ``training_step`` for a whole batch."""
+class Chunkable(Protocol):
+    """What a LightningModule offers to be trained in a pipeline, beside its ``training_step`` for a whole batch.
+
+    Attributes:
+        model: what is divided.
+        chunked_step: the ``training_step`` whose loss those of the chunks add up to. A subclass with another one has to say so again.
+    """
 
     model: nn.Module
+    chunked_step: Any
 
     def make_chunks(self, batch: Any) -> list[Chunk]:
         """The chunks of a batch as its loader gives it."""
@@ -99,7 +105,7 @@ class PipelineStrategy(DDPStrategy):
             InputError: it cannot.
         """
         self.plan.check_world(trainer.world_size)
-        task = _task(module)
+        task = _chunkable(module)
         if trainer.accumulate_grad_batches != 1:
             raise InputError("accumulate_grad_batches with a pipeline: its chunks do the same; raise batch_size and chunks instead")
         if trainer.gradient_clip_val is not None and trainer.gradient_clip_algorithm != "value":
@@ -107,6 +113,20 @@ class PipelineStrategy(DDPStrategy):
         if trainer.precision != "32-true":
             raise InputError(f"precision {trainer.precision} with a pipeline: activations travel as they are; use 32-true")
         check_model(task.model, self.plan)
+
+    def check_items(self, schedule: Schedule) -> None:
+        """See whether batches of items can be cut into the plan's chunks.
+
+        Raises:
+            InputError: they cannot.
+        """
+        if self.chunking == "by-index":
+            raise InputError("chunking by-index for items: they have no edges between them that it could lose; use chunking seeds")
+        fewest = min(schedule.num_step_seeds(step) // schedule.world_size for step in (0, schedule.num_steps - 1))
+        if self.plan.chunks > fewest:
+            raise InputError(
+                f"{self.plan.chunks} chunks of a batch of {fewest} items: every chunk needs one; use at most {fewest} chunks or larger batches"
+            )
 
     def make_loader(self, data: Dataset, sampler: Sampler, **options: Any) -> ChunkLoader:
         """The loader of this process: the chunks of its copy, with features for the first stage and labels for the last.
@@ -133,7 +153,8 @@ class PipelineStrategy(DDPStrategy):
     def configure_ddp(self) -> None:
         """Divide the model, where DDP would wrap it; the optimisers are made afterwards."""
         module = self._module
-        task, trainer = _task(module), module.trainer
+        task, trainer = _chunkable(module), module.trainer
+        self.check(module, trainer)
         data = getattr(getattr(trainer, "datamodule", None), "data", None)
         if self.chunking == "by-index":
             self._warn_of_loss(module, data)
@@ -144,7 +165,7 @@ class PipelineStrategy(DDPStrategy):
         bound = data.graph.num_nodes if isinstance(data, Dataset) else None
         self.pipeline = Pipeline(task.model, plan, task.chunk_loss, mesh=plan.mesh(self.root_device.type), bound=bound)
 
-    def _layer_seconds(self, task: Task) -> list[float]:
+    def _layer_seconds(self, task: Chunkable) -> list[float]:
         """The layers' times, measured by rank 0."""
         if not self.is_global_zero:
             return []
@@ -170,7 +191,7 @@ class PipelineStrategy(DDPStrategy):
             pipeline.tighten()
         for parameter in module.parameters():
             parameter.grad = None
-        step = pipeline.step(_task(module).make_chunks(batch))
+        step = pipeline.step(_chunkable(module).make_chunks(batch))
         self._gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
         for parameter, _ in self._gradients:
             parameter.grad = None
@@ -224,30 +245,20 @@ class PipelineStrategy(DDPStrategy):
     @property
     def _module(self) -> LightningModule:
         module = self.lightning_module
-        assert module is not None
+        if module is None:
+            raise RuntimeError("a strategy works for a module: give it to a Trainer, and call its fit")
         return module
 
     @property
     def _pipeline(self) -> Pipeline:
-        assert self.pipeline is not None
+        if self.pipeline is None:
+            raise RuntimeError("a step before the model was divided: call the Trainer's fit")
         return self.pipeline
 
 
-def share_of(trainer: Trainer) -> tuple[int, int]:
-    """Which share of the training data this process has, and of how many: in a pipeline that of its copy of the model, else that of its rank."""
-    strategy = trainer.strategy
-    if isinstance(strategy, PipelineStrategy):
-        return strategy.global_rank // strategy.plan.stages, strategy.plan.data
-    return trainer.global_rank, trainer.world_size
-
-
-def _task(module: LightningModule) -> Task:
-    """The module as a task, if its way of training is the one that it offers to a pipeline."""
-    kind = type(module)
-    if not isinstance(module, Task) or _defined_by(kind, "training_step") is not _defined_by(kind, "make_chunks"):
+def _chunkable(module: LightningModule) -> Chunkable:
+    """The module, if its way of training is the one that it offers to a pipeline."""
+    kind: Any = type(module)
+    if not isinstance(module, Chunkable) or kind.chunked_step is not kind.training_step:
         raise InputError(f"{kind.__name__} cannot be trained in a pipeline: use NodeClassifier or another model that makes chunks")
     return module
-
-
-def _defined_by(kind: type, method: str) -> type | None:
-    return next((base for base in kind.__mro__ if method in vars(base)), None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from hoptrain.trainers.pipeline.chunk import Layered
+from hoptrain.trainers.models.layered import Layered
 
 
 class Whole:

@@ -78,8 +78,8 @@ class ExactResume(Callback):
         loop = trainer.fit_loop
         inner = loop.epoch_loop
         loop._restarting = False  # else it leaves out the schedulers that watch a figure, at the epoch's end
-        assert loop._data_fetcher is not None
-        validates = inner._should_check_val_fx(loop._data_fetcher)
+        fetcher: Any = loop._data_fetcher
+        validates = inner._should_check_val_fx(fetcher)
         counts = not inner._should_accumulate()
         self._after = "nothing" if place.after == "epoch" else place.after
         if place.after == "batch" and validates:

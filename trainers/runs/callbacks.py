@@ -20,9 +20,8 @@ _SHOWN = {
     "wait_%": ("wait", "{:.0f}%"),
     "queue": ("queue", "{:.0f}"),
     "train_loss": ("loss", "{:.3g}"),
-    "val_acc": ("val", "{:.3f}"),
 }
-"""What the progress bar shows of what is logged: its name there, and how it is written."""
+"""What the progress bar shows of what is logged, beside the validation's score: its name there, and how it is written."""
 
 
 class FeedMonitor(Callback):
@@ -79,7 +78,8 @@ class ProgressBar(RichProgressBar):
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """The figures as they are shown."""
         metrics = super().get_metrics(trainer, pl_module)
-        return {name: text.format(metrics[key]) for key, (name, text) in _SHOWN.items() if key in metrics}
+        shown = _SHOWN | {f"val_{getattr(pl_module, 'score_name', 'acc')}": ("val", "{:.3f}")}
+        return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics}
 
 
 class PredictionWriter(BasePredictionWriter):

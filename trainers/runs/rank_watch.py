@@ -76,8 +76,8 @@ class _WatchedLauncher(_SubprocessScriptLauncher):
         return super().launch(function, *args, trainer=trainer, **kwargs)
 
     def _call_children_scripts(self) -> None:
-        member = current()
-        assert member is not None
+        if (member := current()) is None:
+            raise RuntimeError("ranks are launched before their watch: call launch, which begins it")
         member.join(member.address)
         os.environ[ADDRESS] = member.address
         try:

@@ -17,12 +17,21 @@ TaskName: TypeAlias = Literal["nodes", "images", "graphs", "hops", "links"]
 
 
 class Task(NamedTuple):
-    """Names in ``hoptrain.trainers``, and the model's arguments by the property of the data that gives them."""
+    """A module in ``hoptrain.trainers.tasks``, its classes, and what the command line has to know of them.
+
+    Attributes:
+        module: the module's name.
+        model: the model's class.
+        data: the data module's class.
+        from_data: the model's arguments, by the property of the data that gives them.
+        score: under which a stage's score is logged, behind the stage's name: the best checkpoint has the best ``val_SCORE``.
+    """
 
     module: str
     model: str
     data: str
     from_data: Mapping[str, str]
+    score: str = "acc"
 
     def classes(self) -> tuple[Any, Any]:
         """The model's class and the data module's."""
@@ -37,7 +46,7 @@ TASKS: dict[TaskName, Task] = {
     ),
     "images": Task("images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
     "graphs": Task("graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES),
-    "links": Task("links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels", "num_hops": "num_layers"}),
+    "links": Task("links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels", "num_hops": "num_layers"}, score="auc"),
     "hops": Task("hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
 }
 
@@ -79,7 +88,7 @@ def _task_in(path: Path, otherwise: str) -> str:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, for instance configs/quickstart.yaml") from None
+        raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, or one that 'hoptrain configs' lists") from None
     except (ValueError, yaml.YAMLError) as error:
         place = getattr(error, "problem_mark", None)
         where = "" if place is None else f", line {place.line + 1}"

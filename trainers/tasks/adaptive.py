@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import ASGCNSampler, Block, MiniBatch
+from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.features import model_input, to_input
 from hoptrain.trainers.tasks.node_classifier import NodeClassifier
 
@@ -44,6 +45,8 @@ class AdaptiveNodeClassifier(NodeClassifier):
         if variance_weight < 0:
             raise InputError(f"variance_weight is {variance_weight}: a variance is to fall; give 0 or more")
         super().__init__(in_channels, num_classes, num_layers, **options)
+        if not isinstance(self.model, GNN):
+            raise InputError("AdaptiveNodeClassifier with a model of your own: it learns from a GNN's last layer; leave model out")
         self.variance_weight = variance_weight
         self.scorer = nn.Linear(in_channels, 1)
         nn.init.zeros_(self.scorer.weight)

@@ -17,6 +17,7 @@ from hoptrain.trainers.models.gnn import Arch, Norm
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
 from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.shared_data import opened
 
 Readout = Literal["sum", "mean"]
 
@@ -42,17 +43,19 @@ class SmallGraphsDataModule(ItemDataModule):
 
     data: SmallGraphs
 
-    def __init__(self, dataset: str, root: str | None = None, fold: int = 0, batch_size: int = 32, seed: int | None = None) -> None:
+    def __init__(
+        self, dataset: str | SmallGraphs, root: str | None = None, fold: int = 0, batch_size: int = 32, seed: int | None = None
+    ) -> None:
         """Open the graphs.
 
         Args:
-            dataset: name of a .npz file, for instance tu_mutag.
+            dataset: name of a .npz file, for instance tu_mutag, or in Python ``SmallGraphs``.
             root: folder with the file; by default $HOPTRAIN_DATA.
             fold: the test fold, 0 to 9; the next one is for validation.
             batch_size: graphs per rank and step.
             seed: seed of the order; by default that of seed_everything.
         """
-        super().__init__(load_small_graphs(dataset, root=root, fold=fold), batch_size, seed)
+        super().__init__(opened(dataset, load_small_graphs, root=root, fold=fold), batch_size, seed)
 
     @property
     def num_features(self) -> int:

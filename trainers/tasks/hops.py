@@ -15,6 +15,7 @@ from hoptrain.engine.derived.hop_features import open_hop_features
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
 from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.shared_data import opened
 
 
 class HopDataModule(ItemDataModule):
@@ -24,7 +25,7 @@ class HopDataModule(ItemDataModule):
 
     def __init__(
         self,
-        dataset: str,
+        dataset: str | Dataset,
         num_hops: int = 3,
         root: str | None = None,
         scale: float = 1.0,
@@ -35,7 +36,7 @@ class HopDataModule(ItemDataModule):
         """Open the data set, and compute the features of its hops the first time.
 
         Args:
-            dataset: name ('hoptrain data list' shows them), or a folder written by 'hoptrain data convert'.
+            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
             num_hops: K, how far the features reach.
             root: folder with the data's files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set as a share of the real one.
@@ -43,9 +44,11 @@ class HopDataModule(ItemDataModule):
             batch_size: vertices per rank and step.
             seed: seed of the order; by default that of seed_everything.
         """
-        data = load_dataset(dataset, root=root, scale=scale)
+        data = opened(dataset, load_dataset, root=root, scale=scale)
         if data.y is None or data.is_multilabel:
-            raise InputError(f"{dataset} has {'several labels a vertex' if data.is_multilabel else 'no labels'}: this task takes one each")
+            raise InputError(
+                f"{data.name} has {'several labels a vertex' if data.is_multilabel else 'no labels'}: this task takes one each"
+            )
         super().__init__(data, batch_size, seed)
         self._y = data.y
         self._hops = open_hop_features(data, num_hops, normalize=normalize_features)

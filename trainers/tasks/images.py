@@ -10,12 +10,13 @@ from torch import Tensor
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.images import ImageSet, load_images
+from hoptrain.trainers.models.layered import address_seed
 from hoptrain.trainers.models.vig import ImageConv, ImageGraph, ViG
 from hoptrain.trainers.models.vig_layers import ImageNorm
-from hoptrain.trainers.pipeline.chunk import address_seed
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
 from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.shared_data import opened
 
 
 class ImageDataModule(ItemDataModule):
@@ -25,7 +26,7 @@ class ImageDataModule(ItemDataModule):
 
     def __init__(
         self,
-        images: str,
+        images: str | ImageSet,
         root: str | None = None,
         batch_size: int = 128,
         seed: int | None = None,
@@ -35,7 +36,7 @@ class ImageDataModule(ItemDataModule):
         """Open the images (and convert them the first time).
 
         Args:
-            images: digits, cifar10, or the name of a .npz file (see ``load_images``).
+            images: digits, cifar10, or the name of a .npz file (see ``load_images``), or in Python an ``ImageSet``.
             root: folder with the files; by default $HOPTRAIN_DATA.
             batch_size: images per rank and step.
             seed: seed of the order and of the changes to training images; by default that of seed_everything.
@@ -44,7 +45,7 @@ class ImageDataModule(ItemDataModule):
         """
         if shift < 0:
             raise InputError(f"shift is {shift}: images move by up to so many pixels; give 0 or more")
-        super().__init__(load_images(images, root=root), batch_size, seed)
+        super().__init__(opened(images, load_images, root=root), batch_size, seed)
         self.shift = shift
         self.mirror = mirror
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.pipeline.chunk import Chunk, address_seed
-from hoptrain.trainers.pipeline.strategy import PipelineStrategy
+from hoptrain.trainers.models.layered import Chunk, address_seed
 from hoptrain.trainers.tasks.items import ItemBatch, ItemDataModule
 from hoptrain.trainers.tasks.scored import ScoredModule
 
@@ -48,11 +47,12 @@ class ItemClassifier(ScoredModule):
         self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
         return total * (self.trainer.world_size / batch.num_step_items)
 
+    chunked_step = training_step
+
     def make_chunks(self, batch: ItemBatch) -> list[Chunk]:
         """What a pipeline moves for a batch: its items in runs that are equal but for one."""
-        strategy = self.trainer.strategy
-        count = strategy.plan.chunks if isinstance(strategy, PipelineStrategy) else 1
-        bounds = [part[[0, -1]] + [0, 1] for part in np.array_split(np.arange(len(batch.y)), count)]
+        strategy: Any = self.trainer.strategy
+        bounds = [part[[0, -1]] + [0, 1] for part in np.array_split(np.arange(len(batch.y)), strategy.plan.chunks)]
         return [self._chunk(batch, slice(*map(int, ends)), number) for number, ends in enumerate(bounds)]
 
     def _chunk(self, batch: ItemBatch, items: slice, number: int) -> Chunk:

@@ -17,7 +17,6 @@ from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 
@@ -89,8 +88,8 @@ class ItemDataModule(SharedDataModule):
     def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
         """The training loader of a rank, in a pipeline of a copy of the model; it also serves to check the sizes before a run."""
         schedule = Schedule(seeds=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
-        if self.trainer is not None and isinstance(self.trainer.strategy, PipelineStrategy):
-            _check_chunks(schedule, self.trainer.strategy)
+        if (check := self.of_strategy("check_items", None)) is not None:
+            check(schedule)
         return ItemLoader(schedule, self.collate)
 
     def val_dataloader(self) -> DataLoader[ItemBatch]:
@@ -119,17 +118,6 @@ class ItemDataModule(SharedDataModule):
         steps = -(-len(items) // (self.world_size * self.batch_size))
         batches = _Batches(np.array_split(mine, steps) if steps else [], self.collate)
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
-
-
-def _check_chunks(schedule: Schedule, strategy: PipelineStrategy) -> None:
-    """Refuse what items cannot be cut into."""
-    if strategy.chunking == "by-index":
-        raise InputError("chunking by-index for items: they have no edges between them that it could lose; use chunking seeds")
-    fewest = min(schedule.num_step_seeds(step) // schedule.world_size for step in (0, schedule.num_steps - 1))
-    if strategy.plan.chunks > fewest:
-        raise InputError(
-            f"{strategy.plan.chunks} chunks of a batch of {fewest} items: every chunk needs one; use at most {fewest} chunks or larger batches"
-        )
 
 
 class _Batches:

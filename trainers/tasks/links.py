@@ -14,14 +14,10 @@ from torchmetrics.classification import BinaryAUROC
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.derived.link_split import hold_out_links
 from hoptrain.samplers import LinkSampler, MiniBatch
-from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.features import to_input
-from hoptrain.trainers.models.gnn import Arch, Norm
-from hoptrain.trainers.models.inference import exact_logits
-from hoptrain.trainers.tasks.node_classifier import dropout_seed
+from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
 from hoptrain.trainers.tasks.node_data import GraphDataModule
-from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.scored import STAGES, ScoredModule
+from hoptrain.trainers.tasks.scored import STAGES
 
 
 class LinkBatch(NamedTuple):
@@ -83,95 +79,59 @@ class LinkDataModule(GraphDataModule):
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-class LinkPredictor(ScoredModule):
+class LinkPredictor(GraphTask):
     """A GNN whose vertices' vectors have a large inner product where a link is.
 
-    Logs ``train_loss``, and for validation and test the loss and ``auc``: the probability that a link scores above a pair that is none. For the
-    command line ``val_acc`` and ``test_acc`` are the same number.
+    Logs ``train_loss``, and for validation and test the loss and ``auc``: the probability that a link scores above a pair that is none.
     """
 
-    score_names = ("auc", "acc")
+    data_class = LinkDataModule
+    score_name = TASKS["links"].score
     score_title = "ROC AUC"
+    scored = STAGES[1:]
 
     def __init__(
-        self,
-        in_channels: int,
-        num_layers: int,
-        arch: Arch = "sage",
-        hidden_channels: int = 128,
-        out_channels: int = 64,
-        dropout: float = 0.0,
-        norm: Norm = "none",
-        normalize_features: bool = False,
-        lr: float = 0.003,
-        weight_decay: float = 0.0,
+        self, in_channels: int, num_layers: int, hidden_channels: int = 128, out_channels: int = 64, dropout: float = 0.0, **options: Any
     ) -> None:
         """Build the model. The first two arguments come from the data when the command line is used.
 
         Args:
             in_channels: features of a vertex.
             num_layers: hops of the sampler.
-            arch: sage, gat, gcn or gin.
-            hidden_channels: width between layers.
+            hidden_channels: width between layers (for gat over all heads together).
             out_channels: width of the vertices' vectors.
-            dropout: share of hidden inputs dropped.
-            norm: normalisation between layers.
-            normalize_features: divide each vertex's features by their sum.
-            lr: Adam's learning rate.
-            weight_decay: Adam's L2 penalty.
+            dropout: share of hidden inputs dropped (and of gat's attention).
+            options: as ``GraphTask``.
         """
-        check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
-        super().__init__(BinaryAUROC, scored=STAGES[1:])
-        self.save_hyperparameters()
-        self.model = GNN(arch, in_channels, hidden_channels, out_channels, num_layers, dropout=dropout, norm=norm)
-        self.normalize_features = normalize_features
-        self.register_buffer("degrees", torch.empty(0), persistent=False)
-        self.degrees: Tensor
-
-    def setup(self, stage: str) -> None:
-        """Take the degrees of the graph that is left."""
-        self.degrees = torch.from_numpy(self._datamodule.data.graph.in_degrees()).float().to(self.device)
+        super().__init__(
+            in_channels,
+            out_channels,
+            num_layers,
+            BinaryAUROC,
+            model=None,
+            takes="blocks",
+            hidden_channels=hidden_channels,
+            dropout=dropout,
+            **options,
+        )
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the pairs of a mini-batch, links and others."""
         torch.manual_seed(dropout_seed(batch))
-        x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
-        vectors = self.checked(self.model(x, batch.blocks, degrees), batch.num_seeds, self.hparams["out_channels"])
+        vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         scores, labels = scores_of(vectors, batch.extra["pairs"]), batch.extra["labels"]
         total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)
         return total / len(labels)
 
-    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Vectors of this rank's share of the vertices, (N, out_channels) float32 on the CPU."""
-        return self._exact(batch.node_ids.cpu().numpy()).float().cpu()
-
-    def _exact(self, nodes: Any) -> Tensor:
-        return exact_logits(
-            self.model,
-            self._datamodule.data,
-            nodes,
-            normalize=self.normalize_features,
-            device=self.device,
-            rank=self.trainer.global_rank,
-            world_size=self.trainer.world_size,
-        )
-
     def evaluate(self, stage: str, batch: LinkBatch) -> None:
         """This rank's share of a split's pairs, exactly."""
         nodes, places = np.unique(batch.pairs.cpu().numpy(), return_inverse=True)
-        vectors = self._exact(nodes)
+        vectors = self.infer(nodes)
         if len(batch.labels):
             scores = scores_of(vectors, torch.from_numpy(places.reshape(2, -1)).to(self.device))
             labels = batch.labels.to(self.device)
             self.count(stage, scores, labels.long(), F.binary_cross_entropy_with_logits(scores, labels, reduction="sum"))
-
-    @property
-    def _datamodule(self) -> LinkDataModule:
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if not isinstance(datamodule, LinkDataModule):
-            raise InputError("LinkPredictor learns from links: run it with trainer.fit(model, datamodule=LinkDataModule(...))")
-        return datamodule
 
 
 def scores_of(vectors: Tensor, pairs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The data of a run for Lightning: a data set by name, sampled batches for training, plain vertex ids for everything else."""
+"""The data of a run for Lightning: a data set by name or in memory, sampled batches for training, plain vertex ids for everything else."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from hoptrain.engine.derived.made_features import make_features
 from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.samplers import SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.trainers.pipeline.strategy import PipelineStrategy
-from hoptrain.trainers.tasks.shared_data import SharedDataModule
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened
 
 Features = Literal["stored", "degrees", "walks"]
 
@@ -42,7 +41,7 @@ class GraphDataModule(SharedDataModule):
 
     def __init__(
         self,
-        dataset: str,
+        dataset: str | Dataset,
         sampler: Sampler,
         root: str | None = None,
         scale: float = 1.0,
@@ -61,7 +60,7 @@ class GraphDataModule(SharedDataModule):
         """Open the data set (and convert, download or generate it the first time).
 
         Args:
-            dataset: name ('hoptrain data list' shows them), or a folder written by 'hoptrain data convert'.
+            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
             sampler: the sampling algorithm, for instance NeighborSampler with its fanouts.
             root: folder with the data's files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set as a share of the real one.
@@ -80,7 +79,7 @@ class GraphDataModule(SharedDataModule):
         """
         super().__init__(batch_size, seed)
         self.sampler = sampler
-        self.data: Dataset = with_features(self.prepare(load_dataset(dataset, root=root, scale=scale)), features)
+        self.data: Dataset = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features)
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         if in_memory and self.num_workers:
             raise InputError(
@@ -124,15 +123,13 @@ class GraphDataModule(SharedDataModule):
         """Blocks of a mini-batch."""
         return self.sampler.num_hops
 
-    def make_loader(self, rank: int, world_size: int, seed: int) -> SampleLoader:
+    def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
         """See ``SharedDataModule``. Where batches are copied to a GPU, the workers' memory is locked."""
-        strategy = None if self.trainer is None else self.trainer.strategy
-        page_lock = strategy is not None and strategy.root_device.type == "cuda" and self.num_workers > 0
+        page_lock = self.num_workers > 0 and self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
-        if isinstance(strategy, PipelineStrategy):
-            return strategy.make_loader(self.data, self.sampler, **options)
-        return SampleLoader(self.data, self.sampler, **options)
+        loader: EpochLoader[Any] = self.of_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
+        return loader
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is, and what the sampler has learnt from it."""

@@ -14,27 +14,35 @@ from torchmetrics import MeanMetric, Metric
 from hoptrain.engine import InputError
 
 STAGES = ("fit", "val", "test")
-_FREE = {"lr", "weight_decay", "dropout", "input_dropout"}
-"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score."""
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model"}
+"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score; a module's name is none of its weights."""
 
 
 class ScoredModule(LightningModule):
-    """Logs ``train_loss``, ``val_loss`` and ``test_loss`` and likewise each of ``score_names`` at the end of an epoch.
+    """Logs ``train_loss``, ``val_loss`` and ``test_loss`` and likewise the score, ``val_acc`` for instance, at the end of an epoch.
 
     Attributes:
-        score_names: under which a stage's score is logged.
+        score_name: under which a stage's score is logged, behind the stage's own name.
         score_title: what the score is, for people.
+        scored: the stages that have a score.
     """
 
-    score_names: ClassVar[tuple[str, ...]] = ("acc",)
+    score_name: ClassVar[str] = "acc"
     score_title = "accuracy"
+    scored: ClassVar[Sequence[str]] = STAGES
 
-    def __init__(self, score: Callable[[], Metric], scored: Sequence[str] = STAGES) -> None:
-        """Make the metrics; ``scored`` are the stages that have a score."""
+    def __init__(self, score: Callable[[], Metric] | None) -> None:
+        """Make the metrics. Without a ``score`` yet, ``make_scores`` follows."""
         super().__init__()
         self.losses = nn.ModuleDict({stage: MeanMetric() for stage in STAGES})
-        self.scores = nn.ModuleDict({stage: score() for stage in scored})
+        self.scores = nn.ModuleDict()
+        if score is not None:
+            self.make_scores(score)
         self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way
+
+    def make_scores(self, score: Callable[[], Metric]) -> None:
+        """Make the metric of each stage that has a score."""
+        self.scores = nn.ModuleDict({stage: score() for stage in self.scored})
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""
@@ -163,9 +171,7 @@ class ScoredModule(LightningModule):
         loss = metric_of(self.losses, stage)
         self.log(f"{name}_loss", loss.compute(), prog_bar=True)
         if stage in self.scores:
-            value = metric_of(self.scores, stage).compute()
-            for kind in self.score_names:
-                self.log(f"{name}_{kind}", value, prog_bar=True)
+            self.log(f"{name}_{self.score_name}", metric_of(self.scores, stage).compute(), prog_bar=True)
         if stage != "fit":
             for metrics in (self.losses, self.scores):
                 metric_of(metrics, stage).reset()

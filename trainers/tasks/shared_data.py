@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from inspect import signature
+from typing import Any, TypeVar
 
 import numpy as np
-from pytorch_lightning import LightningDataModule
+from pytorch_lightning import LightningDataModule, Trainer
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.trainers.pipeline.strategy import share_of
 from hoptrain.trainers.resume.exact_resume import ExactResume
+
+Data = TypeVar("Data")
 
 
 class SharedDataModule(LightningDataModule):
@@ -33,6 +36,10 @@ class SharedDataModule(LightningDataModule):
 
         Nothing is started by it, so it also serves to check the sizes before a run.
         """
+
+    def of_strategy(self, name: str, otherwise: Any) -> Any:
+        """What the trainer's strategy has of that name: a pipeline has loaders and limits of its own."""
+        return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
     def setup(self, stage: str) -> None:
         """Attach what completes checkpoints; before the other callbacks, which may write some."""
@@ -104,6 +111,32 @@ class SharedDataModule(LightningDataModule):
         """This rank's contiguous part of ``items`` (N,), for evaluation."""
         rank = 0 if self.trainer is None else self.trainer.global_rank
         return np.array_split(items, self.world_size)[rank]
+
+
+def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
+    """What a data module is given: data in memory as they are, or those that ``load`` opens by their name.
+
+    Args:
+        data: the data, or their name.
+        load: opens them.
+        options: of ``load``; data in memory have none.
+
+    Raises:
+        InputError: an option with data in memory; as ``load``.
+    """
+    if isinstance(data, str):
+        return load(data, **options)
+    for name, value in options.items():
+        if value != signature(load).parameters[name].default:
+            raise InputError(f"{name} is {value} with data in memory: it tells how a name is opened; leave it out")
+    return data
+
+
+def share_of(trainer: Trainer) -> tuple[int, int]:
+    """Which share of the training data this process has, and of how many: its rank's, unless the strategy knows better, as a pipeline does."""
+    otherwise = {"rank": trainer.global_rank, "num_replicas": trainer.world_size}
+    share = getattr(trainer.strategy, "distributed_sampler_kwargs", otherwise)
+    return share["rank"], share["num_replicas"]
 
 
 def _facts(schedule: Schedule) -> dict[str, int]:

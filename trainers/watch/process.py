@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -176,17 +177,16 @@ class Watch:
     def _join(self, address: str) -> None:
         host, port, key = address.split()
         try:
-            self._hub = Channel(socket.create_connection((host, int(port)), _CONNECT_S))
+            self._hub = hub = Channel(socket.create_connection((host, int(port)), _CONNECT_S))
         except OSError:
             self._lose_hub("rank 0 is gone: nothing answers where its watch was")
             return
         self._hub_heard = self._now
-        self._selector.register(self._hub, selectors.EVENT_READ, self._hear_hub)
+        self._selector.register(hub, selectors.EVENT_READ, partial(self._hear_hub, hub))
         self._tell(rank=self._rank, key=key)
 
-    def _hear_hub(self) -> None:
-        assert self._hub is not None
-        messages = self._hub.receive()
+    def _hear_hub(self, hub: Channel) -> None:
+        messages = hub.receive()
         self._hub_heard = self._now
         for message in messages or []:
             if "verdict" in message:
@@ -194,8 +194,8 @@ class Watch:
             if "end" in message:
                 self._hurry()
         if messages is None:
-            self._selector.unregister(self._hub)
-            self._hub.close()
+            self._selector.unregister(hub)
+            hub.close()
             self._hub = None
             self._lose_hub("rank 0 is gone, and its watch with it")
 

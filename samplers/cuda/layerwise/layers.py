@@ -12,7 +12,7 @@ from hoptrain.kernels.cuda.layerwise import layers as kernels
 from hoptrain.kernels.cuda.relabel import clear_table, relabel
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.scan import exclusive_scan
-from hoptrain.samplers.cuda.layers import HopEdges, LayerWork
+from hoptrain.samplers.cuda.layers import Layer, Layered
 from hoptrain.samplers.layerwise.layers import KEY_BITS, SCORE_BITS, LayerWiseSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -40,16 +40,16 @@ class _Drawn(NamedTuple):
     """Has the vertices with their places."""
 
 
-class CudaLayers(LayerWork):
+class CudaLayers(Layered):
     """Samples one graph by one layer-wise sampler."""
 
-    kinds = (*LayerWork.kinds, "total", "drawn", "distinct")
+    kinds = (*Layered.kinds, "total", "drawn", "distinct")
 
     def __init__(self, graph: Graph, sampler: LayerWiseSampler, workspace: Workspace) -> None:
         """Copy the graph, and the law if it is the same for all layers, to where the device reads them.
 
         Raises:
-            InputError: CUDA cannot be used, or an unknown placement.
+            InputError: as of ``Retried``.
         """
         super().__init__(graph, sampler.layer_sizes, workspace)
         self.sampler = sampler
@@ -63,17 +63,17 @@ class CudaLayers(LayerWork):
         self._host_scores: Array | None = None
         self._scores = self.place(_NO_SCORES, "the scores")
 
-    def begin(self, units: list[Array]) -> None:
+    def begin(self, seeds: list[Array]) -> None:
         """Check the seeds, and bring new scores to the device."""
-        super().begin(units)
+        super().begin(seeds)
         scores = self.sampler.checked_scores(self.host_graph)
         if scores is not self._host_scores:
             self._scores = self.place(_NO_SCORES if scores is None else scores, "the scores")
             self._host_scores = scores
         if self._fixed is not None:
-            self.given |= {f"{kind}{hop}": size for kind, size in self._fixed_sizes.items() for hop in range(self.num_hops)}
+            self.given |= {f"{kind}{hop}": size for kind, size in self._fixed_sizes.items() for hop in self.hops}
 
-    def sample_hop(self, hop: int) -> HopEdges:
+    def sample_hop(self, hop: int) -> Layer:
         """Draw, and find the edges of the vertices drawn."""
         launch, sizes, size = self.launch, self.sizes, self.layer_sizes[hop]
         offsets = self.scan_in_edges(hop)
@@ -85,9 +85,7 @@ class CudaLayers(LayerWork):
         if self.sampler.normalizes:
             kept = sizes[f"kept{hop}"]
             launch.rows(kernels.normalize_weights, self.known[hop], sizes[f"nodes{hop}"], offsets, edges.indptr, kept, edges.weights)
-        if self.sampler.describes_draws:
-            self._describe(hop, drawn)
-        return edges
+        return Layer(edges, self._describe(hop, drawn) if self.sampler.describes_draws else {})
 
     def _law_of(self, hop: int, offsets: Any) -> _Law:
         """The law on the in-neighbours of the hop's destinations."""
@@ -110,7 +108,7 @@ class CudaLayers(LayerWork):
         found, total = sizes[f"candidates{hop}"], sizes[f"total{hop}"]
         launch.rows(kernels.draw_candidates, size, *law, found, total, size, self.addresses[hop], drawn, keys, number)
         distinct, counts = self.matrix("distinct", size, self.id_dtype), self.matrix("draw_counts", size, np.int32)
-        table = self.table("draw_table", size)
+        table = self.table("draw_table", size, self.id_dtype)
         clear_table(launch, *table)
         relabel(launch, drawn, distinct, size, zeros, number, size, table, self.relabel_scratch(size), zeros, sizes[f"distinct{hop}"])
         launch.rows(fill_rows, size, counts, 0)
@@ -118,24 +116,12 @@ class CudaLayers(LayerWork):
         launch.rows(kernels.count_draws_of, size, drawn, keys, number, counts, distinct_keys)
         return _Drawn(distinct, counts, distinct_keys, table)
 
-    def _describe(self, hop: int, drawn: _Drawn) -> None:
+    def _describe(self, hop: int, drawn: _Drawn) -> dict[str, Any]:
+        """How often each source was drawn, and its probability."""
         launch, sizes, after = self.launch, self.sizes, self.known[hop + 1]
-        described = self.matrix(f"draws{hop}", after, np.int32), self.matrix(f"probabilities{hop}", after, np.int32)
-        for array in described:
+        draws, probabilities = (self.matrix(f"{name}{hop}", after, np.int32) for name in ("draws", "probabilities"))
+        for array in (draws, probabilities):
             launch.rows(fill_rows, after, array, 0)
-        totals = sizes[f"distinct{hop}"], sizes[f"total{hop}"]
-        launch.rows(kernels.describe_sources, self.layer_sizes[hop], *drawn[:3], *totals, *self.nodes_table, *described)
-        self._described[hop] = described
-
-    def queue(self) -> None:
-        """Hop after hop."""
-        self._described: dict[int, tuple[Any, Any]] = {}
-        super().queue()
-
-    def extra(self) -> dict[str, Any]:
-        """How often each source of a block was drawn, and its probability."""
-        arrays: dict[str, Any] = {}
-        for hop, (draws, probabilities) in self._described.items():
-            block = self.num_hops - 1 - hop
-            arrays |= {f"draws{block}": draws, f"probabilities{block}": probabilities.view(np.float32)}
-        return arrays
+        totals, table = (sizes[f"distinct{hop}"], sizes[f"total{hop}"]), self.frontier.table
+        launch.rows(kernels.describe_sources, self.layer_sizes[hop], *drawn[:3], *totals, *table, draws, probabilities)
+        return {"draws": draws, "probabilities": probabilities.view(np.float32)}

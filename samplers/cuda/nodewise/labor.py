@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,66 +14,67 @@ from hoptrain.kernels.cuda.nodewise import labor as kernels
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.sample_parallel import lane_bits_of
 from hoptrain.kernels.cuda.scan import exclusive_scan
-from hoptrain.samplers.cuda.bulk import Bulk, rounded_up
-from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
+from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.edges import rounded_up
+from hoptrain.samplers.nodewise.labor import LaborSampler
+from hoptrain.samplers.scratch.workspace import Workspace
 
 _ONE = np.float64(1).view(np.uint64)
 
 
-class CudaLaborSampling(CudaNeighborSampling):
-    """Samples one graph with one setting. The number of edges has no useful bound, so that each hop's is read back."""
+class _Evenly(Bounded):
+    """Edges are kept by their sources' random words. Their number has no useful bound, so that each hop's is read back."""
 
-    def __init__(self, graph: Graph, fanouts: Sequence[int], rounds: int, **options: Any) -> None:
-        """Copy the graph.
-
-        Args:
-            graph: the graph.
-            fanouts: as of ``LaborSampler``.
-            rounds: its ``importance_rounds``.
-            options: those of ``CudaNeighborSampling``.
-        """
-        super().__init__(graph, [-1] * len(fanouts), bulk_type=ImportanceBulk if rounds else LaborBulk, **options)
-        self.targets = [fanout if fanout > 0 else graph.num_edges for fanout in fanouts]
-        self.rounds = [rounds if fanout > 0 else 0 for fanout in fanouts]
-        self.lane_bits = lane_bits_of(-1, DISTINCT, self.thresholds)
-
-
-class LaborBulk(Bulk):
-    """Edges are kept by their sources' random words."""
-
-    sampling: CudaLaborSampling
     rule: tuple[Any, ...]
 
+    def __init__(self, graph: Graph, sampler: LaborSampler, workspace: Workspace) -> None:
+        super().__init__(graph, workspace, [-1] * len(sampler.fanouts))
+        self.targets = [fanout if fanout > 0 else graph.num_edges for fanout in sampler.fanouts]
+        self.lane_bits = lane_bits_of(-1, DISTINCT, self.thresholds)
+
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
-        sampling, hop = self.sampling, len(self.schedule)
-        bits = sampling.lane_bits
+        hop, bits = len(self.schedule), self.lane_bits
         self.order = self._order(requests, capacity, draw)
         self.pieces = self.matrix("pieces", capacity << bits, self.dtype)
         if self.order.grouped:  # requests on vertices without edges are in no group
             self.launch.rows(fill_rows, self.pieces.shape[1], self.pieces, 0)
-        self.rule = *requests, *self.order, sampling.targets[hop], draw[2], bits, self.pieces
-        self._launch_ordered(self.order, kernels.count_kept, capacity << bits, *sampling.graph.arrays()[:2], *self.rule)
+        self.rule = *requests, *self.order, self.targets[hop], draw[2], bits, self.pieces
+        self._launch_ordered(self.order, kernels.count_kept, capacity << bits, *self.graph.arrays()[:2], *self.rule)
         self.launch.rows(kernels.add_pieces, capacity, *requests[1:], bits, self.pieces, counts)
 
     def _draw(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]) -> Any:
-        sampling, hop = self.sampling, len(self.schedule) - 1
+        hop = len(self.schedule) - 1
         weights = self.matrix(f"weights{hop}", output[1].shape[1], np.uint32)
-        graph = sampling.graph.arrays()[:2]
-        self._launch_ordered(self.order, kernels.write_kept, capacity << sampling.lane_bits, *graph, *self.rule, *output)
-        self.launch.rows(kernels.weigh_kept, capacity, sampling.graph.indptr, *requests, sampling.targets[hop], output[0], weights)
+        graph = self.graph.arrays()[:2]
+        self._launch_ordered(self.order, kernels.write_kept, capacity << self.lane_bits, *graph, *self.rule, *output)
+        self.launch.rows(kernels.weigh_kept, capacity, self.graph.indptr, *requests, self.targets[hop], output[0], weights)
         return weights
 
 
-class ImportanceBulk(LaborBulk):
-    """And by the importances of the sources, which are nodes for a while, so that local ids name them. Two sizes of a hop are read back."""
+class CudaLabor(_Evenly):
+    """And, with ``importance_rounds``, by importances of the sources, which are nodes for a while, so that local ids name them.
+
+    Then two sizes of a hop are read back.
+    """
+
+    own_sizes = ("in_edges", "sources")
+
+    def __init__(self, graph: Graph, sampler: LaborSampler, workspace: Workspace) -> None:
+        """Copy the graph.
+
+        Raises:
+            InputError: as of ``Bounded``.
+        """
+        super().__init__(graph, sampler, workspace)
+        self.rounds_of = [sampler.importance_rounds if fanout > 0 else 0 for fanout in sampler.fanouts]
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         hop = len(self.schedule)
-        self.rounds = self.sampling.rounds[hop]
+        self.rounds = self.rounds_of[hop]
         if not self.rounds:
             super()._count(requests, capacity, draw, counts)
             return
-        high, target, known = requests[2], self.sampling.targets[hop], self.known
+        high, target, known = requests[2], self.targets[hop], self.known
         columns = self._list_sources(requests, capacity, draw)
         weighed = self._find_importances(high, capacity, columns, target)
         self.rule = high, *columns, target, draw[2], *weighed
@@ -82,12 +82,12 @@ class ImportanceBulk(LaborBulk):
         self.frontier.forget(known, high)
 
     def _list_sources(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> tuple[Any, Any]:
-        """The columns of the requests with local ids; sources become nodes, ``num_sources`` in all."""
+        """The columns of the requests with local ids; sources become nodes, in all as many as the size "sources" says."""
         ends = self.matrix("ends", capacity + 1, self.dtype)
-        num_edges, self.num_sources = (self.buffers.array(name, self.zeros.shape, np.int64) for name in ("num_in_edges", "num_sources"))
+        num_edges, self.num_sources = self.sizes["in_edges"], self.sizes["sources"]
         self.draws.count(requests, capacity, draw, ends)
         exclusive_scan(self.launch, ends, capacity, *requests[1:], self.zeros, self.sums(capacity), num_edges)
-        most = rounded_up(int(self.read("num_in_edges", num_edges).max()))
+        most = rounded_up(int(self.read_size("in_edges").max()))
         sources = self.matrix("sources", most, self.id_dtype)
         edge_ids = self.matrix("source_edge_ids", most, id_dtype(self.num_graph_edges))
         self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, (ends, edge_ids, sources)))
@@ -112,6 +112,6 @@ class ImportanceBulk(LaborBulk):
             return super()._draw(requests, capacity, draw, output)
         hop = len(self.schedule) - 1
         weights = self.matrix(f"weights{hop}", output[1].shape[1], np.uint32)
-        self.launch.rows(importance.write_important, capacity, *self.sampling.graph.arrays()[:2], requests[0], *self.rule, *output, weights)
+        self.launch.rows(importance.write_important, capacity, *self.graph.arrays()[:2], requests[0], *self.rule, *output, weights)
         self.launch.rows(importance.weigh_important, weights.shape[1], self.num_edges[hop], weights)
         return weights

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.kernels.cuda.draw import DISTINCT
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.minibatch import MiniBatch
-from hoptrain.samplers.cuda.bulk import Bulk, rounded_up
+from hoptrain.samplers.cuda.edges import rounded_up
+from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighbor
+from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
+from hoptrain.samplers.scratch.workspace import Workspace
 
 
-class HistoryBulk(Bulk):
+class CudaVRGCN(CudaNeighbor):
     """Neighbour sampling, and the whole columns of the outermost block's destinations. Their number of edges is read back."""
+
+    own_sizes = ("history",)
+
+    def __init__(self, graph: Graph, sampler: VRGCNSampler, workspace: Workspace) -> None:
+        """Copy the graph.
+
+        Raises:
+            InputError: as of ``Bounded``.
+        """
+        super().__init__(graph, sampler.neighbors, workspace)
 
     def sample_hop(self, hop: int) -> None:
         """A hop, before which ``num_dst`` nodes at most are known."""
@@ -25,25 +38,20 @@ class HistoryBulk(Bulk):
     def end(self) -> None:
         """Copy the columns."""
         requests = self.nodes, self.zeros, self.num_nodes[-2]
-        indptr, ends = (
-            self.matrix("history_indptr", self.num_dst + 1, np.int64),
-            self.buffers.array("history_ends", self.zeros.shape, np.int64),
-        )
-        draw = -1, DISTINCT, self.addresses[0]
+        indptr, draw = self.matrix("history_indptr", self.num_dst + 1, np.int64), (-1, DISTINCT, self.addresses[0])
         self.draws.count(requests, self.num_dst, draw, indptr)
-        exclusive_scan(self.launch, indptr, self.num_dst, *requests[1:], self.zeros, self.sums(self.num_dst), ends)
-        self.num_history = self.read("history_ends", ends)
-        most = rounded_up(int(self.num_history.max()))
+        exclusive_scan(self.launch, indptr, self.num_dst, *requests[1:], self.zeros, self.sums(self.num_dst), self.sizes["history"])
+        most = rounded_up(int(self.read_size("history").max()))
         edge_ids = self.matrix("history_edge_ids", most, id_dtype(self.num_graph_edges))
         self.history = indptr, self.matrix("history_indices", most, self.id_dtype)
         self.draws.draw(requests, self.num_dst, self.num_dst, draw, (indptr, edge_ids, self.history[1]))
 
-    def complete(self, batches: list[MiniBatch]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """With their histories' columns."""
-        indptr, indices = (self.sampling.stream.result(array) for array in self.history)
+        indptr, indices = (self.stream.result(array) for array in self.history)
 
-        def columns(b: int) -> dict[str, Any]:
-            num_dst, num_edges = batches[b].blocks[0].num_dst, int(self.num_history[b])
-            return {"history_indptr": indptr[b, : num_dst + 1], "history_indices": indices[b, :num_edges]}
+        def with_history(b: int, batch: MiniBatch) -> MiniBatch:
+            columns = indptr[b, : batch.blocks[0].num_dst + 1], indices[b, : int(self.host_size("history")[b])]
+            return replace(batch, extra=dict(zip(("history_indptr", "history_indices"), columns, strict=True)))
 
-        return [replace(batch, extra=columns(b)) for b, batch in enumerate(batches)]
+        return [with_history(b, batch) for b, batch in enumerate(super().batches())]

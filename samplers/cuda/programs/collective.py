@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
-from hoptrain.engine.arrays import Array
+from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.group import clear
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.samplers.batch.minibatch import MiniBatch
-from hoptrain.samplers.cuda.layers import HopEdges, LayerWork
-from hoptrain.samplers.cuda.programs.program import place_parameters
-from hoptrain.samplers.programs.cpu import checked_size, explain, no_edge
+from hoptrain.samplers.cuda.layers import Layer, Layered
+from hoptrain.samplers.cuda.programs.program import explained, place_parameters
+from hoptrain.samplers.programs.cpu import checked_size, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
-class CudaCollective(LayerWork):
+class CudaCollective(Layered):
     """Runs one program on one graph."""
 
     def __init__(self, graph: Graph, program: Program, workspace: Workspace) -> None:
         """Copy the graph, and the program's arrays, to where the device reads them.
 
         Raises:
-            InputError: CUDA cannot be used, an unknown placement, or a step without a draw.
+            InputError: as of ``Retried``, or a step without a draw.
         """
         super().__init__(graph, [checked_size(program, step) for step in range(program.steps)], workspace)
         self.program = program
         self.parameters = place_parameters(program, self.stream)
 
-    def start(self, units: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[MiniBatch]]:
-        """Queue a bulk; see ``Sampler.start_bulk``.
-
-        Raises:
-            InputError: besides, the program cannot be compiled.
-        """
-        from numba.core.errors import NumbaError
-
-        try:
-            return super().start(units, seed=seed, epoch=epoch, first_batch=first_batch)
-        except NumbaError as error:
-            raise InputError(explain(self.program, str(error))) from error
-
     def queue(self) -> None:
         """Hop after hop, and whether all was well in each."""
-        self.wrong = self.buffers.array("wrong", (self.num_hops, 2), np.int64)
-        self.launch.flat(clear, 2 * self.num_hops, self.wrong.reshape(2 * self.num_hops))
-        super().queue()
+        number = len(self.hops)
+        self.wrong = self.buffers.array("wrong", (number, 2), np.int64)
+        self.launch.flat(clear, 2 * number, self.wrong.reshape(2 * number))
+        with explained(self.program):
+            super().queue()
         self.wrong.copy_to_host(self.buffers.pinned("wrong", self.wrong), stream=self.stream.numba)
 
-    def sample_hop(self, hop: int) -> HopEdges:
+    def sample_hop(self, hop: int) -> Layer:
         """Draw among the neighbours of the layer, and find the edges of those drawn."""
         launch, sizes = self.launch, self.sizes
         offsets = self.scan_in_edges(hop)
@@ -72,9 +59,9 @@ class CudaCollective(LayerWork):
             self.wrong[hop],
         )  # fmt: skip
         launch.rows(kernels.drop_others, most, candidates, found, chosen, *table)
-        return self.connect(hop, offsets, table, candidates)
+        return Layer(self.connect(hop, offsets, table, candidates), {})
 
-    def batches(self, address: list[dict[str, Any]]) -> list[MiniBatch]:
+    def batches(self) -> list[MiniBatch]:
         """The mini-batches.
 
         Raises:
@@ -83,7 +70,7 @@ class CudaCollective(LayerWork):
         for step, (is_wrong, draw) in enumerate(self.buffers.pinned("wrong", self.wrong)):
             if is_wrong:
                 raise no_edge(self.program, f"draw {draw} at step {step}")
-        return super().batches(address)
+        return super().batches()
 
 
 @cache

@@ -1,32 +1,79 @@
-"""The edges that ``LinkSampler`` excludes, taken out of a bulk on a CUDA device."""
+"""Link sampling on a CUDA device: the host finds the pairs, the device samples the neighbourhoods of their ends and takes out excluded edges."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.device_store import place
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
-from hoptrain.samplers.cuda.bulk import Bulk, Edges
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_bulk_address
+from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.edges import Edges
+from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
+from hoptrain.samplers.scratch.workspace import Driver, Workspace
+from hoptrain.samplers.seeds.link import LinkSampler, distinct_ends
 
 
-def drop_edges(dropped: Sequence[Array], bulk: Bulk) -> None:
+class CudaLinks:
+    """Samples one graph by one sampler."""
+
+    def __init__(self, graph: Graph, sampler: LinkSampler, workspace: Workspace, inner: Driver) -> None:
+        """Take what samples for the sampler within.
+
+        Raises:
+            InputError: it cannot take edges out of its blocks, and has to.
+        """
+        if sampler.exclude != "none" and not isinstance(inner, Bounded):
+            raise InputError(
+                f'exclude={sampler.exclude!r} over {type(sampler.sampler).__name__} with device="cuda": there edges are taken out of the blocks of '
+                'node-wise samplers only; use exclude="none", or device="cpu"'
+            )
+        self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
+        self._on_host = Workspace()
+
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[MiniBatch]]:
+        """Find the pairs, and queue a bulk; see ``Sampler.start_bulk``."""
+        check_bulk_address(seed, epoch, first_batch, len(seeds))
+        graph, sampler, stream = self.graph, self.sampler, self.stream
+        parts = [self._on_host.part(i) for i in range(len(seeds))]
+        found = [sampler.pairs(graph, own, Address(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
+        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
+        if isinstance(self.inner, CudaTemporal):
+            ends, options["times"], pairs = zip(*(sampler.ends_at_times(graph, ids, own) for ids, own, _ in found), strict=True)
+        else:
+            pairs = tuple(own for _, own, _ in found)
+            ends = tuple(distinct_ends(graph, own, part) for own, part in zip(pairs, parts, strict=True))
+            if sampler.exclude != "none":
+                dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
+                options["edit"] = partial(drop_edges, dropped)
+        finish = self.inner.start(ends, **options)
+
+        def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
+            extra = {name: stream.result(place(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
+            return replace(batch, extra=batch.extra | extra)
+
+        return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]
+
+
+def drop_edges(dropped: Sequence[Array], bulk: Bounded) -> None:
     """Queue it after the last hop.
 
     Args:
         dropped: for each batch (D,) int64, ``source * num_seeds + destination`` in local ids, ascending.
         bulk: whose nodes are different vertices, so that seeds alone are the ends of these edges.
     """
-    table = bulk.buffers.array("dropped", (bulk.num_batches, max(len(own) for own in dropped)), np.int64)
-    counts = bulk.buffers.array("num_dropped", bulk.zeros.shape, np.int64)
-    host, host_counts = bulk.buffers.pinned("dropped", table), bulk.buffers.pinned("num_dropped", counts)
-    for b, own in enumerate(dropped):
-        host[b, : len(own)], host_counts[b] = own, len(own)
-    table.copy_to_device(host, stream=bulk.stream)
-    counts.copy_to_device(host_counts, stream=bulk.stream)
+    table = bulk.uploaded("dropped", dropped, np.int64)
+    counts = bulk.uploaded("num_dropped", [np.array([len(own)]) for own in dropped], np.int64)
+    counts = counts.reshape(len(counts))
     shared = len(bulk.edges) < len(bulk.num_edges)  # by all hops
     for h, edges in enumerate(bulk.edges):
         hop = len(bulk.num_edges) - 1 if shared else h
@@ -36,7 +83,7 @@ def drop_edges(dropped: Sequence[Array], bulk: Bulk) -> None:
             bulk.launch.one_block_each(kernels.read_ends, bulk.edges[0].indptr, num_nodes, num_edges)
 
 
-def _left(bulk: Bulk, edges: Edges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> Edges:
+def _left(bulk: Bounded, edges: Edges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> Edges:
     """The edges that are left, in arrays of their own; their number goes to ``num_edges``."""
     array = bulk.buffers.array
     capacity, num_dst = edges.indptr.shape[1] - 1, rule[0]

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
+from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
+from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.cluster import ClusterSampler, no_seed_in
 
 
-class ClusterDrawing(Drawing):
+class CudaClusters(CudaSubgraphs):
     """Nothing is drawn: the host copies the clusters' vertices."""
 
-    def __init__(self, sampler: ClusterSampler) -> None:
-        self._sampler = sampler
-        self._units: list[Array] = []
+    def __init__(self, graph: Graph, sampler: ClusterSampler, workspace: Workspace) -> None:
+        """As of ``CudaSubgraphs``."""
+        super().__init__(graph, sampler, workspace)
+        self.sampler = sampler
 
-    def begin(self, work: CudaSubgraphs, units: list[Array]) -> int:
+    def begin_draws(self, units: list[Array]) -> int:
         """Units are clusters."""
-        self._units = units
-        work.given["drawn"] = counts = [self._sampler.count_vertices(some) for some in units]
+        self.seeds = units
+        self.given["drawn"] = counts = [self.sampler.count_vertices(some) for some in units]
         return max(counts)
 
-    def draw(self, work: CudaSubgraphs, drawn: Any) -> None:
+    def draw(self, drawn: Any) -> None:
         """Queue the copy."""
-        host = work.buffers.pinned("drawn", drawn)
-        for row, some, count in zip(host, self._units, work.given["drawn"], strict=False):
-            self._sampler.list_vertices(some, row[:count])
-        drawn.copy_to_device(host, stream=work.stream.numba)
+        host = self.buffers.pinned("drawn", drawn)
+        for row, some, count in zip(host, self.seeds, self.given["drawn"], strict=False):
+            self.sampler.list_vertices(some, row[:count])
+        drawn.copy_to_device(host, stream=self.stream.numba)
 
-    def again(self, work: CudaSubgraphs, without: Array) -> None:
+    def draw_again(self, without: Array) -> None:
         """There is no other draw."""
-        raise no_seed_in(self._units[int(without.argmax())])
+        raise no_seed_in(self.seeds[int(without.argmax())])

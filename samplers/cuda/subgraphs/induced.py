@@ -1,9 +1,9 @@
-"""Samplers of subgraphs on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+"""Samplers whose mini-batch is a subgraph, on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -11,26 +11,96 @@ from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.subgraphs.vertices import enter_members, note_offset
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
-from hoptrain.samplers.cuda.work import FEW_EDGES, DeviceWork
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.cuda.edges import Edges
+from hoptrain.samplers.cuda.retried import FEW_EDGES, Retried
 from hoptrain.samplers.scratch.workspace import Workspace
-
-if TYPE_CHECKING:
-    from hoptrain.samplers.subgraphs.induced import SubgraphSampler
+from hoptrain.samplers.subgraphs.induced import SubgraphSampler
 
 
-class Drawing(ABC):
-    """How a class of samplers finds the vertices of a bulk's subgraphs on the device."""
+class Induced(Retried):
+    """From nodes and the table that has them to batches whose blocks are all the edges between them.
+
+    Attributes:
+        nodes: (K, S) of each batch.
+        parts: threads that look for the edges of a batch.
+        num_layers: blocks of a batch.
+        edges: those of the bulk.
+        seed_weights: (K, B) float32, or None.
+    """
+
+    nodes: Any
+    parts: int
+    num_layers: int
+    edges: Edges
+    seed_weights: Any | None = None
+
+    def induce(self, most: int, table: tuple[Any, Any]) -> None:
+        """Queue the search for the edges between the nodes of each batch, at most ``most``."""
+        sizes, parts = self.sizes, self.parts
+        room = self.room("edges", FEW_EDGES * most)
+        indptr, edge_ids = self.matrix("indptr", most + 1, self.dtype), self.matrix("edge_ids", room, self.edge_dtype)
+        self.edges = Edges(indptr, edge_ids, self.matrix("indices", room, self.id_dtype))
+        self.rooms["edges"] = edge_ids.shape[1]
+        offsets, sums, zeros = self.matrix("offsets", most + 1, self.dtype), self.sums(max(most, parts)), sizes["zeros"]
+        scratch = self.matrix("hits", parts + 1, self.dtype), sums, zeros
+        graph = self.graph.indptr, self.graph.indices
+        scan_in_edges(self.launch, graph[0], self.nodes, most, sizes["nodes"], offsets, sums, zeros, sizes["in_edges"])
+        cut = parts, sizes["parts"]
+        pick_wanted(self.launch, graph, self.nodes, sizes["nodes"], offsets, table, cut, scratch, self.edges[:3], sizes["edges"])
+        self.launch.rows(note_offset, 1, indptr, sizes["seeds"], sizes["seed_edges"])
+
+    def batches(self) -> list[MiniBatch]:
+        """The mini-batches."""
+        nodes, edges = self.stream.result(self.node_ids()), self.edges.results(self.stream)
+        seed_weights = None if self.seed_weights is None else self.stream.result(self.seed_weights)
+
+        def batch(b: int) -> MiniBatch:
+            num_nodes, num_seeds, num_edges, seed_edges = (
+                int(self.host_size(name)[b]) for name in ("nodes", "seeds", "edges", "seed_edges")
+            )
+            outer = edges.block(b, num_nodes, num_edges, num_nodes)
+            return MiniBatch(
+                node_ids=nodes[b, :num_nodes],
+                blocks=(outer,) * (self.num_layers - 1) + (outer.beginning(num_seeds, num_nodes, seed_edges),),
+                num_seeds=num_seeds,
+                seed_weights=None if seed_weights is None else seed_weights[b, :num_seeds],
+                nested=True,
+            )
+
+        return [batch(b) for b in range(self.num_batches)]
+
+    def node_ids(self) -> Any:
+        """(K, S) global ids."""
+        return self.nodes
+
+
+class CudaSubgraphs(Induced):
+    """Samples one graph by one prepared sampler; a subclass says how the vertices of a bulk's subgraphs are found."""
+
+    size_names = ("zeros", "drawn", "attempts", "parts", "nodes", "seeds", "in_edges", "edges", "seed_edges")
+    hops = range(1)
+
+    def __init__(self, graph: Graph, sampler: SubgraphSampler, workspace: Workspace) -> None:
+        """Copy the graph and the split to where the device reads them.
+
+        Raises:
+            InputError: as of ``Retried``; or the sampler was not prepared for this graph.
+        """
+        sampler.check_graph(graph)
+        super().__init__(graph, workspace)
+        self.num_layers = sampler.num_layers
+        self.is_seed = self.place(sampler.split.is_seed.view(np.uint8), "the split")
 
     @abstractmethod
-    def begin(self, work: CudaSubgraphs, units: list[Array]) -> int:
+    def begin_draws(self, units: list[Array]) -> int:
         """Check the units of the batches, and say how many vertices are drawn for one at most, repeated ones included."""
 
     @abstractmethod
-    def draw(self, work: CudaSubgraphs, drawn: Any) -> None:
-        """Queue the draws: vertices ``drawn`` (K, D), and how many in ``work.sizes["drawn"]`` unless they were ``given``."""
+    def draw(self, drawn: Any) -> None:
+        """Queue the draws: vertices ``drawn`` (K, D), and how many in ``sizes["drawn"]`` unless they were ``given``."""
 
-    def again(self, work: CudaSubgraphs, without: Array) -> None:
+    def draw_again(self, without: Array) -> None:
         """Prepare to draw the batches again that are ``without`` (K,) bool a seed.
 
         Raises:
@@ -38,92 +108,12 @@ class Drawing(ABC):
         """
         raise NotImplementedError
 
-    def weigh(self, work: CudaSubgraphs, edge_room: int) -> tuple[Any | None, Any | None]:
-        """Queue the weights of the edges and of the seeds, both (K, ...) float32, if there are any."""
-        return None, None
+    def weigh(self) -> None:
+        """Queue the weights of the edges and of the seeds, if there are any."""
 
-
-class InducedWork(DeviceWork):
-    """From nodes and the table that has them to batches whose blocks are all the edges between them."""
-
-    nodes: Any
-    parts: int
-    num_layers: int
-    weights: Any | None = None
-    seed_weights: Any | None = None
-
-    def induce(self, most: int, table: tuple[Any, Any]) -> None:
-        """Queue the search for the edges between the nodes of each batch, at most ``most``."""
-        sizes, parts = self.sizes, self.parts
-        self.edge_room = self.room("edges", FEW_EDGES * most)
-        self.indptr = self.matrix("indptr", most + 1, self.dtype)
-        self.edge_ids = self.matrix("edge_ids", self.edge_room, self.edge_dtype)
-        self.indices = self.matrix("indices", self.edge_room, self.id_dtype)
-        self.edge_room = self.edge_ids.shape[1]
-        offsets, sums, zeros = self.matrix("offsets", most + 1, self.dtype), self.sums(max(most, parts)), sizes["zeros"]
-        scratch = self.matrix("hits", parts + 1, self.dtype), sums, zeros
-        output = self.indptr, self.edge_ids, self.indices
-        graph = self.graph.indptr, self.graph.indices
-        scan_in_edges(self.launch, graph[0], self.nodes, most, sizes["nodes"], offsets, sums, zeros, sizes["in_edges"])
-        cut = parts, sizes["parts"]
-        pick_wanted(self.launch, graph, self.nodes, sizes["nodes"], offsets, table, cut, scratch, output, sizes["edges"])
-        self.launch.rows(note_offset, 1, self.indptr, sizes["seeds"], sizes["seed_edges"])
-
-    def batches(self, address: list[dict[str, Any]]) -> list[MiniBatch]:
-        """The mini-batches."""
-        result = self.stream.result
-        nodes, arrays = result(self.node_ids()), [result(array) for array in (self.indptr, self.indices, self.edge_ids)]
-        weights, seed_weights = (None if array is None else result(array) for array in (self.weights, self.seed_weights))
-        return [self._batch(b, nodes, arrays, weights, seed_weights, address[b]) for b in range(self.num_batches)]
-
-    def node_ids(self) -> Any:
-        """(K, S) global ids."""
-        return self.nodes
-
-    def _batch(
-        self, b: int, nodes: Any, arrays: list[Any], weights: Any | None, seed_weights: Any | None, address: dict[str, Any]
-    ) -> MiniBatch:
-        num_nodes, num_seeds, num_edges, seed_edges = (int(self.host_size(name)[b]) for name in ("nodes", "seeds", "edges", "seed_edges"))
-        indptr, indices, edge_ids = arrays
-        outer = Block(
-            indptr=indptr[b, : num_nodes + 1],
-            indices=indices[b, :num_edges],
-            edge_ids=edge_ids[b, :num_edges],
-            num_src=num_nodes,
-            weights=None if weights is None else weights[b, :num_edges],
-        )
-        return MiniBatch(
-            node_ids=nodes[b, :num_nodes],
-            blocks=(outer,) * (self.num_layers - 1) + (outer.beginning(num_seeds, num_nodes, seed_edges),),
-            num_seeds=num_seeds,
-            num_step_seeds=num_seeds,
-            seed_weights=None if seed_weights is None else seed_weights[b, :num_seeds],
-            nested=True,
-            **address,
-        )
-
-
-class CudaSubgraphs(InducedWork):
-    """Samples one graph by one prepared sampler."""
-
-    size_names = ("zeros", "drawn", "attempts", "parts", "nodes", "seeds", "in_edges", "edges", "seed_edges")
-    num_hops = 1
-
-    def __init__(self, graph: Graph, sampler: SubgraphSampler, workspace: Workspace) -> None:
-        """Copy the graph, the split and what the draws need to where the device reads them.
-
-        Raises:
-            InputError: CUDA cannot be used, no kernels for the sampler, or it was not prepared for this graph.
-        """
-        sampler.check_graph(graph)
-        super().__init__(graph, workspace)
-        self.sampler, self.num_layers = sampler, sampler.num_layers
-        self.is_seed = self.place(sampler.split.is_seed.view(np.uint8), "the split")
-        self.drawing = sampler.drawing(self)
-
-    def begin(self, units: list[Array]) -> None:
+    def begin(self, seeds: list[Array]) -> None:
         """Check the units."""
-        self.most_drawn = self.drawing.begin(self, units)
+        self.most_drawn = self.begin_draws(seeds)
         self.dtype = np.promote_types(self.dtype, id_dtype(max(self.num_graph_edges, 4 * self.most_drawn) + 2))
         self.parts = self.given["parts"] = self.num_parts(min(self.most_drawn, self.num_vertices))
 
@@ -131,22 +121,20 @@ class CudaSubgraphs(InducedWork):
         """Draw, drop what was drawn twice, and find the edges between the rest."""
         most, sizes = self.most_drawn, self.sizes
         drawn = self.matrix("drawn", most, self.id_dtype)
-        self.drawing.draw(self, drawn)
+        self.draw(drawn)
         room = min(most, self.num_vertices)
         self.nodes = self.matrix("nodes", room, self.id_dtype)
-        table = self.table("table", room)
-        scratch = self.matrix("slots", most, self.dtype), self.matrix("ranks", most + 1, self.dtype), self.sums(most), sizes["zeros"]
+        table = self.table("table", room, self.id_dtype)
         enter_members(
-            self.launch, drawn, most, self.is_seed, self.matrix("found", room, self.id_dtype), self.nodes, table, scratch,
-            sizes["drawn"], sizes["nodes"], sizes["seeds"],
+            self.launch, drawn, most, self.is_seed, self.matrix("found", room, self.id_dtype), self.nodes, table,
+            (*self.relabel_scratch(most), sizes["zeros"]), sizes["drawn"], sizes["nodes"], sizes["seeds"],
         )  # fmt: skip
         self.induce(room, table)
-        self.weights, self.seed_weights = self.drawing.weigh(self, self.edge_room)
+        self.weigh()
 
     def is_done(self) -> bool:
         """Whether every batch has a seed, and its edges had room."""
         without = self.host_size("seeds") == 0
         if without.any():
-            self.drawing.again(self, without)
-            return False
-        return not self.grow("edges", int(self.host_size("edges").max()), self.edge_room)
+            self.draw_again(without)
+        return super().is_done() and not without.any()

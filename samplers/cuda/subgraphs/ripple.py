@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.subgraphs import ripple as kernels
-from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
+from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
+from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_one_unit
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 
@@ -17,29 +19,30 @@ _THREADS = 64
 """Threads of a subgraph: each tile of a column has some barriers, and most columns are short."""
 
 
-class RippleDrawing(Drawing):
+class CudaRipple(CudaSubgraphs):
     """Growth from a root. It takes three numbers a vertex of the graph and batch."""
 
-    def __init__(self, sampler: RippleWalkSampler, work: CudaSubgraphs) -> None:
-        """Copy the roots to where the device reads them."""
-        self._sampler = sampler
-        self._roots = work.place(sampler.split.seeds, "the roots")
+    def __init__(self, graph: Graph, sampler: RippleWalkSampler, workspace: Workspace) -> None:
+        """Copy the graph and the roots to where the device reads them."""
+        super().__init__(graph, sampler, workspace)
+        self.sampler = sampler
+        self._roots = self.place(sampler.split.seeds, "the roots")
 
-    def begin(self, work: CudaSubgraphs, units: list[Array]) -> int:
+    def begin_draws(self, units: list[Array]) -> int:
         """A unit is a subgraph, and a batch is one."""
         for some in units:
-            check_one_unit(some, self._sampler.num_units, self._sampler)
-        return min(self._sampler.size, work.num_vertices)
+            check_one_unit(some, self.sampler.num_units, self.sampler)
+        return min(self.sampler.size, self.num_vertices)
 
-    def draw(self, work: CudaSubgraphs, drawn: Any) -> None:
+    def draw(self, drawn: Any) -> None:
         """Queue the growth of all subgraphs."""
         numbers, seen, waiting = (
-            work.matrix(f"ripple.{name}", work.num_vertices, work.id_dtype) for name in ("numbers", "seen", "waiting")
+            self.matrix(f"ripple.{name}", self.num_vertices, self.id_dtype) for name in ("numbers", "seen", "waiting")
         )
-        work.launch.rows(fill_rows, work.num_vertices, numbers, np.iinfo(work.id_dtype).max)
-        threads = min(_THREADS, work.thresholds.block)
-        size, ratio = min(self._sampler.size, work.num_vertices), self._sampler.ratio_units
-        kernels.grow_subgraphs[(1, work.num_batches), threads, work.stream.numba, 8 * threads](
-            work.graph.indptr, work.graph.indices, self._roots, size, ratio, MAX_ATTEMPTS, work.addresses[0], work.num_vertices,
-            numbers, seen, waiting, drawn, work.sizes["drawn"],
+        self.launch.rows(fill_rows, self.num_vertices, numbers, np.iinfo(self.id_dtype).max)
+        threads = min(_THREADS, self.thresholds.block)
+        size, ratio = min(self.sampler.size, self.num_vertices), self.sampler.ratio_units
+        kernels.grow_subgraphs[(1, self.num_batches), threads, self.stream.numba, 8 * threads](
+            self.graph.indptr, self.graph.indices, self._roots, size, ratio, MAX_ATTEMPTS, self.addresses[0], self.num_vertices,
+            numbers, seen, waiting, drawn, self.sizes["drawn"],
         )  # fmt: skip

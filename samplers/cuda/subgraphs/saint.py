@@ -6,71 +6,88 @@ from typing import Any
 
 import numpy as np
 
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.subgraphs.vertices import draw_vertices, draw_walks, weigh_edges, weigh_seeds
-from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs, Drawing
-from hoptrain.samplers.scratch.alias import AliasTables
+from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
+from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_one_unit
-from hoptrain.samplers.subgraphs.saint import SaintSampler
+from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintSampler, SaintWalkSampler
 
 
-class SaintDrawing(Drawing):
+class _Saint(CudaSubgraphs):
     """The common part: draws that are made again where a batch has no seed, and the weights."""
 
-    def __init__(self, sampler: SaintSampler, work: CudaSubgraphs, number: int, length: int) -> None:
+    def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int) -> None:
         """``number`` draws of ``length`` + 1 vertices each."""
+        super().__init__(graph, sampler, workspace)
         self.sampler, self.number, self.length = sampler, number, length
-        self._weights = None if sampler.weights is None else [work.place(array, "the weights") for array in sampler.weights]
+        self._weights = None if sampler.weights is None else [self.place(array, "the weights") for array in sampler.weights]
 
-    def begin(self, work: CudaSubgraphs, units: list[Array]) -> int:
+    def begin_draws(self, units: list[Array]) -> int:
         """A unit is a subgraph, and a batch is one."""
         for some in units:
             check_one_unit(some, self.sampler.num_units, self.sampler)
         number = self.number * (self.length + 1)
-        work.given |= {"drawn": number, "attempts": np.zeros(len(units), np.int64)}
+        self.given |= {"drawn": number, "attempts": np.zeros(len(units), np.int64)}
         return number
 
-    def again(self, work: CudaSubgraphs, without: Array) -> None:
+    def draw_again(self, without: Array) -> None:
         """The next attempt of those without a seed; the others are drawn as before."""
-        work.given["attempts"] = work.given["attempts"] + without
-        if work.given["attempts"].max() >= MAX_ATTEMPTS:
+        self.given["attempts"] = self.given["attempts"] + without
+        if self.given["attempts"].max() >= MAX_ATTEMPTS:
             raise self.sampler.no_seed_met()
 
-    def weigh(self, work: CudaSubgraphs, edge_room: int) -> tuple[Any | None, Any | None]:
-        """Those of the sampler, for the edges and seeds of each batch."""
+    def weigh(self) -> None:
+        """Queue the sampler's weights of the edges and seeds of each batch."""
         if self._weights is None:
-            return None, None
-        of_nodes, of_edges = self._weights
-        sizes, most = work.sizes, work.nodes.shape[1]
-        weights, seed_weights = work.matrix("weights", edge_room, np.float32), work.matrix("seed_weights", most, np.float32)
-        work.launch.rows(weigh_edges, edge_room, work.edge_ids, sizes["edges"], of_edges, weights)
-        work.launch.rows(weigh_seeds, most, work.nodes, sizes["seeds"], of_nodes, seed_weights)
-        return weights, seed_weights
+            return
+        (of_nodes, of_edges), sizes = self._weights, self.sizes
+        room, most = self.rooms["edges"], self.nodes.shape[1]
+        weights, self.seed_weights = self.matrix("weights", room, np.float32), self.matrix("seed_weights", most, np.float32)
+        self.launch.rows(weigh_edges, room, self.edges.edge_ids, sizes["edges"], of_edges, weights)
+        self.launch.rows(weigh_seeds, most, self.nodes, sizes["seeds"], of_nodes, self.seed_weights)
+        self.edges = self.edges._replace(weights=weights)
 
 
-class VertexDrawing(SaintDrawing):
+class CudaSaintNodes(_Saint):
     """Vertices by an alias table over all of them."""
 
-    def __init__(self, sampler: SaintSampler, work: CudaSubgraphs, number: int, tables: AliasTables) -> None:
-        """Copy the table to where the device reads it."""
-        super().__init__(sampler, work, number, 0)
-        self._tables = [work.place(table, "the alias table") for table in tables]
+    def __init__(self, graph: Graph, sampler: SaintNodeSampler, workspace: Workspace) -> None:
+        """Copy the graph and the table to where the device reads them."""
+        super().__init__(graph, sampler, workspace, sampler.budget, 0)
+        self._tables = [self.place(table, "the alias table") for table in sampler.tables]
 
-    def draw(self, work: CudaSubgraphs, drawn: Any) -> None:
+    def draw(self, drawn: Any) -> None:
         """Queue the draws."""
-        work.launch.rows(draw_vertices, self.number, *self._tables, self.number, work.sizes["attempts"], work.addresses[0], drawn)
+        self.launch.rows(draw_vertices, self.number, *self._tables, self.number, self.sizes["attempts"], self.addresses[0], drawn)
 
 
-class WalkDrawing(SaintDrawing):
+class _Walks(_Saint):
     """Walks from some vertices."""
 
-    def __init__(self, sampler: SaintSampler, work: CudaSubgraphs, number: int, length: int, roots: Array) -> None:
-        """Copy the roots to where the device reads them."""
-        super().__init__(sampler, work, number, length)
-        self._roots = work.place(roots, "the roots")
+    def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int, roots: Array) -> None:
+        """Copy the graph and the roots to where the device reads them."""
+        super().__init__(graph, sampler, workspace, number, length)
+        self._roots = self.place(roots, "the roots")
 
-    def draw(self, work: CudaSubgraphs, drawn: Any) -> None:
+    def draw(self, drawn: Any) -> None:
         """Queue the draws."""
-        graph = work.graph.indptr, work.graph.indices
-        attempts, address = work.sizes["attempts"], work.addresses[0]
-        work.launch.rows(draw_walks, self.number, *graph, self._roots, self.number, self.length, attempts, address, drawn)
+        graph, attempts = (self.graph.indptr, self.graph.indices), self.sizes["attempts"]
+        self.launch.rows(draw_walks, self.number, *graph, self._roots, self.number, self.length, attempts, self.addresses[0], drawn)
+
+
+class CudaSaintEdges(_Walks):
+    """Edges as walks of one step."""
+
+    def __init__(self, graph: Graph, sampler: SaintEdgeSampler, workspace: Workspace) -> None:
+        """From the vertices that have in-edges."""
+        super().__init__(graph, sampler, workspace, sampler.budget, 1, sampler.ends)
+
+
+class CudaSaintWalks(_Walks):
+    """Walks from the split."""
+
+    def __init__(self, graph: Graph, sampler: SaintWalkSampler, workspace: Workspace) -> None:
+        """From the vertices of the split."""
+        super().__init__(graph, sampler, workspace, sampler.num_roots, sampler.walk_length, sampler.split.seeds)

@@ -16,7 +16,7 @@ from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.subgraphs import pagerank
 from hoptrain.kernels.cuda.subgraphs import shadow as kernels
 from hoptrain.samplers.checks import check_seeds
-from hoptrain.samplers.cuda.subgraphs.induced import InducedWork
+from hoptrain.samplers.cuda.subgraphs.induced import Induced
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler
 
@@ -26,7 +26,7 @@ _SEARCH_THREADS = 32
 """Threads of one: a warp, whose barriers cost little, and most columns keep it busy for a few tiles only."""
 
 
-class CudaDisjoint(InducedWork):
+class CudaDisjoint(Induced):
     """Samples one graph by one sampler that gives each seed a subgraph of its own.
 
     ``sizes["seeds"]`` and ``sizes["nodes"]`` are those of a batch; the table has a batch's pairs.
@@ -36,15 +36,15 @@ class CudaDisjoint(InducedWork):
         """Copy the graph to where the device reads it.
 
         Raises:
-            InputError: CUDA cannot be used, or an unknown placement.
+            InputError: as of ``Retried``.
         """
         super().__init__(graph, workspace)
         self.num_layers = sampler.num_layers
         self.num_kept = sampler.most_vertices(graph)[1]
 
-    def begin(self, units: list[Array]) -> None:
+    def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
-        self.seeds = [check_seeds(self.host_graph, some, distinct=True) for some in units]
+        self.seeds = [check_seeds(self.host_graph, some, distinct=True) for some in seeds]
         self.most_seeds = max(len(some) for some in self.seeds)
         self.most = self.most_seeds * self.num_kept
         self.dtype = np.promote_types(self.dtype, id_dtype(max(self.num_graph_edges, self.most_entries()) + 2))
@@ -57,11 +57,7 @@ class CudaDisjoint(InducedWork):
 
     def queue(self) -> None:
         """Find the sets, and the edges within them."""
-        seeds = self.matrix("given_seeds", self.most_seeds, self.id_dtype)
-        host = self.buffers.pinned("given_seeds", seeds)
-        for row, some in zip(host, self.seeds, strict=False):
-            row[: len(some)] = some
-        seeds.copy_to_device(host, stream=self.stream.numba)
+        seeds = self.uploaded("given_seeds", self.seeds, self.id_dtype)
         self.nodes = self.matrix("placed", self.most, np.int64)
         self.vertices = self.matrix("nodes", self.most, self.id_dtype)
         table = self.table("table", self.most, np.int64)
@@ -77,10 +73,6 @@ class CudaDisjoint(InducedWork):
         """(K, S) global ids."""
         return self.vertices
 
-    def is_done(self) -> bool:
-        """Whether the edges had room."""
-        return not self.grow("edges", int(self.host_size("edges").max()), self.edge_room)
-
     def scan_found(self, found: Any) -> None:
         """Turn how many others each set has, (K, B+1), into where they stand."""
         zeros, seeds = self.sizes["zeros"], self.sizes["seeds"]
@@ -93,11 +85,10 @@ class CudaShadow(CudaDisjoint):
     def __init__(self, graph: Graph, sampler: ShadowSampler, workspace: Workspace) -> None:
         """As of ``CudaDisjoint``."""
         super().__init__(graph, sampler, workspace)
-        self.num_hops, self.fanout = sampler.depth, sampler.num_neighbors
-        hops = range(self.num_hops)
+        self.hops, self.fanout = range(sampler.depth), sampler.num_neighbors
         self.size_names = (
             "zeros", "seeds", "parts", "nodes", "in_edges", "edges", "seed_edges",
-            *(f"found{hop}" for hop in hops), *(f"drawn{hop}" for hop in hops),
+            *(f"found{hop}" for hop in self.hops), *(f"drawn{hop}" for hop in self.hops),
         )  # fmt: skip
 
     def most_entries(self) -> int:
@@ -112,7 +103,7 @@ class CudaShadow(CudaDisjoint):
         launch.rows(kernels.begin_sets, seeds_room, seeds, sizes["seeds"], pairs, found)
         launch.rows(enter_nodes, seeds_room, pairs, sizes["seeds"], *table, pairs)
         low, high, fresh = sizes["zeros"], sizes["seeds"], seeds_room
-        for hop in range(self.num_hops):
+        for hop in self.hops:
             after = sizes[f"found{hop}"]
             self._expand(hop, pairs, low, high, fresh, table, after)
             low, high, fresh = high, after, min(fresh * self.fanout, most)
@@ -133,15 +124,14 @@ class CudaShadow(CudaDisjoint):
         draw_by_sample(launch, self.graph.arrays(), (self.vertices, low, high), fresh, draw, (offsets, *edges))
         reached = self.matrix("reached", most, np.int64)
         launch.rows(kernels.pair_neighbors, most, pairs, low, high, offsets, end, edges[1], reached)
-        scratch = self.matrix("slots", most, self.dtype), self.matrix("ranks", most + 1, self.dtype), self.sums(most)
-        relabel(launch, reached, pairs, most, sizes["zeros"], end, self.most, table, scratch, high, after)
+        relabel(launch, reached, pairs, most, sizes["zeros"], end, self.most, table, self.relabel_scratch(most), high, after)
 
 
 class CudaShadowPPR(CudaDisjoint):
     """The sets by PageRank."""
 
     size_names = ("zeros", "seeds", "parts", "nodes", "in_edges", "edges", "seed_edges")
-    num_hops = 1
+    hops = range(1)
 
     def __init__(self, graph: Graph, sampler: ShadowPPRSampler, workspace: Workspace) -> None:
         """As of ``CudaDisjoint``."""

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from hoptrain.benchmarks.cases import accuracy as samplers
-from hoptrain.benchmarks.cases.accuracy import FULL, Setting
+from hoptrain.benchmarks.cases.accuracy import FULL
+from hoptrain.benchmarks.cases.samplers import Training
 from hoptrain.engine import Dataset, Graph
 from hoptrain.trainers.cli import main
 
@@ -16,9 +17,10 @@ def made_up(monkeypatch):
     """Accuracies by the sampler's class, and by the seed."""
     asked = []
 
-    def score(name, choice, seed, root, quick):
-        asked.append((name, choice.kind, seed))
-        return SCORES.get(choice.kind, 0.79) + 0.01 * seed
+    def score(name, algorithm, seed, root, quick):
+        kind = algorithm.sampler.__name__
+        asked.append((name, kind, seed))
+        return SCORES.get(kind, 0.79) + 0.01 * seed
 
     monkeypatch.setattr(samplers, "_fit_accuracy", score)
     monkeypatch.setattr(samplers, "_adaptive_accuracy", score)
@@ -37,7 +39,7 @@ def data(tmp_path, monkeypatch):
     graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 120)
     Dataset(name="pubmed", graph=graph, x=x, y=group, splits=splits, num_classes=2).save(tmp_path / "pubmed")
     model = {"arch": "sage", "hidden_channels": 8, "lr": 0.05}
-    monkeypatch.setattr(samplers, "DATA", {"pubmed": Setting(steps=8, batch_size=30, model=model, draws=30, budget=90, clusters=12)})
+    monkeypatch.setattr(samplers, "DATA", {"pubmed": Training(steps=8, batch_size=30, model=model, draws=30, budget=90, clusters=12)})
     return tmp_path
 
 

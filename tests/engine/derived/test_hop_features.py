@@ -1,5 +1,7 @@
 """Features of several hops against the powers of a dense matrix."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,13 @@ def test_computed_once(saved, monkeypatch):
     assert len(open_hop_features(saved, 2)) == 3
 
 
+def test_data_in_memory_have_the_features_of_the_same_in_files(saved, dataset):
+    in_memory, in_files = open_hop_features(dataset, 2), open_hop_features(saved, 2)
+    assert all(np.array_equal(one, other) for one, other in zip(in_memory, in_files, strict=True))
+    other = open_hop_features(replace(dataset, x=dataset.x + 1), 2)
+    assert not np.array_equal(other[2], in_memory[2])
+
+
 def test_small_features_are_exact(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     x = np.arange(graph.num_nodes * 2, dtype=np.uint8).reshape(-1, 2)
@@ -53,7 +62,7 @@ def test_small_features_are_exact(graph, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be(dataset, saved):
-    with pytest.raises(InputError, match="random has no folder"):
-        open_hop_features(dataset, 1)
+    with pytest.raises(InputError, match="random has no features"):
+        open_hop_features(replace(dataset, x=None), 1)
     with pytest.raises(InputError, match="num_hops is -1"):
         open_hop_features(saved, -1)

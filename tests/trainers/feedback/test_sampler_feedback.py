@@ -57,11 +57,11 @@ def test_means_of_features(dataset, monkeypatch):
 
 def test_history_in_a_run(dataset, tmp_path):
     model, _ = fit(dataset, tmp_path, VRGCNSampler([2, 2]), arch="sage")
-    table = model.reduction.history.table(1)
+    table = model.feedback["history"].history.table(1)
     assert (table.abs().sum(1) > 0).float().mean() > 0.5
-    assert not any(name.startswith("reduction") for name in model.state_dict())
+    assert not any(name.startswith("feedback") for name in model.state_dict())
     plain, _ = fit(dataset, tmp_path, NeighborSampler([2, 2]), arch="sage")
-    assert plain.reduction is None
+    assert len(plain.feedback) == 0
     with pytest.raises(InputError, match=r"VRGCNSampler with another model than arch sage, conv pyg: .*choose these"):
         fit(dataset, tmp_path, VRGCNSampler([2, 2]), arch="gcn")
 
@@ -75,7 +75,7 @@ def test_norms_in_a_run(dataset, tmp_path):
     assert (norms[others] == 1).all()
     assert (norms[train] != 1).mean() > 0.3
     assert norms.max() <= 2**0.5
-    assert model.reduction is not None
+    assert list(model.feedback) == ["gradient-norms", "history"]
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

@@ -1,14 +1,19 @@
-"""The features that a data module gives: those of the data set, or others made from the graph that is trained on."""
+"""What a data module gives: data of a name or in memory, features of the data set or made from the graph that is trained on."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.datasets.images import ImageSet
+from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.engine.derived.made_features import degree_features, walk_features
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule
+from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
+from hoptrain.trainers.tasks.hops import HopDataModule
+from hoptrain.trainers.tasks.images import ImageDataModule
 from hoptrain.trainers.tasks.links import LinkDataModule
 
 
@@ -46,3 +51,58 @@ def test_features_know_nothing_of_links_that_are_held_out(folders):
     assert module.data.graph.num_edges < whole.graph.num_edges
     np.testing.assert_array_equal(module.data.x, walk_features(module.data.graph))
     assert not np.array_equal(module.data.x, whole.x)
+
+
+def pictures():
+    x = np.arange(20 * 16, dtype=np.uint8).reshape(20, 4, 4, 1)
+    return ImageSet(name="pictures", x=x, y=np.arange(20) % 3, splits={"train": np.arange(15), "test": np.arange(15, 20)}, num_classes=3)
+
+
+def rings(dataset):
+    """Five paths of the random data set's first vertices."""
+    src = np.setdiff1d(np.arange(19), np.arange(3, 19, 4))
+    vertices = Dataset(name="paths", graph=Graph.from_edges(src, src + 1, 20), x=dataset.x[:20])
+    splits = {"train": np.arange(3), "val": np.array([3]), "test": np.array([4])}
+    return SmallGraphs(name="paths", vertices=vertices, ptr=np.arange(0, 24, 4), y=np.arange(5) % 2, splits=splits, num_classes=2)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_data_in_memory_give_the_batches_of_the_same_in_files(folders, dataset, workers):
+    options = {"sampler": NeighborSampler([3, 2]), "batch_size": 32, "num_workers": workers, "seed": 0}
+    loaders = [GraphDataModule(data, **options).train_dataloader() for data in (dataset, str(folders / "full"))]
+    try:
+        for one, other in zip(*loaders, strict=True):
+            for mine, theirs in zip(contents(one), contents(other), strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+def contents(batch):
+    return [*batch.arrays().values(), batch.x, batch.y]
+
+
+def test_every_task_takes_data_in_memory(folders, dataset):
+    links = LinkDataModule(dataset=dataset, sampler=LinkSampler(NeighborSampler([3])), num_workers=0, seed=0)
+    by_name = LinkDataModule(dataset=str(folders / "full"), sampler=LinkSampler(NeighborSampler([3])), num_workers=0, seed=0)
+    np.testing.assert_array_equal(links.held_out["test"].pairs, by_name.held_out["test"].pairs)
+    hops = [HopDataModule(data, num_hops=2, seed=0).collate(np.arange(9), None)[0] for data in (dataset, str(folders / "full"))]
+    assert hops[0].equal(hops[1])
+    images = ImageDataModule(pictures(), batch_size=5, seed=0)
+    assert [len(batch.y) for batch in images.train_dataloader()] == [5, 5, 5]
+    graphs = SmallGraphsDataModule(rings(dataset), batch_size=2, seed=0)
+    assert sorted(len(batch.x.x) for batch in graphs.train_dataloader()) == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda data: GraphDataModule(data, NeighborSampler([3]), root="x"), "root is x with data in memory"),
+        (lambda data: HopDataModule(data, scale=0.5), "scale is 0.5 with data in memory"),
+        (lambda data: SmallGraphsDataModule(rings(data), fold=3), "fold is 3 with data in memory: .* leave it out"),
+    ],
+)
+def test_options_of_a_name_with_data_in_memory(dataset, make, words):
+    with pytest.raises(InputError, match=words):
+        make(dataset)

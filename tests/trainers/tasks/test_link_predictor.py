@@ -9,6 +9,7 @@ from pytorch_lightning import Trainer
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers.commands.lightning import run
+from hoptrain.trainers.runs.callbacks import ProgressBar
 from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor, scores_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
@@ -53,6 +54,8 @@ def test_a_run_learns(folder, tmp_path, capsys):
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(options))
     cli = run(["fit", "--config", str(tmp_path / "run.yaml")])
     assert cli.trainer.callback_metrics["test_auc"] > 0.8
+    assert cli.trainer.checkpoint_callback.monitor == "val_auc"
+    assert ProgressBar().get_metrics(cli.trainer, cli.model)["val"] == f"{cli.trainer.callback_metrics['val_auc']:.3f}"
     assert f"test ROC AUC {cli.trainer.callback_metrics['test_auc']:.3f}" in capsys.readouterr().out
 
 

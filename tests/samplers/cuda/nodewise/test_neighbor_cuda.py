@@ -11,8 +11,7 @@ from reference import neighbor as reference
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows
-from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighborSampling
+from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.scratch.alias import build_alias_tables
 
 pytestmark = needs_cuda
@@ -44,10 +43,11 @@ def small_graph():
     return weighted_graph()
 
 
-def driver(graph, fanouts, schedule="sample", replace=False, weighted=False, expand="all", **options):
-    kernel, thresholds = SCHEDULES[schedule]
-    tables = build_alias_tables(graph) if weighted else None
-    return CudaNeighborSampling(graph, fanouts, replace, expand, tables, kernel=kernel, thresholds=thresholds, **options)
+def on_cuda(schedule="sample", thresholds=None, placement="auto"):
+    kernel, own = SCHEDULES[schedule]
+    workspace = Workspace(device="cuda", kernel=kernel, placement=placement)
+    workspace.on_device.thresholds = thresholds or own
+    return workspace
 
 
 def on_host(batch):
@@ -58,9 +58,8 @@ def on_host(batch):
 
 
 def check_equal(graph, fanouts, bulk, schedule, expand="all", mode="distinct"):
-    sampling = driver(graph, fanouts, schedule, expand=expand, **MODES[mode])
     sampler = NeighborSampler(fanouts, expand=expand, **MODES[mode])
-    drawn = [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)]
+    drawn = [on_host(batch) for batch in sampler.sample_bulk(graph, bulk, workspace=on_cuda(schedule), **ADDRESS)]
     assert drawn == [on_host(batch) for batch in sampler.sample_bulk(graph, bulk, **ADDRESS)]
 
 
@@ -96,11 +95,10 @@ def test_a_bulk_of_64(small_graph, mode, expand, schedule):
 @pytest.mark.parametrize("fanouts", [[-1], [2, -1, 3], [-1, 2]])
 def test_all_neighbours(small_graph, fanouts, expand, schedule):
     """The second bulk finds buffers that are larger than it needs."""
-    sampling = driver(small_graph, fanouts, schedule, expand=expand)
-    sampler = NeighborSampler(fanouts, expand=expand)
+    sampler, workspace = NeighborSampler(fanouts, expand=expand), on_cuda(schedule)
     for sizes in ([2, 5], [1]):
         bulk = bulk_of(small_graph, sizes, seed=len(sizes))
-        drawn = [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)]
+        drawn = [on_host(batch) for batch in sampler.sample_bulk(small_graph, bulk, workspace=workspace, **ADDRESS)]
         assert drawn == [on_host(batch) for batch in sampler.sample_bulk(small_graph, bulk, **ADDRESS)]
 
 
@@ -108,9 +106,8 @@ def test_all_neighbours(small_graph, fanouts, expand, schedule):
 def test_equal_to_the_reference(small_graph, expand):
     """Not only to the CPU, with which it shares its decisions."""
     tables = build_alias_tables(small_graph)
-    (batch,) = driver(small_graph, [4, 3], "classes", replace=True, weighted=True, expand=expand).sample_bulk(
-        [np.array([5, 0, 9])], seed=11
-    )
+    sampler = NeighborSampler([4, 3], replace=True, weighted=True, expand=expand)
+    batch = sampler.sample(small_graph, np.array([5, 0, 9]), seed=11, workspace=on_cuda("classes"))
     expected, nodes = reference.batch(small_graph, [5, 0, 9], [4, 3], True, 11, 0, 0, tables=tables, expand=expand)
     blocks = [(*(to_host(a).tolist() for a in (b.indptr, b.indices, b.edge_ids)), b.num_src) for b in reversed(batch.blocks)]
     assert blocks == expected
@@ -147,11 +144,10 @@ def test_all_edges_of_a_hub_by_many_threads(schedule):
 @pytest.mark.parametrize("room", [16, 19, 20, 21])
 @pytest.mark.parametrize("schedule", ["warp", "block", "grid"])
 def test_an_adjacency_list_that_just_fits_into_shared_memory(schedule, room):
-    kernel, thresholds = SCHEDULES[schedule]
     graph = column_graph([20, 4])
-    thresholds = replace(thresholds, warp_stage_bytes=4 * room, block_stage_bytes=4 * room)
+    thresholds = replace(SCHEDULES[schedule][1], warp_stage_bytes=4 * room, block_stage_bytes=4 * room)
     bulk = [np.array([0, 1]), np.array([0]), np.array([1, 0])]
-    drawn = CudaNeighborSampling(graph, [5], kernel=kernel, thresholds=thresholds).sample_bulk(bulk, **ADDRESS)
+    drawn = NeighborSampler([5]).sample_bulk(graph, bulk, workspace=on_cuda(schedule, thresholds), **ADDRESS)
     assert [on_host(b) for b in drawn] == [on_host(b) for b in NeighborSampler([5]).sample_bulk(graph, bulk, **ADDRESS)]
 
 
@@ -168,8 +164,9 @@ def test_a_graph_of_one_vertex():
 
 
 def test_a_graph_without_edges_in_pinned_memory():
-    sampling = driver(Graph(np.array([0, 0]), np.zeros(0, np.int32)), [2], placement="pinned")
-    assert to_host(sampling.sample_bulk([np.array([0])])[0].node_ids).tolist() == [0]
+    graph = Graph(np.array([0, 0]), np.zeros(0, np.int32))
+    batch = NeighborSampler([2]).sample(graph, np.array([0]), workspace=on_cuda(placement="pinned"))
+    assert to_host(batch.node_ids).tolist() == [0]
 
 
 @pytest.mark.parametrize("schedule", ["sample", "classes"])
@@ -182,40 +179,40 @@ def test_ids_of_64_bits(small_graph, schedule):
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("schedule", ["sample", "classes"])
 def test_a_bulk_like_the_one_before_allocates_nothing(small_graph, schedule, expand, monkeypatch):
-    fanouts, bulk = [2, -1], bulk_of(small_graph, [2, 1])
-    sampling = driver(small_graph, fanouts, schedule, expand=expand)
-    first = [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)]
+    sampler, workspace, bulk = NeighborSampler([2, -1], expand=expand), on_cuda(schedule), bulk_of(small_graph, [2, 1])
+    first = [on_host(batch) for batch in sampler.sample_bulk(small_graph, bulk, workspace=workspace, **ADDRESS)]
     shapes = []
     empty = DeviceStream.empty
     monkeypatch.setattr(DeviceStream, "empty", lambda self, shape, dtype: shapes.append(shape) or empty(self, shape, dtype))
-    assert [on_host(batch) for batch in sampling.sample_bulk(bulk, **ADDRESS)] == first
+    assert [on_host(batch) for batch in sampler.sample_bulk(small_graph, bulk, workspace=workspace, **ADDRESS)] == first
     assert shapes == []
-    sampling.sample_bulk([*bulk, np.array([0])], **ADDRESS)
+    sampler.sample_bulk(small_graph, [*bulk, np.array([0])], workspace=workspace, **ADDRESS)
     assert shapes, "the counting works: a larger bulk needs larger buffers"
 
 
 @pytest.mark.parametrize("placement", ["device", "pinned", "auto"])
 def test_placements(small_graph, placement):
-    sampling = driver(small_graph, [3], placement=placement)
-    assert set(sampling.graph.placement.values()) == {"device" if placement == "auto" else placement}
-    assert f"indices={sampling.graph.placement['indices']}" in repr(sampling)
-    bulk = bulk_of(small_graph, [5])
-    assert [on_host(b) for b in sampling.sample_bulk(bulk)] == [on_host(b) for b in NeighborSampler([3]).sample_bulk(small_graph, bulk)]
+    sampler, workspace, bulk = NeighborSampler([3]), on_cuda(placement=placement), bulk_of(small_graph, [5])
+    drawn = [on_host(batch) for batch in sampler.sample_bulk(small_graph, bulk, workspace=workspace)]
+    assert drawn == [on_host(batch) for batch in sampler.sample_bulk(small_graph, bulk)]
+    driver = workspace.on_device.driver
+    assert set(driver.graph.placement.values()) == {"device" if placement == "auto" else placement}
+    assert f"indices={driver.graph.placement['indices']}" in repr(driver)
 
 
 def test_features_of_a_batch(small_graph):
     features = np.random.default_rng(0).random((small_graph.num_nodes, 5), dtype=np.float32)
-    sampling = driver(small_graph, [3])
-    (batch,) = sampling.sample_bulk([np.array([4, 8])])
-    rows = sampling.gather(DeviceRows(features, sampling.stream, thresholds=SMALL), batch)
+    workspace = on_cuda()
+    batch = NeighborSampler([3]).sample(small_graph, np.array([4, 8]), workspace=workspace)
+    rows = DeviceRows(features, workspace.stream, thresholds=SMALL).gather(batch.node_ids)
     assert np.array_equal(to_host(rows), features[to_host(batch.node_ids)])
 
 
 def test_the_schedule_is_told(small_graph):
-    sampling = driver(small_graph, [3, 2], "classes")
-    sampling.sample_bulk([np.array([1])])
-    assert sampling.schedule == ("transit", "transit")
-    assert "schedule=['transit', 'transit']" in repr(sampling)
+    workspace = on_cuda("classes")
+    NeighborSampler([3, 2]).sample(small_graph, np.array([1]), workspace=workspace)
+    assert workspace.on_device.driver.schedule == ["transit", "transit"]
+    assert "schedule=['transit', 'transit']" in repr(workspace.on_device.driver)
 
 
 @pytest.mark.parametrize(
@@ -231,24 +228,23 @@ def test_the_schedule_is_told(small_graph):
 )
 def test_bad_input(small_graph, bulk, address, message):
     with pytest.raises(InputError, match=message):
-        driver(small_graph, [2]).sample_bulk([np.array(seeds, np.int64) for seeds in bulk], **address)
+        NeighborSampler([2]).sample_bulk(small_graph, [np.array(seeds, np.int64) for seeds in bulk], workspace=on_cuda(), **address)
 
 
 def test_the_same_seeds_are_refused_by_the_cpu(small_graph):
     seeds = np.array([4, 7, 6, 7, 4])
     with pytest.raises(InputError) as on_cpu:
         NeighborSampler([2]).sample(small_graph, seeds)
-    with pytest.raises(InputError) as on_cuda:
-        driver(small_graph, [2]).sample_bulk([seeds])
-    assert str(on_cuda.value) == str(on_cpu.value)
+    with pytest.raises(InputError) as refused:
+        NeighborSampler([2]).sample(small_graph, seeds, workspace=on_cuda())
+    assert str(refused.value) == str(on_cpu.value)
 
 
-def test_bad_settings(small_graph):
-    with pytest.raises(InputError, match="kernel is 'warp'"):
-        CudaNeighborSampling(small_graph, [2], kernel="warp")
-    with pytest.raises(InputError, match="placement is 'moon'"):
-        CudaNeighborSampling(small_graph, [2], placement="moon")
+@pytest.mark.parametrize("name", ["kernel", "placement"])
+def test_bad_settings(small_graph, name):
+    with pytest.raises(InputError, match=f"{name} is 'moon'"):
+        NeighborSampler([2]).sample(small_graph, np.array([1]), workspace=Workspace(device="cuda", **{name: "moon"}))
 
 
 def test_no_batches(small_graph):
-    assert driver(small_graph, [2]).sample_bulk([]) == []
+    assert NeighborSampler([2]).sample_bulk(small_graph, [], workspace=on_cuda()) == []

@@ -25,7 +25,7 @@ def small():
 
 def workspace(kernel):
     made = Workspace(device="cuda", kernel=kernel)
-    made.thresholds = SMALL
+    made.on_device.thresholds = SMALL
     return made
 
 

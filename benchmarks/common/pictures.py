@@ -1,20 +1,47 @@
-"""The pictures of ``hoptrain bench sampler`` and ``loader``: speed by system, a panel for each graph, fanouts and batch size."""
+"""Pictures by matplotlib, which may be absent; and the one of ``hoptrain bench sampler`` and ``loader``: speed by system."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from hoptrain.benchmarks.common.harness import Record
-from hoptrain.benchmarks.peers.systems import FAMILY
+from hoptrain.benchmarks.common.harness import HOPTRAIN, Record
 
+_DPI = 110
 _MODES = {"all": "every hop expands all vertices found so far", "new": "every hop expands the new vertices"}
 _SHADES = {True: ("#f2a65a", "#c4580c", "#7a3605"), False: ("#a9bcd0", "#4a6c8c", "#263f57")}
 """Of hoptrain and of others, by the number of threads: the fewest, more, more still."""
 _COLUMNS = 2
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def write(path: Path, make: Callable[..., Any], *args: Any) -> None:
+    """Write the figure that ``make(*args)`` returns as a PNG; where matplotlib is not installed, say so instead."""
+    if not can_draw():
+        print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(png(make(*args)))
+
+
+def png(figure: Any) -> bytes:
+    """A matplotlib figure as a PNG."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI)
+    return buffer.getvalue()
+
+
+def open_frame(axes: Any) -> None:
+    """Take the frame's upper and right lines away."""
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,17 +68,8 @@ LOADER = View(
 )
 
 
-def draw(records: Sequence[Record], path: Path, view: View = SAMPLER) -> None:
-    """Write the PNG; where matplotlib is not installed, say so instead."""
-    if find_spec("matplotlib") is None:
-        print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture(records, view).savefig(path, dpi=110)
-
-
-def picture(records: Sequence[Record], view: View = SAMPLER) -> Any:
-    """The matplotlib figure."""
+def speeds(records: Sequence[Record], view: View) -> Any:
+    """The figure of a view: a panel for each graph, fanouts and batch size."""
     from matplotlib.figure import Figure
 
     panels: dict[tuple[Any, ...], list[Record]] = {}
@@ -87,7 +105,7 @@ def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]], view: View) -> No
         speed, count = record[view.speed], record[view.count]
         y = lanes[record["mode"], record["system"], str(count)]
         ticks[y] = f"{record['system']}, {count} {view.unit}{'' if count == 1 else 's'}"
-        shades = _SHADES[record["system"].startswith(FAMILY)]
+        shades = _SHADES[record["system"].startswith(HOPTRAIN)]
         axes.barh(y, speed, 0.85, color=shades[min(counts.index(count), len(shades) - 1)])
         behind = f"   hoptrain: {record['ratio']:.1f} x" if record["ratio"] else ""
         side = "right" if record.get("floor_ns") else "left"  # inside the bar, where the floor's mark may stand close behind it
@@ -102,4 +120,4 @@ def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]], view: View) -> No
     axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
     axes.margins(x=0.12)
     axes.set_ylim(max(ticks) + 0.7, min(headings) - 0.4)  # from the top down
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)

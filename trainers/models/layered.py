@@ -1,4 +1,4 @@
-"""What goes through a pipeline, and what a model must offer to be divided."""
+"""A model as layers: what it offers to be applied layer by layer, in one process or in several, and a part of a batch on its way through them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 
 @runtime_checkable
-class Layered(Protocol):
-    """A module whose layers can stand in different processes. Layer i is applied to what layer i - 1 returned."""
+class LayerWise(Protocol):
+    """A module that says its layers: layer i is applied to what layer i - 1 returned. Exact inference takes such a one."""
 
     @property
     def num_layers(self) -> int:
@@ -21,6 +21,11 @@ class Layered(Protocol):
 
     def layer(self, i: int, x: Tensor, *inputs: Any) -> Tensor:
         """Apply layer ``i`` with its own side inputs: (R, ...) in, (R', ...) out, rows first."""
+
+
+@runtime_checkable
+class Layered(LayerWise, Protocol):
+    """A module whose layers can stand in different processes."""
 
     def shape(self, i: int) -> tuple[int, ...]:
         """The shape of one row of what enters layer ``i``, i in 1 to L - 1."""

@@ -1,0 +1,124 @@
+"""What the benchmarks of sampling and loading share: options, the data sets they name, and the rules of their summaries."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hoptrain.engine import Dataset, InputError, Schedule, load_dataset
+
+SEED = 0
+GRAPHS = ("synthetic:reddit", "synthetic:products")
+FANOUTS = ((25, 10), (15, 10, 5))
+QUICK_SCALE = 0.02
+_IDLE = 0.5
+"""Load average up to which a machine counts as idle."""
+_TOLERANCE = 0.05
+"""Difference in sampled edges, relative, that chance may make."""
+
+
+def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
+    """Options that say what is compared on what."""
+    add = parser.add_argument
+    add(
+        "--graphs",
+        nargs="+",
+        default=list(GRAPHS),
+        metavar="NAME",
+        help="data sets by name or path (default: the synthetic twins of Reddit and products); seeds are taken from the train split",
+    )
+    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 1, with --quick 0.02)")
+    add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
+    add(
+        "--fanouts",
+        type=_fanouts,
+        action="append",
+        metavar="N,N,...",
+        help="neighbours per hop from the seeds outward; give it twice to measure two (default: 25,10 and 15,10,5)",
+    )
+    add("--batch-size", type=int, nargs="+", default=[1024], metavar="B", help="seeds of a mini-batch (default 1024)")
+    add(
+        "--modes",
+        nargs="+",
+        choices=("all", "new"),
+        default=["all", "new"],
+        help="what a hop expands: all vertices found so far, as DGL does, or the new ones, as PyG does (default: both)",
+    )
+    add(
+        "--peers",
+        nargs="*",
+        choices=peers,
+        default=peers,
+        help="what to compare with (default: all that are installed; with nothing behind it: none)",
+    )
+    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
+
+
+def _fanouts(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers; write for instance 25,10") from None
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def check_threads(threads: Sequence[int]) -> None:
+    """Refuse numbers of threads, in order, that the cores are too few for.
+
+    Raises:
+        InputError: less than 1, or more than cores.
+    """
+    if not 1 <= threads[0] <= threads[-1] <= cores():
+        raise InputError(f"threads are {list(threads)}: this process may use {cores()} cores, so 1 to as many; correct --threads")
+
+
+def warn_if_busy() -> None:
+    """Say so where others use the machine."""
+    load_average = os.getloadavg()[0]
+    if load_average > _IDLE:
+        print(f"the load average is {load_average:.1f}: others use this machine, so figures of several threads will not tell much")
+
+
+def num_rounds(args: argparse.Namespace) -> int:
+    """Rounds that count."""
+    rounds: int = (3 if args.quick else 7) if args.rounds is None else args.rounds
+    return rounds
+
+
+def load(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale: float = QUICK_SCALE) -> Dataset:
+    """A data set at the scale that was asked for; only synthetic ones have several."""
+    asked = args.scale if args.scale is not None else quick_scale if args.quick else scale
+    return load_dataset(name, root=args.root, scale=asked if name.startswith("synthetic:") else 1.0)
+
+
+def schedule(data: Dataset, batch_size: int) -> Schedule:
+    """Mini-batches of the train split, or of all vertices where there is none."""
+    seeds = data.split("train") if "train" in data.splits else np.arange(data.graph.num_nodes)
+    return Schedule(seeds=seeds, batch_size=batch_size, seed=SEED)
+
+
+def is_same_work(label: str, edges: float, expected: float, tolerance: float = _TOLERANCE) -> bool:
+    """Whether a system's mini-batches have as many edges as hoptrain's, about; one whose have not is left out, aloud."""
+    same = abs(edges - expected) <= tolerance * expected
+    if not same:
+        print(f"left out {label}: {edges:,.0f} edges a batch where hoptrain has {expected:,.0f}; the work is not the same")
+    return same
+
+
+def key_of(name: str) -> str:
+    """A name as part of the summary's names."""
+    return name.removeprefix("synthetic:").lower().replace(" ", "_").replace("-", "_")
+
+
+def summarize(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The least of every ``min_*`` and the largest of every ``max_*``."""
+    keys = sorted({key for answer in answers for key in answer})
+    return {key: (max if key.startswith("max_") else min)(answer[key] for answer in answers if key in answer) for key in keys}

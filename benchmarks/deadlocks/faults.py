@@ -1,0 +1,145 @@
+"""What strikes in a worker. Workers of hoptrain import it, so it is a module of its own that imports no torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.queue.ring import Allocate
+from hoptrain.samplers import MiniBatch, NeighborSampler, Sampler
+
+FANOUTS = [10, 10]
+_SENT_S = 0.3  # until the batch before is sent and taken
+_STRIKE_AT = 4  # the batch of a process at which a fault strikes, counted from 1
+
+
+class Fault:
+    """Something that happens once to one worker, when it makes its fourth batch; ``folder`` remembers that it did."""
+
+    def __init__(self, action: str, folder: str) -> None:
+        """State the action, a key of ``ACTIONS``."""
+        self._act = ACTIONS[action]
+        self._mark = Path(folder) / "struck"
+        self._calls = 0
+
+    def __call__(self, *_: object) -> None:
+        """Count, and strike when it is time."""
+        self._calls += 1
+        if self._calls == _STRIKE_AT and _create(self._mark):
+            self._act()
+
+
+def _create(path: Path) -> bool:
+    """Whether this call, of all processes' calls, made the file."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def die() -> None:
+    """As a process does that the system kills for want of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _raise() -> None:
+    raise RuntimeError("the sampler broke once")
+
+
+def _die_with_event() -> None:
+    time.sleep(_SENT_S)
+    _worker_local("done_event")._cond.acquire()
+    die()
+
+
+def _die_with_queue() -> None:
+    time.sleep(_SENT_S)
+    _worker_local("data_queue")._wlock.acquire()
+    die()
+
+
+def _worker_local(name: str) -> Any:
+    """A variable of torch's worker loop, which the loaders of PyG and DGL run too."""
+    frame = sys._getframe()
+    while frame.f_code.co_name != "_worker_loop":
+        if frame.f_back is None:
+            raise RuntimeError(f"{name} is a variable of torch's worker loop, and this process runs none")
+        frame = frame.f_back
+    return frame.f_locals[name]
+
+
+def two_threads() -> float:
+    """A parallel region of torch, in OpenMP's threads."""
+    import torch  # only here, since hoptrain's workers go without
+
+    torch.set_num_threads(2)
+    return float((torch.ones(4_000_000) * 2 + 1).sum())
+
+
+ACTIONS: Mapping[str, Callable[[], object]] = {
+    "kill": die,
+    "stop": _stop,
+    "spin": _spin,
+    "raise": _raise,
+    "event": _die_with_event,
+    "queue": _die_with_queue,
+    "threads": two_threads,
+}
+
+
+class FaultySampler(Sampler):
+    """A ``NeighborSampler`` that calls a ``Fault`` before each batch."""
+
+    def __init__(self, action: str, folder: str) -> None:
+        """State the fault."""
+        self.fault = Fault(action, folder)
+        self._sampler = NeighborSampler(FANOUTS)
+
+    @property
+    def num_hops(self) -> int:
+        """As the sampler's."""
+        return self._sampler.num_hops
+
+    def sample_on_cpu(self, *batch: Any) -> MiniBatch:
+        """Strike or not, then sample."""
+        self.fault()
+        return self._sampler.sample_on_cpu(*batch)
+
+
+class Numbers:
+    """A task of the pool: batch ``step`` holds that number a thousand times; its process dies at step 7, the first time, in ``state``."""
+
+    def __init__(self, state: str, scratch: Path) -> None:
+        """State when it dies: "writing" its slot, or when it has "written"."""
+        self.state, self.mark = state, scratch / "died"
+
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
+        """Write the number, half by half."""
+        values = allocate([("values", np.dtype(np.int64), (1000,))])["values"]
+        values[:500] = step
+        self._die_in("writing", step)
+        values[500:] = step
+        self._die_in("written", step)
+        return {}
+
+    def _die_in(self, state: str, step: int) -> None:
+        if state == self.state and step == 7 and not self.mark.exists():
+            self.mark.touch()
+            die()

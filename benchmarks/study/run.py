@@ -1,0 +1,111 @@
+"""What a cell of a study does: ranks that train one model on mini-batches from one system's loader.
+
+The loop is written in ``hoptrain.benchmarks.study.train``, by hand and once for all systems, with torch's ``DistributedDataParallel`` and Adam. An epoch
+begins with a barrier and ends with the last step of the slowest rank; the first epoch starts the workers and does not count. The model is hoptrain's
+``GNN`` for all. Its weights are evaluated at the end by exact inference over full neighbourhoods, for all by the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.common.grid import FOUND, SKIPPED
+from hoptrain.benchmarks.common.trial import BEGIN, say
+from hoptrain.benchmarks.peers.installed import require, tcmalloc
+from hoptrain.benchmarks.study.cell import Cell, cell_of
+from hoptrain.engine import InputError
+
+_NEEDS = {"pyg": "torch_geometric", "dgl": "dgl", "papers": "scipy"}
+_TICK_S = 0.05
+
+
+def command_of(cell: Cell, folder: Path) -> list[str]:
+    """What runs a cell on the data set in ``folder``."""
+    return [sys.executable, "-m", "hoptrain.benchmarks.study.run", json.dumps(asdict(cell)), str(folder)]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a cell, its ranks in processes of their own, and print what was found."""
+    cell = cell_of(arguments[0])
+    say(BEGIN)
+    reason = _missing(cell)
+    if reason is not None:
+        say(f"{SKIPPED}{reason}")
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        _run_ranks(arguments, cell.ranks, Path(scratch))
+        found = [json.loads((Path(scratch) / f"{rank}.json").read_text()) for rank in range(cell.ranks)]
+    say(FOUND + json.dumps(merge(found)))
+
+
+def _missing(cell: Cell) -> str | None:
+    if cell.allocator == "tcmalloc" and tcmalloc() is None:
+        return "tcmalloc is not installed (Debian: libtcmalloc-minimal4)"
+    package = _NEEDS.get(cell.system)
+    try:
+        if package is not None:
+            require(package)
+    except InputError as error:
+        return f"{package}: {error}"
+    return None
+
+
+def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
+    """As a launcher does: one process a rank; when one fails, the others are ended."""
+    command = [sys.executable, "-m", "hoptrain.benchmarks.study.train", *arguments, str(scratch)]
+    environment = os.environ | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    processes = [
+        subprocess.Popen([*command, str(rank)], env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, start_new_session=True)
+        for rank in range(ranks)
+    ]
+    try:
+        while (codes := [process.poll() for process in processes]) and None in codes and not any(codes):
+            time.sleep(_TICK_S)
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # also the workers that wait for the next epoch
+            process.wait()
+    if any(codes):
+        raise SystemExit(next(1 for code in codes if code))
+
+
+def merge(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the ranks found, together: times of the slowest rank in the middle one of the epochs, memory as sums, and rank 0's accuracy."""
+    epochs = list(zip(*(one["epochs"] for one in found), strict=True))
+    slowest = [max(ranks, key=lambda one: float(one["seconds"])) for ranks in epochs]
+    middle = sorted(slowest, key=lambda one: float(one["seconds"]))[(len(slowest) - 1) // 2]
+    return {
+        "epoch_s": middle["seconds"],
+        "first_epoch_s": max(one["first_epoch_s"] for one in found),
+        "steps": [one["epochs"][-1]["steps"] for one in found],
+        "seeds": [one["epochs"][-1]["seeds"] for one in found],
+        "edges": [one["epochs"][-1]["edges"] for one in found],
+        "rows": [one["epochs"][-1]["rows"] for one in found],
+        "phases": middle["phases"],
+        "sample_s": float(np.mean([one["sample_s"] for ranks in epochs for one in ranks])),
+        "gather_s": float(np.mean([one["gather_s"] for ranks in epochs for one in ranks])),
+        "trainer_cpu_s": float(np.mean([one["trainer_cpu_s"] for ranks in epochs for one in ranks])),
+        "peak_rss": sum(one["memory"]["peak_rss"] for one in found),
+        "pss": sum(one["memory"]["pss"] for one in found),
+        "shared": sum(one["memory"]["shared"] for one in found),
+        "gpu_bytes": sum(one["gpu_bytes"] for one in found),
+        **{name: found[0][name] for name in ("accuracy", "loss", "parameters", "threads", "pinned", "device", "gradient_bytes")},
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

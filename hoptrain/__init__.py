@@ -1,0 +1,59 @@
+"""hoptrain: a training engine for graph neural networks that puts sampling first.
+
+What a user needs is named here: ``hoptrain.load_dataset``, ``hoptrain.NeighborSampler`` and so on; ``dir(hoptrain)`` lists the names. Each is
+imported when it is first used, so ``import hoptrain`` loads neither torch nor NumPy. The folders beside this file are links to the floors.
+"""
+
+# ruff: noqa: F401, I001 - names for type checkers, several to a line
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError, load_dataset
+    from hoptrain.samplers import ASGCNSampler, Block, ClusterSampler, FastGCNSampler, HeteroSampler, LaborSampler, LadiesSampler
+    from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, Program, RippleWalkSampler
+    from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler, SampleLoader, Sampler, ShadowPPRSampler
+    from hoptrain.samplers import ShadowSampler, TemporalSampler, VRGCNSampler, Workspace
+    from hoptrain.trainers.models import GNN
+    from hoptrain.trainers.models.inference import exact_logits
+    from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
+    from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
+    from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
+    from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
+    from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor
+    from hoptrain.trainers.tasks.node_classifier import NodeClassifier
+    from hoptrain.trainers.tasks.node_data import GraphDataModule
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "engine": "Dataset Graph HeteroGraph InputError load_dataset",
+    "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler MiniBatch "
+    "NeighborSampler PinSAGESampler Program RippleWalkSampler SaintEdgeSampler SaintNodeSampler SaintWalkSampler SampleLoader Sampler "
+    "ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler Workspace",
+    "trainers.models": "GNN",
+    "trainers.models.inference": "exact_logits",
+    "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
+    "trainers.tasks.graphs": "GraphClassifier SmallGraphsDataModule",
+    "trainers.tasks.hops": "HopDataModule SIGNClassifier",
+    "trainers.tasks.images": "ImageClassifier ImageDataModule",
+    "trainers.tasks.links": "LinkDataModule LinkPredictor",
+    "trainers.tasks.node_classifier": "NodeClassifier",
+    "trainers.tasks.node_data": "GraphDataModule",
+}
+"""By the module that has them. The list above tells the same to type checkers."""
+
+_HOME = {name: f"hoptrain.{module}" for module, names in _NAMES.items() for name in names.split()}
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hoptrain' has no attribute {name!r}: dir(hoptrain) lists what it has")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

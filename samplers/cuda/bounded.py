@@ -1,0 +1,217 @@
+"""Node-wise sampling on a CUDA device: hop after hop by fanouts, which bound every size.
+
+There is one exception: a hop that takes all neighbours (fanout -1) has no useful bound, so its number of edges is read back before memory is
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.engine import Graph
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cuda.draw import DISTINCT
+from hoptrain.kernels.cuda.group import group_requests
+from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_seeds
+from hoptrain.samplers.cuda.device_sampler import DeviceSampler
+from hoptrain.samplers.cuda.draws import GraphDraws
+from hoptrain.samplers.cuda.edges import Edges, rounded_up
+from hoptrain.samplers.cuda.frontier import DeviceFrontier
+from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
+from hoptrain.samplers.scratch.workspace import Workspace
+
+
+class Order(NamedTuple):
+    """In which order requests are taken, as kernels take it; see ``hoptrain.kernels.cuda.requests``."""
+
+    grouped: int
+    members: Any
+    counters: Any
+
+
+class Bounded(DeviceSampler[MiniBatch]):
+    """Samples a graph hop by hop. How edges are chosen is in ``_count`` and ``_draw``, which a subclass may replace.
+
+    Attributes:
+        has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
+        own_sizes: sizes of a subclass.
+        graph: the device's copy of the graph, which says where its arrays are.
+        edges: of each hop, or of all.
+        schedule: of each hop of the last bulk, "sample" or "transit".
+        num_nodes: the sizes before the first hop and after each.
+        num_edges: those of each hop.
+    """
+
+    has_trees = False
+    own_sizes: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        graph: Graph,
+        workspace: Workspace,
+        fanouts: Sequence[int],
+        mode: int = DISTINCT,
+        expand: str = "all",
+        tables: AliasTables = NO_TABLES,
+    ) -> None:
+        """Copy the graph to where the device reads it.
+
+        Args:
+            graph: the graph.
+            workspace: says the schedule and the graph's placement; the results are the same.
+            fanouts: the most edges of a request in each hop. A hop with -1 costs a synchronisation.
+            mode: of the draws, see ``hoptrain.kernels.cuda.draw``.
+            expand: as of ``NeighborSampler``.
+            tables: for draws by weight.
+
+        Raises:
+            InputError: CUDA cannot be used, or an unknown kernel or placement.
+        """
+        super().__init__(workspace)
+        self.host_graph, self.graph = graph, self.place_graph(graph, tables)
+        self.fanouts, self.mode, self.expand, self.hops = tuple(fanouts), mode, expand, range(len(fanouts))
+        self.size_names = (
+            "zeros", "repeated", "nodes0", *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
+        )  # fmt: skip
+        self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
+        self.schedule: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={self.schedule})"
+
+    def start(self, seeds: Sequence[Array], *, edit: Callable[[Any], None] | None = None, **address: Any) -> Callable[[], list[MiniBatch]]:
+        """See ``DeviceSampler.start``; ``edit`` may queue changes of what was sampled, after the last hop."""
+        self._edit = edit
+        return super().start(seeds, **address)
+
+    def begin(self, seeds: list[Array]) -> None:
+        """Check the seeds, and find bounds for a batch."""
+        self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
+        most_seeds = max(len(some) for some in self.seeds)
+        trees = most_seeds if self.has_trees else 1
+        self.most_nodes, self.most_edges = trees * self.host_graph.num_nodes, trees * self.num_graph_edges
+        self.dtype = np.promote_types(self.dtype, self._offset_dtype(most_seeds))
+        self.given["nodes0"] = [len(some) for some in self.seeds]
+
+    def _offset_dtype(self, known: int) -> np.dtype[Any]:
+        """A type for offsets, local ids and places in the table: it holds four times the nodes there can be, and all edges."""
+        most = 0
+        for fanout in self.fanouts:
+            edges = self.most_edges if fanout < 0 else known * fanout
+            known, most = min(self.most_nodes, known + edges), most + edges
+        return id_dtype(4 * known + most + 2)
+
+    def first_nodes(self) -> list[Array]:
+        """The nodes that the seeds are."""
+        return self.seeds
+
+    def queue(self) -> None:
+        """Enter the seeds as the first nodes; then hop after hop."""
+        self.draws = GraphDraws(self.graph, self.launch, self.buffers, self.kernel)
+        self.zeros = self.sizes["zeros"]
+        self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
+        self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
+        self.schedule, self.edges = [], list[Edges]()
+        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype)
+        self.frontier.enter_seeds(self.first_nodes(), self.num_nodes[0])
+        # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
+        self.fresh, self.num_shared_edges = self.known, 0
+        for hop in self.hops:
+            self.sample_hop(hop)
+        self.end()
+        if self._edit is not None:
+            self._edit(self)
+
+    @property
+    def nodes(self) -> Any:
+        """(K, N) vertices by local id."""
+        return self.frontier.nodes
+
+    @property
+    def known(self) -> int:
+        """The most nodes that a batch has so far."""
+        return self.frontier.known
+
+    def sample_hop(self, hop: int) -> None:
+        """Expand all nodes, or those that the hop before found."""
+        fanout, shares = self.fanouts[hop], self.expand == "new"
+        name, requests = ("", self.fresh) if shares else (f"{hop}", self.known)
+        low = self.num_nodes[hop - 1] if shares and hop else self.zeros
+        base = self.num_edges[hop - 1] if shares and hop else self.zeros
+        high, end = self.num_nodes[hop], self.num_edges[hop]
+        draw = fanout, self.mode, self.addresses[hop]
+
+        indptr = self.matrix(f"indptr{name}", self.known + 1, self.dtype, keep=shares and hop > 0)
+        self._count((self.nodes, low, high), requests, draw, indptr)
+        exclusive_scan(self.launch, indptr, requests, low, high, base, self.sums(requests), end)
+        most = self._read_most_edges(hop) if fanout < 0 else requests * fanout
+        before = self.num_shared_edges if shares else 0
+        edge_ids = self.matrix(f"edge_ids{name}", before + most, id_dtype(self.num_graph_edges), keep=shares and hop > 0)
+        indices = self.matrix(f"indices{name}", before + most, self.id_dtype, keep=shares and hop > 0)
+        weights = self._draw((self.nodes, low, high), requests, draw, (indptr, edge_ids, indices))
+
+        self.frontier.relabel(indices, most, (base, end), *self.num_nodes[hop : hop + 2])
+        self.fresh, self.num_shared_edges = min(self.most_nodes, most), before + most
+        edges = Edges(indptr, edge_ids, indices, weights)
+        self.edges = [edges] if shares else [*self.edges, edges]
+
+    def _read_most_edges(self, hop: int) -> int:
+        """Wait for the sizes; the most edges of a batch in this hop, rounded up."""
+        num_edges = self.read_size(f"edges{hop}")
+        before = self.host_size(f"edges{hop - 1}") if self.expand == "new" and hop else 0
+        return rounded_up(int((num_edges - before).max()))
+
+    def end(self) -> None:
+        """Queue what comes after the last hop."""
+
+    def batches(self) -> list[MiniBatch]:
+        """The mini-batches; a subclass may add to them."""
+        num_nodes, num_edges = (
+            np.stack([self.host_size(f"{kind}{hop}") for hop in range(number)], axis=1).tolist()
+            for kind, number in (("nodes", len(self.hops) + 1), ("edges", len(self.hops)))
+        )
+        nodes, hops = self.stream.result(self.nodes), [edges.results(self.stream) for edges in self.edges]
+        hops = hops if len(hops) == len(self.hops) else hops * len(self.hops)
+        return [
+            MiniBatch(
+                node_ids=nodes[b, : own[-1]],
+                blocks=tuple(edges.block(b, own[h], num_edges[b][h], own[h + 1]) for h, edges in enumerate(hops))[::-1],
+                num_seeds=own[0],
+                nested=self.expand == "new",
+            )
+            for b, own in enumerate(num_nodes)
+        ]
+
+    def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
+        """Write how many edges each request gives; see ``GraphDraws.count``."""
+        self.draws.count(requests, capacity, draw, counts)
+
+    def _draw(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]) -> Any:
+        """Write the edges of each request, and note the schedule; returns the edges' weights, or None. See ``GraphDraws.draw``."""
+        self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, output))
+
+    def _order(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> Order:
+        """The order of a hop's requests by its schedule, which is noted; where they are grouped, without those on vertices without edges."""
+        self.schedule.append(self.draws.schedule_for(capacity, draw[0]))
+        if self.schedule[-1] == "sample":
+            return Order(0, self.zeros, self.zeros)
+        vertices = self._vertices(requests)
+        groups = self.draws.groups_for(capacity, self.known, vertices.dtype)
+        group_requests(self.launch, self.graph.arrays(), (vertices, *requests[1:]), capacity, draw, groups)
+        return Order(1, groups.members, groups.counters)
+
+    def _vertices(self, requests: tuple[Any, Any, Any]) -> Any:
+        """The vertices that the requests' nodes are."""
+        return requests[0]
+
+    def _launch_ordered(self, order: Order, kernel: Any, capacity: int, *args: Any) -> None:
+        """Launch a kernel over a batch's up to ``capacity`` units in an order."""
+        if order.grouped:
+            self.launch.flat(kernel, capacity * self.num_batches, *args)
+        else:
+            self.launch.rows(kernel, capacity, *args)

@@ -1,0 +1,177 @@
+"""What all that samples on a CUDA device shares: a bulk of mini-batches at once, to the bit those of the CPU.
+
+K batches, batch-major matrices. The host launches for sizes that it does not know: either they have a bound (``bounded``), or there is as much
+room as was enough so far (``retried``). The true ones stay on the device until the bulk is done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import Buffers
+from hoptrain.engine.device_store import DeviceGraph, choose_placement, place
+from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
+from hoptrain.kernels.cuda.thresholds import THRESHOLDS
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
+from hoptrain.samplers.cuda.cost_model import check_kernel
+from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
+from hoptrain.samplers.scratch.workspace import Workspace
+
+Batch = TypeVar("Batch", MiniBatch, HeteroMiniBatch)
+
+_NEVER = np.iinfo(np.int64).max
+
+
+class DeviceSampler(ABC, Generic[Batch]):
+    """Samples one graph by one sampler, one bulk at a time.
+
+    Attributes:
+        buffers: device arrays by name.
+        dtype: of offsets, local ids and places in tables; it grows with the bulks and stays, as the buffers do.
+        hops: numbers of the hops whose random words are drawn.
+        size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not.
+        seeds: what the batches of the bulk are asked for by, checked.
+        launch: of the bulk.
+        num_batches: K, of the bulk.
+        sizes: rows (K,) int64 on the device, by name: zero, or as ``given``, before the work.
+        given: host values of sizes, by name.
+        addresses: (4,) uint64 on the device for each of ``hops``: seed, epoch, number of the first batch, hop.
+    """
+
+    hops: Sequence[int]
+    size_names: tuple[str, ...]
+    seeds: list[Array]
+
+    def __init__(self, workspace: Workspace) -> None:
+        """Start without a graph.
+
+        Raises:
+            InputError: CUDA cannot be used, or an unknown kernel.
+        """
+        check_kernel(workspace.kernel)
+        self.stream = workspace.stream
+        self.thresholds = workspace.on_device.thresholds or THRESHOLDS
+        self.kernel, self.placement = workspace.kernel, workspace.placement
+        self.buffers = Buffers(self.stream, self.thresholds.block)
+        self.dtype: np.dtype[Any] = np.dtype(np.int32)
+
+    @abstractmethod
+    def begin(self, seeds: list[Array]) -> None:
+        """Check the seeds or units and keep them; state ``given`` and a ``dtype`` that holds what comes up."""
+
+    @abstractmethod
+    def queue(self) -> None:
+        """Queue the work of the bulk."""
+
+    def is_done(self) -> bool:
+        """Whether the bulk can be handed out; else it is queued again. The sizes are on the host."""
+        return True
+
+    @abstractmethod
+    def batches(self) -> list[Batch]:
+        """The mini-batches, views of buffers, without their addresses."""
+
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[Batch]]:
+        """Queue a bulk without regard for what torch has queued; see ``Sampler.start_bulk``."""
+        if len(seeds) > MAX_BATCHES:
+            raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
+        check_bulk_address(seed, epoch, first_batch, len(seeds))
+        self.num_batches = len(seeds)
+        self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(seeds))
+        self.given: dict[str, Any] = {"repeated": _NEVER} if "repeated" in self.size_names else {}
+        self.begin([np.asarray(some) for some in seeds])
+        addresses = self.buffers.array("addresses", (len(self.hops), 4), np.uint64)
+        host = self.buffers.pinned("addresses", addresses)
+        host[:, :3] = seed, epoch, first_batch
+        host[:, 3] = self.hops
+        addresses.copy_to_device(host, stream=self.stream.numba)
+        self.addresses = [addresses[row] for row in range(len(self.hops))]
+        self._queue()
+        return partial(self._finish, seed, epoch, first_batch)
+
+    def _queue(self) -> None:
+        self._device_sizes = self.buffers.array("sizes", (len(self.size_names), self.num_batches), np.int64)
+        host = self._host_sizes = self.buffers.pinned("sizes", self._device_sizes)
+        host[:] = 0
+        for name, values in self.given.items():
+            self.host_size(name)[:] = values
+        self._device_sizes.copy_to_device(host, stream=self.stream.numba)
+        self.sizes = {name: self._device_sizes[row] for row, name in enumerate(self.size_names)}
+        self.queue()
+        self._fetch_sizes()
+
+    def _finish(self, seed: int, epoch: int, first_batch: int) -> list[Batch]:
+        self.stream.synchronize()
+        if "repeated" in self.size_names:
+            for first, seeds in zip(self.host_size("repeated"), self.seeds, strict=True):
+                if first < len(seeds):
+                    raise seed_given_twice(seeds[first])
+        while not self.is_done():
+            self._queue()
+            self.stream.synchronize()
+        return [batch.at(Address(seed, epoch, first_batch + b)) for b, batch in enumerate(self.batches())]
+
+    def _fetch_sizes(self) -> None:
+        """Have the sizes copied to the host; they are there once the stream is done."""
+        self._device_sizes.copy_to_host(self._host_sizes, stream=self.stream.numba)
+
+    def host_size(self, name: str) -> Array:
+        """(K,) the size as it was fetched last."""
+        return self._host_sizes[self.size_names.index(name), : self.num_batches]
+
+    def read_size(self, name: str) -> Array:
+        """(K,) the size as it is now, which has to be waited for."""
+        self._fetch_sizes()
+        self.stream.synchronize()
+        return self.host_size(name)
+
+    def matrix(self, name: str, width: int, dtype: DTypeLike, *, keep: bool = False) -> Any:
+        """A buffer (K, ``width``), or larger."""
+        return self.buffers.array(name, (self.num_batches, width), dtype, keep=self.num_batches if keep else 0)
+
+    def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> Any:
+        """A buffer whose rows begin with those given, one for each batch."""
+        matrix = self.matrix(name, max(len(row) for row in rows), dtype)
+        host = self.buffers.pinned(name, matrix)
+        for target, row in zip(host, rows, strict=False):
+            target[: len(row)] = row
+        matrix.copy_to_device(host, stream=self.stream.numba)
+        return matrix
+
+    def sums(self, items: int) -> Any:
+        """Scratch of a scan."""
+        return self.matrix("sums", -(-items // self.thresholds.block), np.int64)
+
+    def table(self, name: str, room: int, dtype: DTypeLike) -> tuple[Any, Any]:
+        """A relabelling table for ``room`` nodes of a batch, at most half full."""
+        size = 1 << (2 * max(1, room) - 1).bit_length()
+        return self.matrix(f"{name}.keys", size, dtype), self.matrix(f"{name}.values", size, self.dtype)
+
+    def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
+        """Scratch for relabelling up to ``width`` edges of a batch."""
+        return self.matrix("slots", width, self.dtype), self.matrix("ranks", width + 1, self.dtype), self.sums(width)
+
+    def place(self, array: Array, what: str) -> Any:
+        """A copy of a host array that kernels can read, never empty."""
+        array = _not_empty(array)
+        return place(array, choose_placement(self.placement, array.nbytes, what), self.stream)
+
+    def place_graph(self, graph: Graph | RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
+        """A copy of a graph and its alias tables that kernels can read."""
+        of_tables = {"threshold": _not_empty(tables.threshold), "alias": _not_empty(tables.alias)}
+        return DeviceGraph({"indptr": graph.indptr, "indices": graph.indices, **of_tables}, self.placement, self.stream)
+
+
+def _not_empty(array: Array) -> Array:
+    return array if array.size else np.zeros(1, array.dtype)

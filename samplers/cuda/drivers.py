@@ -1,0 +1,108 @@
+"""The table of what samples on a CUDA device: a driver for each class of samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
+from hoptrain.samplers.cuda.layerwise.layers import CudaLayers
+from hoptrain.samplers.cuda.nodewise.hetero import CudaHetero
+from hoptrain.samplers.cuda.nodewise.labor import CudaLabor
+from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighbor
+from hoptrain.samplers.cuda.nodewise.pinsage import CudaPinSAGE
+from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
+from hoptrain.samplers.cuda.nodewise.vrgcn import CudaVRGCN
+from hoptrain.samplers.cuda.nodewise.weighted import CudaWeighted
+from hoptrain.samplers.cuda.programs.collective import CudaCollective
+from hoptrain.samplers.cuda.programs.program import CudaBlocks, CudaWalks
+from hoptrain.samplers.cuda.seeds.link import CudaLinks
+from hoptrain.samplers.cuda.seeds.mvs import CudaMVS
+from hoptrain.samplers.cuda.subgraphs.cluster import CudaClusters
+from hoptrain.samplers.cuda.subgraphs.ripple import CudaRipple
+from hoptrain.samplers.cuda.subgraphs.saint import CudaSaintEdges, CudaSaintNodes, CudaSaintWalks
+from hoptrain.samplers.cuda.subgraphs.shadow import CudaShadow, CudaShadowPPR
+from hoptrain.samplers.layerwise.layers import LayerWiseSampler
+from hoptrain.samplers.nodewise.hetero import HeteroSampler
+from hoptrain.samplers.nodewise.labor import LaborSampler
+from hoptrain.samplers.nodewise.neighbor import NeighborSampler
+from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
+from hoptrain.samplers.nodewise.temporal import TemporalSampler
+from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
+from hoptrain.samplers.programs.program import Program
+from hoptrain.samplers.scratch.workspace import Driver, Workspace
+from hoptrain.samplers.seeds.link import LinkSampler
+from hoptrain.samplers.seeds.mvs import MVSSampler
+from hoptrain.samplers.subgraphs.cluster import ClusterSampler
+from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
+from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
+from hoptrain.samplers.subgraphs.shadow import ShadowPPRSampler, ShadowSampler
+
+
+def _of_neighbors(graph: Graph, sampler: NeighborSampler, workspace: Workspace) -> Driver:
+    """By whether some hop takes distinct edges by weight."""
+    for columns in sampler.columns(graph):
+        if isinstance(columns, WeightedColumns):
+            return CudaWeighted(graph, sampler, columns, workspace)
+    return CudaNeighbor(graph, sampler, workspace)
+
+
+def _of_program(graph: Graph, program: Program, workspace: Workspace) -> Driver:
+    """By what the program makes."""
+    program.check_graph(graph)
+    if program.sampling_type == "collective":
+        return CudaCollective(graph, program, workspace)
+    return (CudaWalks if program.output == "walks" else CudaBlocks)(graph, program, workspace)
+
+
+def _of_links(graph: Graph, sampler: LinkSampler, workspace: Workspace) -> Driver:
+    return CudaLinks(graph, sampler, workspace, _made(graph, sampler.sampler, workspace))
+
+
+def _of_mvs(graph: Graph, sampler: MVSSampler, workspace: Workspace) -> Driver:
+    return CudaMVS(graph, sampler, workspace, _made(graph, sampler.sampler, workspace))
+
+
+DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
+    NeighborSampler: _of_neighbors,
+    LaborSampler: CudaLabor,
+    PinSAGESampler: CudaPinSAGE,
+    TemporalSampler: CudaTemporal,
+    VRGCNSampler: CudaVRGCN,
+    HeteroSampler: CudaHetero,
+    LayerWiseSampler: CudaLayers,
+    Program: _of_program,
+    ClusterSampler: CudaClusters,
+    RippleWalkSampler: CudaRipple,
+    SaintNodeSampler: CudaSaintNodes,
+    SaintEdgeSampler: CudaSaintEdges,
+    SaintWalkSampler: CudaSaintWalks,
+    ShadowSampler: CudaShadow,
+    ShadowPPRSampler: CudaShadowPPR,
+    LinkSampler: _of_links,
+    MVSSampler: _of_mvs,
+}
+"""What makes a driver of a graph, a sampler and a workspace; also for subclasses, as long as they sample on the CPU as the class does."""
+
+
+def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:
+    """What samples on the workspace's device; the workspace keeps it, with the graph's copy, until another graph or sampler is asked for.
+
+    Raises:
+        InputError: the sampler has no kernels for CUDA; or CUDA cannot be used, or not with these options.
+    """
+    slot, made_for = workspace.on_device, (graph, sampler, getattr(sampler, "sampler", None))  # MVSSampler may exchange the one within
+    if slot.driver is None or any(now is not before for now, before in zip(made_for, slot.made_for, strict=True)):
+        slot.driver = None  # so that its memory is free before the new one asks for some
+        slot.driver, slot.made_for = _made(graph, sampler, workspace), made_for
+    return slot.driver
+
+
+def _made(graph: object, sampler: object, workspace: Workspace) -> Driver:
+    for kind in type(sampler).__mro__:
+        if kind in DRIVERS:
+            return DRIVERS[kind](graph, sampler, workspace)
+        if "sample_on_cpu" in vars(kind):
+            break  # what it samples is not what its parent's kernels do
+    raise InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')

@@ -1,0 +1,70 @@
+"""Data sets made from what other libraries hold in memory: the same arrays as from hoptrain's own."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from hoptrain.engine import BFLOAT16, Dataset, Graph, InputError, to_bfloat16
+
+EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
+X = np.arange(8, dtype=np.float32).reshape(4, 2)
+Y = np.array([0, 1, -1, 2])
+TRAIN = np.array([True, True, False, False])
+
+
+def same(data, **changes):
+    expected = Dataset(name="data", graph=Graph.from_edges(*EDGES, 4), **{"x": X, "y": Y, "splits": {"train": np.array([0, 1])}} | changes)
+    assert (data.name, data.num_classes) == (expected.name, expected.num_classes)
+    assert data.arrays().keys() == expected.arrays().keys()
+    for name, array in expected.arrays().items():
+        assert data.arrays()[name].dtype == array.dtype, name
+        assert np.array_equal(data.arrays()[name], array), name
+
+
+def test_arrays_and_tensors():
+    same(Dataset(x=X, y=Y, edge_index=EDGES, splits={"train": TRAIN}))
+    tensors = [torch.from_numpy(array) for array in (X, Y, EDGES, TRAIN)]
+    data = Dataset(x=tensors[0], y=tensors[1], edge_index=tensors[2], splits={"train": tensors[3]})
+    same(data)
+    assert data.num_classes == 3
+    assert not Dataset(edge_index=EDGES[:, :2]).num_features
+    half = Dataset(x=tensors[0].bfloat16(), edge_index=EDGES)
+    assert half.x.dtype == BFLOAT16
+    assert np.array_equal(half.x, to_bfloat16(X))
+
+
+def test_from_pyg():
+    data = Data(edge_index=torch.from_numpy(EDGES), x=torch.from_numpy(X), y=torch.from_numpy(Y), train_mask=torch.from_numpy(TRAIN))
+    same(Dataset.from_pyg(data))
+    data.y = torch.tensor([[0.0], [1.0], [float("nan")], [2.0]])
+    same(Dataset.from_pyg(data))
+    data.y = torch.eye(4, 3)
+    same(Dataset.from_pyg(data), y=np.eye(4, 3, dtype=np.uint8))
+    assert Dataset.from_pyg(data, name="mine").name == "mine"
+
+
+def test_from_dgl():
+    ndata = {"feat": torch.from_numpy(X), "label": torch.from_numpy(Y), "train_mask": torch.from_numpy(TRAIN.astype(np.uint8))}
+    edges = torch.from_numpy(EDGES)
+    same(Dataset.from_dgl(SimpleNamespace(is_homogeneous=True, edges=lambda: (edges[0], edges[1]), num_nodes=lambda: 4, ndata=ndata)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Dataset(x=X), "data has no edges: give one of the two"),
+        (lambda: Dataset(graph=Graph.from_edges(*EDGES), edge_index=EDGES), "a graph and an edge_index: give one of the two"),
+        (lambda: Dataset(edge_index=EDGES.T), r"edge_index has shape \(4, 2\)"),
+        (lambda: Dataset(edge_index=EDGES, splits={"train": TRAIN[:3]}), r"mask of split train has shape \(3,\)"),
+        (lambda: Dataset(x=X[:3], edge_index=EDGES), "is vertex 3"),
+        (lambda: Dataset.from_pyg(HeteroData()), "HeteroData has no edge_index"),
+        (lambda: Dataset.from_pyg(Data(edge_index=EDGES, num_nodes=4, y=torch.rand(4))), "labels are integers"),
+        (lambda: Dataset.from_pyg(Data(edge_index=EDGES, num_nodes=4, train_mask=torch.ones(4, 10))), r"train has shape \(4, 10\)"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

@@ -1,0 +1,54 @@
+"""The table of drivers: who samples for whom, and how long a workspace keeps it."""
+
+import inspect
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import needs_cuda
+from nodewise_cuda_case import on_cuda
+
+from hoptrain import samplers
+from hoptrain.engine import InputError
+from hoptrain.samplers import HeteroSampler, LinkSampler, MVSSampler, NeighborSampler, Sampler
+from hoptrain.samplers.cuda.drivers import DRIVERS, driver_for
+
+pytestmark = needs_cuda
+
+
+class Renamed(NeighborSampler):
+    """Samples as its parent does."""
+
+
+class Another(NeighborSampler):
+    def sample_on_cpu(self, graph, seeds, address, workspace):
+        raise AssertionError
+
+
+def test_every_sampler_has_a_driver():
+    public = [kind for kind in vars(samplers).values() if inspect.isclass(kind) and issubclass(kind, (Sampler, HeteroSampler))]
+    concrete = [kind for kind in public if not inspect.isabstract(kind)]
+    assert len(concrete) > 15
+    assert [kind for kind in concrete if not any(parent in DRIVERS for parent in kind.__mro__)] == []
+
+
+def test_subclasses():
+    """One that samples as its parent does has its driver; one that does not would get other batches than on the CPU."""
+    graph, workspace = make_graph(9, 20), on_cuda()
+    assert type(driver_for(graph, Renamed([2]), workspace)) is type(driver_for(graph, NeighborSampler([2]), workspace))
+    with pytest.raises(InputError, match=r"Another with device=.*: it has no kernels"):
+        Another([2]).sample(graph, np.array([1]), workspace=workspace)
+    with pytest.raises(InputError, match=r"Another with device=.*: it has no kernels"):
+        MVSSampler(Another([2]), 3).sample(graph, np.array([1]), workspace=workspace)
+
+
+def test_a_workspace_keeps_the_driver_of_one_graph_and_sampler():
+    graph, workspace, sampler = make_graph(9, 20), on_cuda(), NeighborSampler([2])
+    first = driver_for(graph, sampler, workspace)
+    assert driver_for(graph, sampler, workspace) is first
+    assert driver_for(make_graph(9, 20), sampler, workspace) is not first
+    links = LinkSampler(sampler, exclude="none")
+    around = driver_for(graph, links, workspace)
+    assert driver_for(graph, links, workspace) is around
+    links.sampler = NeighborSampler([3])
+    assert driver_for(graph, links, workspace) is not around

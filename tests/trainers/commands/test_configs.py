@@ -1,0 +1,28 @@
+"""Configurations by name."""
+
+from hoptrain.trainers.cli import main
+from hoptrain.trainers.commands.configs import FOLDER, known, with_paths
+
+QUICKSTART = str(FOLDER / "quickstart.yaml")
+
+
+def test_a_name_becomes_a_path_behind_config_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert with_paths(["fit", "--config", "quickstart", "--data.dataset", "quickstart"]) == [
+        "fit", "--config", QUICKSTART, "--data.dataset", "quickstart",
+    ]  # fmt: skip
+    assert with_paths(["fit", "--config=quickstart", "-c", "quickstart"]) == ["fit", f"--config={QUICKSTART}", "-c", QUICKSTART]
+    assert with_paths(["fit", "--config", "unknown", "--config"]) == ["fit", "--config", "unknown", "--config"]
+
+
+def test_a_file_of_that_name_is_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text("task: nodes\n")
+    assert with_paths(["fit", "--config", "quickstart"]) == ["fit", "--config", "quickstart"]
+
+
+def test_the_list_has_a_line_for_each(capsys):
+    assert main(["configs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[: len(known())]] == list(known())
+    assert "trains in seconds" in next(line for line in lines if line.startswith("quickstart"))

@@ -1,0 +1,152 @@
+"""Models of one's own in place of a GNN: by blocks, by layers, and PyG's on the batch's graph."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer
+from torch import nn
+from torch_geometric.nn import GraphSAGE, SAGEConv
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import LaborSampler, NeighborSampler
+from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule, NodeClassifier
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+
+
+class Blocks(nn.Module):
+    """Two of PyG's convolutions, each over its block."""
+
+    def __init__(self, width=3):
+        super().__init__()
+        self.layers = nn.ModuleList([SAGEConv(7, 8), SAGEConv(8, width)])
+
+    def apply(self, i, x, block):
+        return self.layers[i]((x, x[: block.num_dst]), block.edge_index()).relu()
+
+    def forward(self, x, blocks):
+        for i, block in enumerate(blocks):
+            x = self.apply(i, x, block)
+        return x
+
+
+class Layers(Blocks):
+    """The same, which says its layers."""
+
+    num_layers = 2
+
+    def layer(self, i, x, block):
+        return self.apply(i, x, block)
+
+
+class Scaled(Blocks):
+    """Takes degrees as well."""
+
+    def forward(self, x, blocks, degrees):
+        assert len(degrees) == len(x)
+        return super().forward(x, blocks) / (1 + degrees[: blocks[-1].num_dst, None])
+
+
+def quiet(epochs=1):
+    return Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, use_distributed_sampler=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+
+
+def fit(dataset, task, sampler=None, epochs=1):
+    trainer = quiet(epochs)
+    trainer.fit(task, GraphDataModule(dataset, sampler or NeighborSampler([3, 3]), batch_size=40, num_workers=0, seed=4))
+    return trainer
+
+
+def on_the_whole_graph(model, dataset):
+    """A model of edge_index applied to everything."""
+    graph = dataset.graph
+    edges = np.stack([graph.indices, np.repeat(np.arange(graph.num_nodes), graph.in_degrees())])
+    with torch.no_grad():
+        return model(torch.from_numpy(dataset.x), torch.from_numpy(edges).long())
+
+
+@pytest.mark.parametrize(
+    ("make", "takes", "how"),
+    [
+        (Blocks, "blocks", "Blocks is evaluated on batches of all neighbours over 2 hops"),
+        (Layers, "blocks", "Layers is evaluated exactly, layer by layer"),
+        (Scaled, "blocks+degrees", "Scaled is evaluated on batches of all neighbours over 2 hops"),
+        (lambda: GraphSAGE(7, 8, 2, 3), "edge_index", "GraphSAGE is evaluated on batches of all neighbours over 2 hops"),
+    ],
+    ids=["blocks", "layers", "degrees", "edge_index"],
+)
+def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, takes, how):
+    model = make()
+    before = [parameter.clone() for parameter in model.parameters()]
+    caplog.set_level(logging.INFO, "pytorch_lightning.utilities.rank_zero")
+    trainer = fit(dataset, NodeClassifier(model=model, takes=takes))
+    assert any(how in message for message in caplog.messages)
+    assert {"train_loss", "train_acc", "val_loss", "val_acc"} <= trainer.callback_metrics.keys()
+    assert not any(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+
+
+def test_inference_over_all_neighbours_is_that_on_the_whole_graph(dataset):
+    """By layers and by batches, and PyG's model on the batch's graph, also where an edge was drawn in several hops."""
+    torch.manual_seed(0)
+    model = GraphSAGE(7, 8, 2, 3, act="relu").eval()
+    for takes, own in (("edge_index", model), ("blocks", Blocks()), ("blocks", Layers())):
+        if takes == "blocks":
+            own.load_state_dict({name.replace("convs", "layers"): value for name, value in model.state_dict().items()})
+        task = NodeClassifier(model=own, takes=takes)
+        scores = torch.cat(quiet().predict(task, GraphDataModule(dataset, LaborSampler([3, 3]), num_workers=0)))
+        expected = on_the_whole_graph(model, dataset)
+        torch.testing.assert_close(scores, expected if takes == "edge_index" else expected.relu())
+
+
+def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path):
+    task = NodeClassifier(model=Blocks())
+    trainer = fit(dataset, task)
+    trainer.save_checkpoint(tmp_path / "own.ckpt")
+    content = torch.load(tmp_path / "own.ckpt", weights_only=True)
+    assert content["hyper_parameters"]["model"] == "Blocks"
+    assert "datamodule_hyper_parameters" not in content, "the data in memory"
+    loaded = NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", model=Blocks(), weights_only=True)
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in task.state_dict().items())
+    with pytest.raises(
+        InputError, match=r"model is 'Blocks': a checkpoint has a module's weights.*load_from_checkpoint\(path, model=...\)"
+    ):
+        NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", weights_only=True)
+    with pytest.raises(InputError, match=r"the checkpoint is of another kind of model: .* is in one of the two only"):
+        NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", model=nn.Linear(7, 3), weights_only=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: NodeClassifier(model=Blocks(), arch="gat"), "arch with a model of your own: .* leave it out"),
+        (lambda: NodeClassifier(7, 3, 2, takes="edge_index"), "takes is edge_index without a model of your own"),
+        (lambda: NodeClassifier(model=3), "model is 3: .* give the nn.Module itself"),
+        (lambda: NodeClassifier(num_classes=3), "without a model and without its sizes: give in_channels, num_classes and num_layers"),
+        (lambda: AdaptiveNodeClassifier(7, 3, 2, model=Blocks()), "AdaptiveNodeClassifier with a model of your own"),
+    ],
+)
+def test_options_that_do_not_go_together(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("task", "fanouts", "words"),
+    [
+        (NodeClassifier(model=Layers()), [3], r"the model takes 7 features and 2 blocks, random with this sampler gives 7 and 1"),
+        (NodeClassifier(5, 3, 2), [3, 3], r"the model takes 5 features and 2 blocks, random with this sampler gives 7 and 2"),
+        (
+            NodeClassifier(model=Blocks(4)),
+            [3, 3],
+            r"returned torch.float32 of shape \(40, 4\): it gives floating scores of shape \(40, 3\)",
+        ),
+    ],
+)
+def test_a_model_for_other_data(dataset, task, fanouts, words):
+    with pytest.raises(InputError, match=words):
+        fit(dataset, task, NeighborSampler(fanouts))

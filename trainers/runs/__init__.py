@@ -1,0 +1,1 @@
+"""What goes on around a run: what it shows, its time line, its ranks, its end."""

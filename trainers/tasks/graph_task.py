@@ -1,0 +1,205 @@
+"""What tasks on the vertices of one graph share: a model on sampled batches in training, on full neighbourhoods for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
+from typing import Any, ClassVar
+
+import torch
+from lightning_utilities.core.rank_zero import rank_zero_info
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers import MiniBatch
+from hoptrain.trainers.feedback import feedback_for
+from hoptrain.trainers.feedback.feedback import Apply, Feedback
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.batches import Takes, apply_model
+from hoptrain.trainers.models.features import to_input
+from hoptrain.trainers.models.gnn import Arch
+from hoptrain.trainers.models.inference import exact_logits, neighborhood_logits
+from hoptrain.trainers.models.layered import LayerWise, address_seed
+from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
+from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.scored import ScoredModule
+
+
+class GraphTask(ScoredModule):
+    """A subclass says its ``data_class``.
+
+    Attributes:
+        model: a ``GNN``, or a module of the user's.
+        takes: what the model takes of a batch.
+        degrees: (V,) in-degrees of the graph.
+        feedback: what the sampler asks for, by name.
+    """
+
+    data_class: ClassVar[type[GraphDataModule]]
+
+    def __init__(
+        self,
+        in_channels: int | None,
+        num_outputs: int | None,
+        num_layers: int | None,
+        score: Callable[[], Metric] | None,
+        model: Any = None,
+        takes: Takes = "blocks",
+        *,
+        arch: Arch = "sage",
+        hidden_channels: int = 256,
+        normalize_features: bool = False,
+        lr: float = 0.003,
+        weight_decay: float = 0.0,
+        **gnn: Any,
+    ) -> None:
+        """Build the model.
+
+        Args:
+            in_channels: features of a vertex.
+            num_outputs: width of what the model returns.
+            num_layers: hops of the sampler.
+            score: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
+            model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes.
+            takes: what that module takes of a batch.
+            arch: sage, gat, gcn or gin.
+            hidden_channels: width between layers (for gat over all heads together).
+            normalize_features: divide each vertex's features by their sum.
+            lr: Adam's learning rate.
+            weight_decay: Adam's L2 penalty.
+            gnn: as ``GNN``.
+
+        Raises:
+            InputError: numbers that have no meaning, or neither sizes nor a module.
+        """
+        check_training(lr=lr, weight_decay=weight_decay, **{name: gnn[name] for name in gnn if name.endswith("dropout")})
+        super().__init__(score)
+        of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
+        self.save_hyperparameters(ignore=["num_outputs", "score", "model", *of_a_gnn])
+        if model is None:
+            inputs, outputs, layers = self._sizes_of_gnn(in_channels, num_outputs, num_layers)
+            model, takes = GNN(arch, inputs, hidden_channels, outputs, layers, **gnn), "blocks+degrees"
+        else:
+            self._take_module(model)
+        self.model: nn.Module = model
+        self.takes: Takes = takes
+        self.normalize_features = normalize_features
+        # (V,) in-degrees of the graph, on the model's device; not part of a checkpoint, since it belongs to the data.
+        self.register_buffer("degrees", torch.empty(0), persistent=False)
+        self.degrees: Tensor
+        self.feedback = nn.ModuleDict()
+
+    def _sizes_of_gnn(self, *sizes: int | None) -> tuple[int, int, int]:
+        """The sizes, if all are given; what else was not is noted, so that a checkpoint tells the whole model."""
+        inputs, outputs, layers = sizes
+        if inputs is None or outputs is None or layers is None:
+            raise InputError(f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers")
+        for name, option in signature(GNN).parameters.items():
+            if option.default is not option.empty:
+                self.hparams.setdefault(name, option.default)
+        return inputs, outputs, layers
+
+    def _take_module(self, model: object) -> None:
+        """Note the module's name: a checkpoint has no more of it, beside its weights."""
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"model is {model!r}: a checkpoint has a module's weights and its name, a command line no module; give the nn.Module itself, in "
+                f"Python, as {type(self).__name__}(model=...) or load_from_checkpoint(path, model=...)"
+            )
+        self.hparams["model"] = type(model).__name__
+
+    def setup(self, stage: str) -> None:
+        """Compare the model with the data, take the graph's degrees, and make what the sampler asks for.
+
+        Raises:
+            InputError: the model is for other data.
+        """
+        module = self._datamodule
+        data, hops = module.data, module.num_hops
+        layers = self.model.num_layers if isinstance(self.model, LayerWise) else hops
+        features = self.hparams["in_channels"]
+        if layers != hops or features not in (None, data.num_features):
+            raise InputError(
+                f"the model takes {features or data.num_features} features and {layers} blocks, {data.name} with this sampler gives "
+                f"{data.num_features} and {hops}: use the data set and the number of hops that it was made for"
+            )
+        self.degrees = torch.from_numpy(data.graph.in_degrees()).float().to(self.device)
+        if not isinstance(self.model, GNN):
+            how = "exactly, layer by layer" if self._is_exact else f"on batches of all neighbours over {hops} hops, since it says no layers"
+            rank_zero_info(f"{type(self.model).__name__} is evaluated {how}")
+        if stage == "fit":
+            asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
+            self.feedback = nn.ModuleDict(asked).to(self.device)
+            # Each rank has tables of its own; by default DDP would send rank 0's to the others, at every step.
+            self._ddp_params_and_buffers_to_ignore = [f"feedback.{name}" for name, _ in self.feedback.named_buffers()]
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        """What the model gives for the batch's seeds, (B, C)."""
+        x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
+        apply: Apply = partial(apply_model, self.model, self.takes)
+        for feedback in self._feedback():
+            apply = feedback.wrap(apply)
+        return apply(x, batch, degrees)
+
+    def infer(self, nodes: Array) -> Tensor:
+        """What the model gives for ``nodes`` (N,), from full neighbourhoods: (N, C). Every rank calls it, with its own."""
+        data = self._datamodule.data
+        options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "takes": self.takes}
+        if isinstance(self.model, LayerWise) and self._is_exact:
+            return exact_logits(self.model, data, nodes, rank=self.trainer.global_rank, world_size=self.trainer.world_size, **options)
+        return neighborhood_logits(self.model, data, nodes, num_hops=self._datamodule.num_hops, **options)
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether the model says its layers, and these take blocks."""
+        return self.takes != "edge_index" and isinstance(self.model, LayerWise)
+
+    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
+        """What the model gives for this rank's share of the vertices, (N, C) float32 on the CPU."""
+        return self.infer(batch.node_ids.cpu().numpy()).float().cpu()
+
+    def on_train_epoch_start(self) -> None:
+        """Begin the epoch's figures, and tell the sampler what it draws by."""
+        super().on_train_epoch_start()
+        for feedback in self._feedback():
+            feedback.begin_epoch(self.trainer)
+
+    def commit(self) -> None:
+        """Count what the batch that is done gave, and keep what the sampler asks for."""
+        super().commit()
+        for feedback in self._feedback():
+            feedback.commit()
+
+    def rank_state(self) -> dict[str, Tensor]:
+        """This rank's figures of the epoch so far, and what it keeps for the sampler."""
+        return super().rank_state() | self._tables()
+
+    def load_rank_state(self, state: dict[str, Tensor]) -> None:
+        """Take them back."""
+        super().load_rank_state(state)
+        for name, table in self._tables().items():
+            table.copy_(state[name])
+
+    def _tables(self) -> dict[str, Tensor]:
+        return {name: table for feedback in self._feedback() for name, table in feedback.tables().items()}
+
+    def _feedback(self) -> list[Feedback]:
+        """Those of ``feedback``, which knows them as modules only."""
+        return [each for each in self.feedback.values() if isinstance(each, Feedback)]
+
+    @property
+    def _datamodule(self) -> GraphDataModule:
+        datamodule, wanted = getattr(self.trainer, "datamodule", None), self.data_class.__name__
+        if not isinstance(datamodule, self.data_class):
+            raise InputError(
+                f"{type(self).__name__} needs the graph that it learns from: run it with trainer.fit(model, datamodule={wanted}(...))"
+            )
+        return datamodule
+
+
+def dropout_seed(batch: MiniBatch) -> int:
+    """Torch's seed for a batch's dropout, from the address of the batch: a resumed run drops the units that one in one piece drops."""
+    return address_seed(batch.seed, batch.epoch, batch.batch)
