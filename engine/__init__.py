@@ -7,6 +7,7 @@ from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.schedule import Address, Schedule
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "HeteroDataset",
     "HeteroGraph",
     "InputError",
+    "QueueOptions",
     "Schedule",
     "WorkerError",
     "load_dataset",

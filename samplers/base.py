@@ -28,16 +28,16 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     ``Sampler[HeteroGraph, HeteroMiniBatch]`` is one of typed graphs.
 
     Attributes:
-        deals_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``units`` are dealt
+        by_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``items`` are dealt
             out, and a batch says itself which seeds it has.
-        one_unit: whether a batch is a single unit.
+        single_item: whether a batch is a single item.
         distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
             seed has a tree of its own.
         feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
     """
 
-    deals_seeds = True
-    one_unit = False
+    by_seeds = True
+    single_item = False
     distinct_nodes = True
     feedback: tuple[str, ...] = ()
 
@@ -53,7 +53,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         """
         return self
 
-    def units(self, graph: SomeGraph, seeds: Array) -> Array:
+    def items(self, graph: SomeGraph, seeds: Array) -> Array:
         """What an epoch deals out to batches, each once, (U,) ids: the seeds; a sampler of subgraphs may deal out clusters, or draws."""
         return seeds
 
@@ -84,7 +84,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
         Args:
             graph: the graph.
-            seeds: (B,) distinct vertex ids; of a sampler that deals out something else, (B,) ``units``.
+            seeds: (B,) distinct vertex ids; of a sampler that deals out something else, (B,) ``items``.
             seed: the user's seed, in [0, 2**64).
             epoch: in [0, 2**20).
             batch: the batch's number within the epoch, in [0, 2**32).
@@ -203,6 +203,6 @@ def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
 
 
 def check_batch_size(sampler: Sampler[Any, Any], batch_size: int) -> None:
-    """Refuse a loader's batches of several units where a batch is one."""
-    if sampler.one_unit and batch_size != 1:
+    """Refuse a loader's batches of several items where a batch is one."""
+    if sampler.single_item and batch_size != 1:
         raise InputError(f"a batch of {batch_size} subgraphs: for {type(sampler).__name__} it is one; use batch_size 1")

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import Buffers
-from hoptrain.engine.device_store import DeviceGraph, choose_placement, place
+from hoptrain.engine.device_store import DeviceGraph, choose_placement, to_device
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
@@ -68,7 +68,7 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     @abstractmethod
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds or units and keep them; state ``given`` and a ``dtype`` that holds what comes up."""
+        """Check the seeds or items and keep them; state ``given`` and a ``dtype`` that holds what comes up."""
 
     @abstractmethod
     def queue(self) -> None:
@@ -162,10 +162,10 @@ class DeviceSampler(ABC, Generic[Batch]):
         """Scratch for relabelling up to ``width`` edges of a batch."""
         return self.matrix("slots", width, self.dtype), self.matrix("ranks", width + 1, self.dtype), self.sums(width)
 
-    def place(self, array: Array, what: str) -> Any:
+    def to_device(self, array: Array, what: str) -> Any:
         """A copy of a host array that kernels can read, never empty."""
         array = _not_empty(array)
-        return place(array, choose_placement(self.placement, array.nbytes, what), self.stream)
+        return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream)
 
     def place_graph(self, graph: Graph | RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
         """A copy of a graph and its alias tables that kernels can read."""

@@ -29,21 +29,21 @@ from hoptrain.samplers.feed.check_block import (
 
 
 def prepared(sampler: Sampler[Any, SomeBatch], graph: Any, seeds: Array) -> tuple[Sampler[Any, SomeBatch], Array]:
-    """The sampler prepared for ``seeds`` (N,), and the units (U,) that an epoch deals out.
+    """The sampler prepared for ``seeds`` (N,), and the items (U,) that an epoch deals out.
 
     Raises:
-        InputError: ``prepare`` or ``units`` returned something else.
+        InputError: ``prepare`` or ``items`` returned something else.
     """
     name = type(sampler).__name__
     ready: object = sampler.prepare(graph, seeds)
     if not isinstance(ready, Sampler):
         raise InputError(f"{name}.prepare returned {type(ready).__name__}: it returns the sampler to use; end it with 'return self'")
-    units = np.asarray(ready.units(graph, seeds))
-    if units.ndim != 1 or not is_integer(units.dtype):
+    items = np.asarray(ready.items(graph, seeds))
+    if items.ndim != 1 or not is_integer(items.dtype):
         raise InputError(
-            f"{name}.units returned {units.dtype} of shape {units.shape}: an epoch deals out ids; return a one-dimensional integer array"
+            f"{name}.items returned {items.dtype} of shape {items.shape}: an epoch deals out ids; return a one-dimensional integer array"
         )
-    return ready, units
+    return ready, items
 
 
 def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, asked: Array | None = None) -> None:
@@ -53,7 +53,7 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
         batch: what the sampler returned.
         sampler: who it was.
         graph: the graph.
-        asked: (B,) the seeds, or units, that it was asked for: with them every entry is looked at, which takes about as long as to sample;
+        asked: (B,) the seeds, or items, that it was asked for: with them every entry is looked at, which takes about as long as to sample;
             without, none but the ends of offsets.
 
     Raises:
@@ -161,9 +161,9 @@ def _check_nodes(name: str, node_ids: Array, num_nodes: int, sampler: Sampler[An
 
 def _check_seeds(batch: SampledBatch, sampler: Sampler[Any, Any], asked: Array, *, weighted: bool) -> None:
     """The seeds are those that were asked for."""
-    if sampler.deals_seeds and not (np.isin(batch.seeds, asked).all() if weighted else np.array_equal(batch.seeds, asked)):
+    if sampler.by_seeds and not (np.isin(batch.seeds, asked).all() if weighted else np.array_equal(batch.seeds, asked)):
         rule = "with seed_weights they are among the seeds asked for" if weighted else "the seeds asked for come first, in their order"
-        raise BrokenRule(f"other seeds than it was asked for: {rule}; return them so, or state deals_seeds = False")
+        raise BrokenRule(f"other seeds than it was asked for: {rule}; return them so, or state by_seeds = False")
 
 
 def _check_blocks(batch: MiniBatch, graph: Graph) -> None:

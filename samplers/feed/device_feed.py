@@ -68,7 +68,7 @@ class DeviceFeed(Generic[SomeBatch]):
 
     def _start(self, epoch: int, steps: range) -> Callable[[], list[SomeBatch]]:
         task = self._task
-        seeds = [task.schedule.batch_seeds(epoch, step) for step in steps]
+        seeds = [task.schedule.batch_items(epoch, step) for step in steps]
         first = task.schedule.batch_number(steps[0])
         return task.sampler.start_bulk(task.graph, seeds, seed=task.schedule.seed, epoch=epoch, first_batch=first, workspace=task.workspace)
 

@@ -148,8 +148,8 @@ def plain_schedule(
         rank, world_size = rank_and_world_size()
     seeds = data.split(split) if isinstance(split, str) else check_distinct(check_vertices(split, data.num_seed_nodes))
     check_batch_size(sampler, batch_size)
-    sampler, units = prepared(sampler, data.graph, seeds)
-    return sampler, Schedule(seeds=units, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
+    sampler, items = prepared(sampler, data.graph, seeds)
+    return sampler, Schedule(items=items, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
 
 
 def _threads(threads: int | None, num_workers: int, device: str) -> int:

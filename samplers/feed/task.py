@@ -53,9 +53,9 @@ class SampleTask:
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> SampledBatch:
         """Make the batch of a step in arrays from ``allocate``; returns its header."""
         begin = time.perf_counter()
-        seeds, address = self.schedule.batch_seeds(epoch, step), self.schedule.address(epoch, step)
-        batch: SampledBatch = self.sampler.sample(self.graph, seeds, **address._asdict(), workspace=self.workspace)
-        check_batch(batch, self.sampler, self.graph, None if self.is_checked else seeds)
+        items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
+        batch: SampledBatch = self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace)
+        check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
         self.is_checked = True
         structure = batch.arrays()
         sampled = time.perf_counter()
@@ -78,4 +78,4 @@ class SampleTask:
 
     def num_step_seeds(self, step: int, batch: SampledBatch) -> int:
         """Seeds of a step over all ranks; where batches choose theirs, as many for each rank as this one has."""
-        return self.schedule.num_step_seeds(step) if self.sampler.deals_seeds else batch.num_seeds * self.schedule.world_size
+        return self.schedule.num_step_items(step) if self.sampler.by_seeds else batch.num_seeds * self.schedule.world_size

@@ -43,8 +43,8 @@ _NO_SCORES = np.zeros(0, np.uint32)
 _LANE = np.zeros(1, np.int64)
 
 
-class Law(NamedTuple):
-    """A law on vertices."""
+class Distribution(NamedTuple):
+    """A distribution on vertices."""
 
     candidates: Array
     """(m,) global ids."""
@@ -53,7 +53,7 @@ class Law(NamedTuple):
 
 
 class LayerWiseSampler(Sampler):
-    """The common part: everything but the law.
+    """The common part: everything but the distribution.
 
     Threads of a workspace take whole batches; a single batch is made by one. ``extra`` of a mini-batch is empty unless a sampler says otherwise.
 
@@ -87,7 +87,7 @@ class LayerWiseSampler(Sampler):
         """One for each layer."""
         return len(self.layer_sizes)
 
-    def law_of_graph(self, graph: Graph) -> Law | None:
+    def distribution_of_graph(self, graph: Graph) -> Distribution | None:
         """The law, where it is the same for all layers."""
         return None
 
@@ -96,7 +96,7 @@ class LayerWiseSampler(Sampler):
         return None
 
     @abstractmethod
-    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
+    def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
         """What a layer with the destinations ``nodes`` is drawn from; no candidate where they have no in-edge."""
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
@@ -120,16 +120,16 @@ class LayerWiseSampler(Sampler):
 
     def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
         """``size`` draws, and the sum of all keys; none where the destinations have no in-edge."""
-        law = self._law(graph, nodes, workspace)
-        count = size if len(law.candidates) else 0
+        distribution = self._distribution(graph, nodes, workspace)
+        count = size if len(distribution.candidates) else 0
         draws = kernels.Draws(workspace.array("drawn", count, graph.indices.dtype), workspace.array("drawn_keys", count, np.uint64))
         if not count:
             return draws, np.uint64(0)
         groups = (count + 1) // 2
         words = workspace.array("layer_words", 4 * groups, np.uint32).reshape(4, groups)
         random_words(_LANE, 1, groups, *address, words)
-        kernels.draw(law.candidates, law.prefix, words, draws)
-        return draws, law.prefix[-1]
+        kernels.draw(distribution.candidates, distribution.prefix, words, draws)
+        return draws, distribution.prefix[-1]
 
 
 def check_norm(norm: str) -> int:
@@ -143,7 +143,7 @@ def check_norm(norm: str) -> int:
     return NORMS[norm]
 
 
-def law_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Law:
+def distribution_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Distribution:
     """The law on the in-neighbours of ``nodes``: keys of a kind (``hoptrain.kernels.shared.layerwise``), times ``scores`` (V,) uint32, if any.
 
     The arrays are views of the workspace.
@@ -161,7 +161,7 @@ def law_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: 
         graph.indptr, graph.indices, nodes, len(nodes), kind, np.uint64(1 << bits), table, neighbors, shares, candidates, sums
     )
     kernels.accumulate_keys(graph.indptr, candidates, found, kind, _NO_SCORES if scores is None else scores, sums)
-    return Law(candidates[:found], sums[:found])
+    return Distribution(candidates[:found], sums[:found])
 
 
 def _count_edges(graph: Graph, nodes: Array) -> int:

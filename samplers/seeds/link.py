@@ -60,7 +60,7 @@ class LinkSampler(Sampler):
     earlier pass messages, earlier copies of a predicted edge among them.
     """
 
-    deals_seeds = False
+    by_seeds = False
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LinkSampler(Sampler):
         Raises:
             InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
         """
-        if not sampler.deals_seeds:
+        if not sampler.by_seeds:
             raise InputError(
                 f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
             )
@@ -118,7 +118,7 @@ class LinkSampler(Sampler):
             prepared._degree_table(graph)
         return prepared
 
-    def units(self, graph: Graph, seeds: Array) -> Array:
+    def items(self, graph: Graph, seeds: Array) -> Array:
         """Edge ids (U,): ``edges``, or all edges into ``seeds``, column by column.
 
         Raises:

@@ -40,7 +40,7 @@ class MVSSampler(Sampler):
     draws the seeds, and the device samples their neighbourhoods.
     """
 
-    deals_seeds = False
+    by_seeds = False
 
     def __init__(self, sampler: Sampler, num_draws: int, uniform: float = 0.1) -> None:
         """State the draws.
@@ -57,7 +57,7 @@ class MVSSampler(Sampler):
             raise InputError(f"num_draws is {num_draws}: a mini-batch has at least one seed; correct it")
         if not 0 < uniform <= 1:
             raise InputError(f"uniform is {uniform}: it is a share in (0, 1], above 0 since norms age; correct it")
-        if not sampler.deals_seeds:
+        if not sampler.by_seeds:
             raise InputError(
                 f"{type(sampler).__name__} under MVSSampler: its batches choose their seeds themselves; take a node-wise sampler"
             )

@@ -55,8 +55,8 @@ class ItemLoader(EpochLoader[ItemBatch]):
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
         for step in steps:
             address = self.schedule.address(epoch, step)
-            x, y = self._collate(self.schedule.batch_seeds(epoch, step), address)
-            yield ItemBatch(x, y, self.schedule.num_step_seeds(step), address)
+            x, y = self._collate(self.schedule.batch_items(epoch, step), address)
+            yield ItemBatch(x, y, self.schedule.num_step_items(step), address)
 
 
 class Items(Protocol):
@@ -87,7 +87,7 @@ class ItemDataModule(SharedDataModule):
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
         """The training loader of a rank, in a pipeline of a copy of the model; it also serves to check the sizes before a run."""
-        schedule = Schedule(seeds=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
+        schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
         if (check := self.of_strategy("check_items", None)) is not None:
             check(schedule)
         return ItemLoader(schedule, self.collate)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device_store import place
+from hoptrain.engine.device_store import to_device
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
@@ -58,7 +58,7 @@ class CudaLinks:
         finish = self.inner.start(ends, **options)
 
         def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
-            extra = {name: stream.result(place(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
+            extra = {name: stream.result(to_device(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
             return replace(batch, extra=batch.extra | extra)
 
         return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]

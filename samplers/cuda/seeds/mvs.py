@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hoptrain.engine import Address, Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device_store import place
+from hoptrain.engine.device_store import to_device
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
@@ -28,6 +28,6 @@ class CudaMVS:
         finish = self.inner.start([chosen for chosen, _ in drawn], seed=seed, epoch=epoch, first_batch=first_batch)
 
         def with_weights(batch: MiniBatch, weights: Array) -> MiniBatch:
-            return replace(batch, seed_weights=self.stream.result(place(weights, "device", self.stream)))
+            return replace(batch, seed_weights=self.stream.result(to_device(weights, "device", self.stream)))
 
         return lambda: [with_weights(batch, weights) for batch, (_, weights) in zip(finish(), drawn, strict=True)]

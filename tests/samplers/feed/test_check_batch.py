@@ -157,7 +157,7 @@ class Unready(NeighborSampler):
     def prepare(self, graph, seeds):
         return None if self.result is None else self
 
-    def units(self, graph, seeds):
+    def items(self, graph, seeds):
         return self.result
 
 
@@ -165,7 +165,7 @@ class Unready(NeighborSampler):
     ("result", "message"),
     [
         (None, "Unready.prepare returned NoneType: it returns the sampler to use; end it with 'return self'"),
-        (np.ones(3), r"Unready.units returned float64 of shape \(3,\): an epoch deals out ids; return a one-dimensional integer array"),
+        (np.ones(3), r"Unready.items returned float64 of shape \(3,\): an epoch deals out ids; return a one-dimensional integer array"),
     ],
 )
 def test_what_a_sampler_prepares(graph, result, message):
@@ -216,10 +216,10 @@ def test_the_samplers_of_the_house_keep_the_rules(graph):
     checked = set()
     for own, sampler in house(graph):
         data = Dataset(name="d", graph=own, splits={"train": SEEDS})
-        loader = SampleLoader(data, sampler, batch_size=1 if sampler.one_unit else 16)
+        loader = SampleLoader(data, sampler, batch_size=1 if sampler.single_item else 16)
         ready, schedule = loader._task.sampler, loader.schedule
         for step, batch in zip(range(3), loader, strict=False):
             assert isinstance(batch, MiniBatch)
-            check_batch(batch, ready, own, schedule.batch_seeds(0, step))
+            check_batch(batch, ready, own, schedule.batch_items(0, step))
         checked.add(type(sampler).__name__)
     assert {name for name in dir(samplers) if name.endswith("Sampler")} <= checked | {"Sampler", "HeteroSampler"}

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hoptrain.engine import Dataset, InputError, Schedule
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine import Dataset, InputError, QueueOptions, Schedule
 from hoptrain.samplers import NeighborSampler, SampleLoader
 
 
@@ -76,9 +75,9 @@ def test_rank_and_world_size_come_from_the_launcher(loader_of, monkeypatch):
 
 
 def test_a_given_schedule_says_what_is_in_which_batch(loader_of, dataset):
-    schedule = Schedule(seeds=dataset.split("train")[::-1], batch_size=10, shuffle=False)
+    schedule = Schedule(items=dataset.split("train")[::-1], batch_size=10, shuffle=False)
     loader = SampleLoader(dataset, NeighborSampler([4, 3]), schedule=schedule)
-    assert np.concatenate([batch.seeds for batch in loader]).tolist() == schedule.seeds.tolist()
+    assert np.concatenate([batch.seeds for batch in loader]).tolist() == schedule.items.tolist()
     with pytest.raises(InputError, match=r"a schedule beside split, batch_size, .* leave them out"):
         loader_of(schedule=schedule)
 
