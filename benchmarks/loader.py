@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> Result:
 def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, conditions: Conditions) -> Case:
     """The first mini-batches of the training split, or all where it has fewer."""
     steps = options.schedule(data, batch_size)
-    seeds = np.concatenate([steps.batch_seeds(0, step) for step in range(min(conditions.batches, steps.num_steps))])
+    seeds = np.concatenate([steps.batch_items(0, step) for step in range(min(conditions.batches, steps.num_steps))])
     return Case(fanouts=tuple(fanouts), batch_size=batch_size, seeds=seeds)
 
 

@@ -137,7 +137,7 @@ def _measure_graph(
         place = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size}
         print(*place.values(), file=sys.stderr)
         steps = options.schedule(data, batch_size)
-        seeds = [steps.batch_seeds(0, step) for step in range(min(steps.num_steps, _MOST_SEEDS))]
+        seeds = [steps.batch_items(0, step) for step in range(min(steps.num_steps, _MOST_SEEDS))]
         systems = [system for make in opened for system in make(fanouts, timing.replace, timing.threads) if system.mode in timing.modes]
         paced = {system.label: timing.pace(partial(_sample, system.sample, seeds), system.threads) for system in systems}
         parts = {**floor.parts, **{_together(count): part for count, part in floor.together.items()}}

@@ -12,22 +12,30 @@ if TYPE_CHECKING:
     from hoptrain.engine.datasets import load_dataset
     from hoptrain.engine.errors import InputError, WorkerError
     from hoptrain.engine.graph import Graph
+    from hoptrain.engine.hetero_dataset import HeteroDataset
     from hoptrain.engine.hetero_graph import HeteroGraph
-    from hoptrain.engine.schedule import Schedule
+    from hoptrain.engine.queue.options import QueueOptions
+    from hoptrain.engine.schedule import Address, Schedule
 
 _HOME = {
+    "Address": "schedule",
     "BFLOAT16": "arrays",
     "Dataset": "dataset",
     "Graph": "graph",
+    "HeteroDataset": "hetero_dataset",
     "HeteroGraph": "hetero_graph",
     "InputError": "errors",
+    "QueueOptions": "queue.options",
     "Schedule": "schedule",
     "WorkerError": "errors",
     "load_dataset": "datasets",
     "to_bfloat16": "arrays",
 }
 
-__all__ = ["BFLOAT16", "Dataset", "Graph", "HeteroGraph", "InputError", "Schedule", "WorkerError", "load_dataset", "to_bfloat16"]
+__all__ = [
+    "BFLOAT16", "Address", "Dataset", "Graph", "HeteroDataset", "HeteroGraph", "InputError", "QueueOptions", "Schedule", "WorkerError", "load_dataset",
+    "to_bfloat16",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

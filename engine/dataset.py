@@ -53,10 +53,10 @@ class Dataset:
     def __post_init__(self, validate: bool, edge_index: Any) -> None:
         if validate:
             self._take_in(edge_index)
-            _check_features(self.name, self.x, self.graph.num_nodes)
-            _check_labels(self.name, self.y, self.graph.num_nodes, self.num_classes)
+            check_features(self.name, self.x, self.graph.num_nodes)
+            check_labels(self.name, self.y, self.graph.num_nodes, self.num_classes)
             for split, ids in self.splits.items():
-                _check_split(self.name, split, ids, self)
+                check_split(self.name, split, ids, self.graph.num_nodes, self.y)
         if self.y is not None:
             object.__setattr__(self, "y", self.y.astype(np.int64 if self.y.ndim == 1 else np.uint8, copy=False))
         object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
@@ -89,12 +89,16 @@ class Dataset:
         Raises:
             InputError: there is no such split, or it is empty.
         """
-        if name not in self.splits:
-            known = ", ".join(self.splits) or "none at all"
-            raise InputError(f"{self.name} has no split {name!r}: it has {known}; choose one of them or give vertex ids")
-        if len(self.splits[name]) == 0:
-            raise InputError(f"the {name} split of {self.name} is empty: it needs at least one vertex; fill it or choose another split")
-        return self.splits[name]
+        return split_of(self.name, self.splits, name)
+
+    @property
+    def num_seed_nodes(self) -> int:
+        """V: vertices that may be seeds."""
+        return self.graph.num_nodes
+
+    def stores(self) -> dict[str, Array]:
+        """Rows by vertex, by the name that they have for a batch: ``x`` and ``y``."""
+        return {name: rows for name, rows in (("x", self.x), ("y", self.y)) if rows is not None}
 
     def in_memory(self) -> Dataset:
         """The same data set with graph and features in memory of this process, in huge pages where the system grants them.
@@ -170,6 +174,20 @@ class Dataset:
             )
 
 
+def split_of(name: str, splits: Mapping[str, Array], split: str) -> Array:
+    """The vertex ids of one of a data set's splits, (N,).
+
+    Raises:
+        InputError: there is no such split, or it is empty.
+    """
+    if split not in splits:
+        known = ", ".join(splits) or "none at all"
+        raise InputError(f"{name} has no split {split!r}: it has {known}; choose one of them or give vertex ids")
+    if len(splits[split]) == 0:
+        raise InputError(f"the {split} split of {name} is empty: it needs at least one vertex; fill it or choose another split")
+    return splits[split]
+
+
 def as_labels(y: Array) -> Array:
     """Labels of another library: (V, 1) as (V,), and floating ones as integers where they are, a NaN as none (-1)."""
     y = y.reshape(-1) if y.shape[1:] == (1,) else y
@@ -206,7 +224,8 @@ def _as_ids(name: str, split: str, ids: Array, num_nodes: int) -> Array:
     return np.flatnonzero(ids)
 
 
-def _check_features(name: str, x: Array | None, num_nodes: int) -> None:
+def check_features(name: str, x: Array | None, num_nodes: int) -> None:
+    """Refuse features that are not a row of finite numbers for each vertex."""
     if x is None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
@@ -236,7 +255,8 @@ def _is_finite(x: Array) -> Array:
     return np.isfinite(x)
 
 
-def _check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) -> None:
+def check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) -> None:
+    """Refuse labels that are not one, or a row, for each vertex, within their range."""
     if y is None:
         return
     if y.ndim not in (1, 2) or len(y) != num_nodes or not is_integer(y.dtype):
@@ -254,22 +274,21 @@ def _check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) 
         )
 
 
-def _check_split(name: str, split: str, ids: Array, data: Dataset) -> None:
+def check_split(name: str, split: str, ids: Array, num_nodes: int, y: Array | None) -> None:
+    """Refuse a split that is no list of distinct labelled vertices."""
     if not split.isidentifier():
         raise InputError(f"{name}: a split is called {split!r}: its name is part of a file's, so only letters, digits and _; rename it")
     if ids.ndim != 1 or not is_integer(ids.dtype):
         raise InputError(
             f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split is a list of vertex ids; use np.flatnonzero(mask)"
         )
-    bad = ids[(ids < 0) | (ids >= data.graph.num_nodes)]
+    bad = ids[(ids < 0) | (ids >= num_nodes)]
     if len(bad):
-        raise InputError(
-            f"{name}: split {split} names vertex {bad[0]}: vertices are 0 to {data.graph.num_nodes - 1}; drop it from the split"
-        )
+        raise InputError(f"{name}: split {split} names vertex {bad[0]}: vertices are 0 to {num_nodes - 1}; drop it from the split")
     if len(np.unique(ids)) != len(ids):
         raise InputError(f"{name}: split {split} names a vertex twice: every vertex counts once; use np.unique(ids)")
-    if data.y is not None and data.y.ndim == 1 and (data.y[ids] < 0).any():
-        vertex = ids[np.flatnonzero(data.y[ids] < 0)[0]]
+    if y is not None and y.ndim == 1 and (y[ids] < 0).any():
+        vertex = ids[np.flatnonzero(y[ids] < 0)[0]]
         raise InputError(
             f"{name}: vertex {vertex} of split {split} has no label (-1): a split holds labelled vertices; drop it from the split"
         )

@@ -37,7 +37,7 @@ def choose_placement(placement: str, num_bytes: int, what: str) -> str:
     return "device" if num_bytes <= _FREE_SHARE * free else "pinned"
 
 
-def place(array: Array, placement: str, stream: DeviceStream) -> Any:
+def to_device(array: Array, placement: str, stream: DeviceStream) -> Any:
     """A copy of a host array that kernels can read: in device memory, or in pinned host memory mapped into the device's address space."""
     if placement == "pinned" and array.size:  # CUDA pins no empty memory
         from numba import cuda
@@ -68,7 +68,7 @@ class DeviceGraph:
         placed = {}
         for name, array in arrays.items():
             self.placement[name] = choose_placement(placement, array.nbytes, "the graph")
-            placed[name] = place(array, self.placement[name], stream)
+            placed[name] = to_device(array, self.placement[name], stream)
         self.indptr, self.indices, self.threshold, self.alias = (placed[name] for name in ("indptr", "indices", "threshold", "alias"))
 
     def arrays(self) -> tuple[Any, Any, Any, Any]:
@@ -112,11 +112,11 @@ class DeviceRows:
         self._stream, self._thresholds = stream, thresholds or THRESHOLDS
         flat = np.ascontiguousarray(store).reshape(len(store), -1)
         words = flat.view(word_dtype(flat.shape[1] * flat.itemsize))
-        self._source: tuple[Any, ...] = (place(words, self.placement, stream),)
+        self._source: tuple[Any, ...] = (to_device(words, self.placement, stream),)
         if hot is not None:
             cache_place = np.full(len(store), -1, np.int32)
             cache_place[hot] = np.arange(len(hot))
-            self._source += place(words[hot], "device", stream), place(cache_place, "device", stream)
+            self._source += to_device(words[hot], "device", stream), to_device(cache_place, "device", stream)
 
     def gather(self, ids: Any) -> Any:
         """The rows of vertices, for torch's current stream.

@@ -8,32 +8,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
 
 
+class Address(NamedTuple):
+    """What all random numbers of a batch are made from.
+
+    Attributes:
+        seed: the user's seed, in [0, 2**64).
+        epoch: in [0, 2**20).
+        batch: the batch's number within the epoch, over all ranks, in [0, 2**32).
+    """
+
+    seed: int
+    epoch: int
+    batch: int
+
+    def at_hop(self, hop: int) -> HopAddress:
+        """As the kernels take it."""
+        return HopAddress(np.uint64(self.seed), np.uint64(self.epoch), np.uint64(self.batch), np.uint64(hop))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Schedule:
-    """Batches of seeds for one of ``world_size`` ranks.
+    """Batches of items for one of ``world_size`` ranks.
 
     A step takes ``world_size * batch_size`` seeds of the epoch's order and gives each rank its share. What is left for the last step is
     shared out evenly; where that would leave a rank with nothing, the step before takes it (one seed more than ``batch_size`` for some).
 
     Attributes:
-        seeds: (N,) vertex ids of the split.
-        batch_size: seeds per rank and step.
+        items: (N,) ids of what is dealt out: the vertices of a split, or what ``Sampler.items`` says.
+        batch_size: items per rank and step.
         rank: this rank, in [0, world_size).
         world_size: number of ranks.
-        shuffle: a new order each epoch, else the order of ``seeds``.
+        shuffle: a new order each epoch, else the order of ``items``.
         seed: the user's seed, in [0, 2**64).
     """
 
-    seeds: Array
+    items: Array
     batch_size: int
     rank: int = 0
     world_size: int = 1
@@ -47,11 +67,11 @@ class Schedule:
             raise InputError(f"rank {self.rank} of {self.world_size}: ranks are 0 to world_size - 1; check RANK and WORLD_SIZE")
         if not 0 <= self.seed < 1 << 64:
             raise InputError(f"seed is {self.seed}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
-        batches = -(-len(self.seeds) // self.batch_size)
+        batches = -(-len(self.items) // self.batch_size)
         if batches < self.world_size:
             raise InputError(
-                f"{self.world_size} ranks for {batches} batches ({len(self.seeds):,} seeds in batches of {self.batch_size}): every rank needs "
-                f"one; use at most {batches} devices or a batch size of at most {max(1, len(self.seeds) // self.world_size)}"
+                f"{self.world_size} ranks for {batches} batches ({len(self.items):,} seeds in batches of {self.batch_size}): every rank needs "
+                f"one; use at most {batches} devices or a batch size of at most {max(1, len(self.items) // self.world_size)}"
             )
         if batches >= MAX_BATCH:
             raise InputError(f"{batches:,} batches in an epoch: batch numbers have 32 bits; use a larger batch_size than {self.batch_size}")
@@ -59,25 +79,29 @@ class Schedule:
     @property
     def num_steps(self) -> int:
         """Steps of an epoch, the same on every rank."""
-        full, rest = divmod(len(self.seeds), self.world_size * self.batch_size)
+        full, rest = divmod(len(self.items), self.world_size * self.batch_size)
         return full + (rest >= self.world_size or full == 0)
 
-    def batch_seeds(self, epoch: int, step: int) -> Array:
-        """The seeds (B,) of this rank's batch at a step; B is ``batch_size`` but for the last step."""
+    def batch_items(self, epoch: int, step: int) -> Array:
+        """The items (B,) of this rank's batch at a step; B is ``batch_size`` but for the last step."""
         begin, end = self._step_bounds(step)
         share, extra = divmod(end - begin, self.world_size)
         begin += self.rank * share + min(self.rank, extra)
         end = begin + share + (self.rank < extra)
         if not self.shuffle:
-            return self.seeds[begin:end]
-        return self.seeds[_epoch_order(len(self.seeds), self.seed, epoch)[begin:end]]
+            return self.items[begin:end]
+        return self.items[_epoch_order(len(self.items), self.seed, epoch)[begin:end]]
 
     def batch_number(self, step: int) -> int:
         """The batch's number within the epoch, over all ranks: it addresses the random numbers. A rank's numbers follow one another."""
         return self.rank * self.num_steps + step
 
-    def num_step_seeds(self, step: int) -> int:
-        """How many seeds all ranks together have at a step."""
+    def address(self, epoch: int, step: int) -> Address:
+        """The address of this rank's batch at a step."""
+        return Address(self.seed, epoch, self.batch_number(step))
+
+    def num_step_items(self, step: int) -> int:
+        """How many items all ranks together have at a step."""
         begin, end = self._step_bounds(step)
         return end - begin
 
@@ -85,14 +109,14 @@ class Schedule:
         if not 0 <= step < self.num_steps:
             raise InputError(f"step {step} of an epoch of {self.num_steps} steps: steps are 0 to {self.num_steps - 1}")
         size = self.world_size * self.batch_size
-        return step * size, len(self.seeds) if step == self.num_steps - 1 else (step + 1) * size
+        return step * size, len(self.items) if step == self.num_steps - 1 else (step + 1) * size
 
 
 @lru_cache(maxsize=2)
-def _epoch_order(num_seeds: int, seed: int, epoch: int) -> Array:
+def _epoch_order(num_items: int, seed: int, epoch: int) -> Array:
     """The order of an epoch; the last two are kept, since every step of an epoch asks for it."""
     if not 0 <= epoch < MAX_EPOCH:
         raise InputError(f"epoch {epoch}: epochs have 20 bits in a random number's address; keep below {MAX_EPOCH:,}")
-    order: Array = permutation(num_seeds, np.uint64(seed), epoch)
+    order: Array = permutation(num_items, np.uint64(seed), epoch)
     order.flags.writeable = False
     return order

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError, load_dataset
+    from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset
     from hoptrain.samplers import ASGCNSampler, Block, ClusterSampler, FastGCNSampler, HeteroSampler, LaborSampler, LadiesSampler
     from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, Program, RippleWalkSampler
     from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler, SampleLoader, Sampler, ShadowPPRSampler
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "engine": "Dataset Graph HeteroGraph InputError load_dataset",
+    "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler MiniBatch "
     "NeighborSampler PinSAGESampler Program RippleWalkSampler SaintEdgeSampler SaintNodeSampler SaintWalkSampler SampleLoader Sampler "
     "ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler Workspace",

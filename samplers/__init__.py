@@ -4,7 +4,6 @@ from hoptrain.kernels.shared.program import STOP, below, chance, has_edge
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
-from hoptrain.samplers.feed.hetero_loader import HeteroLoader
 from hoptrain.samplers.feed.loader import SampleLoader
 from hoptrain.samplers.layerwise.asgcn import ASGCNSampler
 from hoptrain.samplers.layerwise.fastgcn import FastGCNSampler
@@ -31,7 +30,6 @@ __all__ = [
     "Block",
     "ClusterSampler",
     "FastGCNSampler",
-    "HeteroLoader",
     "HeteroMiniBatch",
     "HeteroSampler",
     "LaborSampler",

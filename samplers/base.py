@@ -6,49 +6,38 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic
 
-import numpy as np
+from typing_extensions import TypeVar  # with a default, as typing has it from Python 3.13 on
 
-from hoptrain.engine import Graph, InputError
-from hoptrain.engine.arrays import Array, is_integer
-from hoptrain.kernels.cpu.csc import first_out_of_range
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
-from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH
+from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
+from hoptrain.engine.arrays import Array
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.checks import check_address
 from hoptrain.samplers.scratch.workspace import Workspace
 
-Batch = TypeVar("Batch")
+SomeGraph = TypeVar("SomeGraph", default=Graph)
+SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
 
 
-class BatchAddress(NamedTuple):
-    """Where the addresses of all random numbers of a mini-batch begin."""
-
-    seed: int
-    epoch: int
-    batch: int
-
-    def at_hop(self, hop: int) -> Address:
-        """As the kernels take it."""
-        return Address(np.uint64(self.seed), np.uint64(self.epoch), np.uint64(self.batch), np.uint64(hop))
-
-
-class Sampler(ABC):
+class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     """A sampling algorithm: from seeds to a mini-batch, as a pure function of (graph, seeds, seed, epoch, batch).
 
-    A sampler keeps no state between batches, so any process may sample any batch.
+    A sampler keeps no state between batches, so any process may sample any batch. A plain ``Sampler`` is one of a ``Graph`` that makes ``MiniBatch``es;
+    ``Sampler[HeteroGraph, HeteroMiniBatch]`` is one of typed graphs.
 
     Attributes:
-        deals_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``units`` are dealt
+        by_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``items`` are dealt
             out, and a batch says itself which seeds it has.
-        one_unit: whether a batch is a single unit.
+        single_item: whether a batch is a single item.
         distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
             seed has a tree of its own.
         feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
     """
 
-    deals_seeds = True
-    one_unit = False
+    by_seeds = True
+    single_item = False
     distinct_nodes = True
     feedback: tuple[str, ...] = ()
 
@@ -57,27 +46,32 @@ class Sampler(ABC):
     def num_hops(self) -> int:
         """Number of blocks in a mini-batch: the number of layers of the model."""
 
-    def prepare(self, graph: Graph, seeds: Array) -> Sampler:
+    def prepare(self, graph: SomeGraph, seeds: Array) -> Sampler[SomeGraph, SomeBatch]:
         """The sampler as it is used for training on ``seeds`` (N,), the vertices of a split: with what has to be computed once, before the first batch.
 
         The loader calls it, and sends the result to its workers.
         """
         return self
 
-    def units(self, graph: Graph, seeds: Array) -> Array:
+    def items(self, graph: SomeGraph, seeds: Array) -> Array:
         """What an epoch deals out to batches, each once, (U,) ids: the seeds; a sampler of subgraphs may deal out clusters, or draws."""
         return seeds
+
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """Refuse a data set whose graph the algorithm cannot sample."""
+        if not isinstance(data.graph, Graph):
+            raise InputError(f"{type(self).__name__} on {data.name}, a typed graph: it samples plain ones; take HeteroSampler")
 
     def state(self) -> dict[str, Array]:
         """What the sampler has learnt from the training, by name; a checkpoint has it. Most learn nothing."""
         return {}
 
-    def load_state(self, state: dict[str, Array]) -> None:  # noqa: B027 (most have nothing to take)
+    def load_state(self, state: dict[str, Array]) -> None:
         """Take back what ``state`` gave. The loader has called ``prepare`` by then."""
 
     def sample(
         self,
-        graph: Graph,
+        graph: SomeGraph,
         seeds: Array,
         *,
         seed: int = 0,
@@ -85,12 +79,12 @@ class Sampler(ABC):
         batch: int = 0,
         device: str | None = None,
         workspace: Workspace | None = None,
-    ) -> MiniBatch:
+    ) -> SomeBatch:
         """Sample one mini-batch (structure only: no features, no labels).
 
         Args:
             graph: the graph.
-            seeds: (B,) distinct vertex ids; of a sampler that deals out something else, (B,) ``units``.
+            seeds: (B,) distinct vertex ids; of a sampler that deals out something else, (B,) ``items``.
             seed: the user's seed, in [0, 2**64).
             epoch: in [0, 2**20).
             batch: the batch's number within the epoch, in [0, 2**32).
@@ -104,10 +98,11 @@ class Sampler(ABC):
         if workspace.device == "cuda":
             return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
         check_address(seed, epoch, batch)
-        return self.sample_on_cpu(graph, seeds, BatchAddress(seed, epoch, batch), workspace)
+        address = Address(seed, epoch, batch)
+        return self.addressed(self.sample_on_cpu(graph, seeds, address, workspace), address)
 
     @abstractmethod
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
         """What an algorithm has to say: ``sample`` on the CPU.
 
         Args:
@@ -117,12 +112,23 @@ class Sampler(ABC):
             workspace: scratch memory and threads.
 
         Returns:
-            What ``MiniBatch`` and ``Block`` say, with ids int32 or int64. The loader checks it (``hoptrain.samplers.checks``).
+            What ``MiniBatch`` and ``Block`` say, with ids int32 or int64; ``sample`` adds the address. The loader checks it
+            (``hoptrain.samplers.feed.check_batch``).
         """
+
+    def addressed(self, batch: SomeBatch, address: Address) -> SomeBatch:
+        """The batch with its address.
+
+        Raises:
+            InputError: it is no mini-batch.
+        """
+        if not isinstance(batch, SampledBatch):
+            raise InputError(f"{type(self).__name__} returned {type(batch).__name__}: sample_on_cpu makes a mini-batch; return a MiniBatch")
+        return batch.at(address)
 
     def sample_bulk(
         self,
-        graph: Graph,
+        graph: SomeGraph,
         seeds: Sequence[Array],
         *,
         seed: int = 0,
@@ -130,7 +136,7 @@ class Sampler(ABC):
         first_batch: int = 0,
         device: str | None = None,
         workspace: Workspace | None = None,
-    ) -> list[MiniBatch]:
+    ) -> list[SomeBatch]:
         """Sample several batches, numbered from ``first_batch``; each is to the bit the one that ``sample`` gives.
 
         The workspace's threads take whole batches; a single batch is shared between them.
@@ -142,14 +148,14 @@ class Sampler(ABC):
             workspace.stream.wait_for_torch()
             return self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)()
 
-        def sample_one(i: int, part: Workspace) -> MiniBatch:
+        def sample_one(i: int, part: Workspace) -> SomeBatch:
             return self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=part)
 
         return run_bulk(workspace, len(seeds), sample_one)
 
     def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
-    ) -> Callable[[], list[MiniBatch]]:
+        self, graph: SomeGraph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
+    ) -> Callable[[], list[SomeBatch]]:
         """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
 
         One bulk of a workspace is under way at a time. ``options`` are those of the sampler's driver, for instance ``times`` of ``TemporalSampler``.
@@ -162,7 +168,7 @@ class Sampler(ABC):
         return driver_for(graph, self, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
 
 
-def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], Batch]) -> list[Batch]:
+def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:
     """The batches 0 to ``number`` - 1, each in its own part of the workspace; a single batch gets all of the threads.
 
     A thread takes one of its own first, so that one bulk makes all memory that the next will need, and then the next that nobody has.
@@ -171,7 +177,7 @@ def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Works
         return [sample_one(0, workspace)]
     for i in range(number):
         workspace.part(i)  # made by this thread alone
-    batches: dict[int, Batch] = {}
+    batches: dict[int, SomeBatch] = {}
     threads = min(workspace.threads, number)
     tickets = iter(range(threads, number))
 
@@ -196,49 +202,7 @@ def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
     return workspace
 
 
-def check_address(seed: int, epoch: int, batch: int) -> None:
-    """Refuse what does not fit into a random number's address (``hoptrain.kernels.shared.philox``)."""
-    for name, value, limit in (("seed", seed, 1 << 64), ("epoch", epoch, MAX_EPOCH), ("batch", batch, MAX_BATCH)):
-        if not 0 <= value < limit:
-            raise InputError(f"{name} is {value}: it is part of a random number's address and lies in [0, {limit})")
-
-
-def check_bulk_address(seed: int, epoch: int, first_batch: int, number: int) -> None:
-    """``check_address`` of ``number`` batches that follow one another."""
-    check_address(seed, epoch, first_batch)
-    check_address(seed, epoch, first_batch + number - 1)
-
-
-_DISTINCT = "use numpy.unique(seeds)"
-
-
-def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False, remedy: str = _DISTINCT) -> Array:
-    """The seeds as an array, checked for kind and range and, if asked, for duplicates, against which there is a remedy."""
-    seeds = check_vertices(seeds, graph.num_nodes)
-    if distinct:
-        values, counts = np.unique(seeds, return_counts=True)
-        if counts.max() > 1:
-            raise seed_given_twice(values[counts.argmax()], remedy)
-    return seeds
-
-
-def check_vertices(seeds: Array, num_nodes: int) -> Array:
-    """The seeds as an array, checked for kind and range."""
-    seeds = np.asarray(seeds)
-    if seeds.ndim != 1 or len(seeds) == 0 or not is_integer(seeds.dtype):
-        raise InputError(f"seeds are {seeds.dtype} of shape {seeds.shape}: give a one-dimensional integer array of at least one vertex id")
-    bad = first_out_of_range(seeds, num_nodes)
-    if bad >= 0:
-        raise InputError(f"seed {seeds[bad]} is not in the graph: its vertices are 0 to {num_nodes - 1}; drop it")
-    return seeds
-
-
-def seed_given_twice(vertex: int, remedy: str = _DISTINCT) -> InputError:
-    """The error for a seed that stands in a batch or split more than once."""
-    return InputError(f"seed {vertex} is given twice: the seeds of a batch are distinct; {remedy}")
-
-
-def check_batch_size(sampler: Sampler, batch_size: int) -> None:
-    """Refuse a loader's batches of several units where a batch is one."""
-    if sampler.one_unit and batch_size != 1:
+def check_batch_size(sampler: Sampler[Any, Any], batch_size: int) -> None:
+    """Refuse a loader's batches of several items where a batch is one."""
+    if sampler.single_item and batch_size != 1:
         raise InputError(f"a batch of {batch_size} subgraphs: for {type(sampler).__name__} it is one; use batch_size 1")

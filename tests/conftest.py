@@ -15,6 +15,7 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") 
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.device import cuda_status
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -107,7 +108,7 @@ def pool_of():
     pools = []
 
     def make(task, num_workers, **options):
-        pools.append(WorkerPool(task, num_workers, **options))
+        pools.append(WorkerPool(task, num_workers, QueueOptions(**options)))
         return pools[-1]
 
     yield make

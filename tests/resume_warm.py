@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
     data = Dataset.open(folder / "data/random")
     for make in resume_case.SAMPLERS.values():
         sampler = make().prepare(data.graph, data.split("train"))
-        sampler.sample(data.graph, sampler.units(data.graph, data.split("train"))[:1])
+        sampler.sample(data.graph, sampler.items(data.graph, data.split("train"))[:1])
     plain = resume_case.draw(1, 0) | {"ranks": 1, "workers": 0, "precision": "32-true", "scheduler": "plateau by epoch", "norm": "batch"}
     for task in ("neighbor", "links"):
         module, model = resume_case.parts(plain | {"task": task}, folder)

@@ -37,7 +37,7 @@ from hoptrain.benchmarks.common.rounds import WARMUP, Cost, time_rounds
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, cuda_status
-from hoptrain.engine.device_store import DeviceRows, place
+from hoptrain.engine.device_store import DeviceRows, to_device
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS
 
@@ -83,7 +83,7 @@ def _measure_case(
     auto, stream = samples["auto", "device"], spaces["auto", "device"].stream
     cases = [(kernel, memory, bulk) for bulk in bulks for kernel, memory in spaces if memory == "device" or bulk == bulks[-1]]
     seeds = {bulk: list(_take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
-    epoch = [schedule.batch_seeds(0, step) for step in range(schedule.num_steps)]
+    epoch = [schedule.batch_items(0, step) for step in range(schedule.num_steps)]
     subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(_sample_bulk, samples[case[:2]], seeds[case[2]]) for case in cases}
     subjects |= {"epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), "copy": _copy(stream)}
     if data.x is not None:
@@ -110,7 +110,7 @@ def _take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[A
     """The seeds of ``count`` times some batches, epoch after epoch."""
     for call in range(count):
         numbers = range(call * batches, (call + 1) * batches)
-        yield [schedule.batch_seeds(*divmod(number, schedule.num_steps)) for number in numbers]
+        yield [schedule.batch_items(*divmod(number, schedule.num_steps)) for number in numbers]
 
 
 def _label(kernel: str, memory: str, bulk: int) -> str:
@@ -143,7 +143,7 @@ def _copy(stream: DeviceStream) -> Callable[[int], int]:
 
 def _gather(stream: DeviceStream, features: Array, ids: Array) -> Callable[[int], int]:
     rows = DeviceRows(features, stream, placement="device")
-    device_ids = place(ids, "device", stream)
+    device_ids = to_device(ids, "device", stream)
 
     def gather(_: int) -> int:
         rows.gather(device_ids)

@@ -61,8 +61,8 @@ class Workload:
 
     def batches(self, first: int, number: int) -> list[Array]:
         """The seeds of some mini-batches, epoch after epoch."""
-        schedule = Schedule(seeds=self.units, batch_size=self.batch_size, seed=SEED)
-        return [schedule.batch_seeds(*divmod(i, schedule.num_steps)) for i in range(first, first + number)]
+        schedule = Schedule(items=self.units, batch_size=self.batch_size, seed=SEED)
+        return [schedule.batch_items(*divmod(i, schedule.num_steps)) for i in range(first, first + number)]
 
     @property
     def cluster_of(self) -> Array:
@@ -133,7 +133,7 @@ class Algorithm:
             options["num_clusters"] = max(2 * self.timed.batch_size, graph.num_nodes // CLUSTER_VERTICES)
         vertices = split if self.deals == "seeds" else np.arange(graph.num_nodes)
         sampler = self.sampler(**options).prepare(graph, vertices)
-        units = sampler.units(graph, vertices)
+        units = sampler.items(graph, vertices)
         return Workload(graph=graph, options=options, batch_size=min(self.timed.batch_size, len(units)), sampler=sampler, units=units)
 
 

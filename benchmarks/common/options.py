@@ -102,7 +102,7 @@ def load(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale
 def schedule(data: Dataset, batch_size: int) -> Schedule:
     """Mini-batches of the train split, or of all vertices where there is none."""
     seeds = data.split("train") if "train" in data.splits else np.arange(data.graph.num_nodes)
-    return Schedule(seeds=seeds, batch_size=batch_size, seed=SEED)
+    return Schedule(items=seeds, batch_size=batch_size, seed=SEED)
 
 
 def is_same_work(label: str, edges: float, expected: float, tolerance: float = _TOLERANCE) -> bool:

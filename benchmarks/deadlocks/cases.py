@@ -26,6 +26,7 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.trial import BEGIN, DONE, say
 from hoptrain.benchmarks.deadlocks.faults import ACTIONS, Numbers, die, two_threads
 from hoptrain.benchmarks.deadlocks.loaders import BATCHES, SEED, features, open_loader, parse
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 
 EQUAL, DIFFERENT = "batches equal", "batches different"
@@ -60,8 +61,8 @@ def _compare(system: str, data: Path, found: list[bytes]) -> None:
 def _strike(action: str, system: str, data: Path, scratch: Path) -> None:
     """An epoch in which a worker meets a fault."""
     options: dict[str, Any] = {}
-    if system == HOPTRAIN and action in ("stop", "spin"):
-        options = {"stall_timeout": _SHORT_STALL_S, "max_restarts": 10}  # a busy machine may take seconds to start a worker
+    if system == HOPTRAIN and action in ("stop", "spin"):  # a busy machine may take seconds to start a worker
+        options = {"queue": QueueOptions(stall_timeout=_SHORT_STALL_S, max_restarts=10)}
     loader = open_loader(system, data, (action, str(scratch)), **options)
     say(BEGIN)
     _compare(system, data, _consume(loader))
@@ -103,7 +104,7 @@ def _waiting(system: str, data: Path, scratch: Path) -> None:
 
 def _again(system: str, data: Path, scratch: Path) -> None:
     """Workers are killed at random moments, thirty times."""
-    loader = open_loader(system, data, max_restarts=_PLENTY)
+    loader = open_loader(system, data, queue=QueueOptions(max_restarts=_PLENTY))
     rng = random.Random(SEED)
     say(BEGIN)
     found = []

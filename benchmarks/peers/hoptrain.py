@@ -12,7 +12,7 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.options import SEED
 from hoptrain.benchmarks.peers.loaders import Case, Epoch
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, System
-from hoptrain.engine import Dataset, Graph
+from hoptrain.engine import Address, Dataset, Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader, Sampler, Workspace
 from hoptrain.samplers.programs.cpu import walk
@@ -108,7 +108,7 @@ def _walk(program: Program, graph: Graph, workspace: Workspace, slots: Workspace
     """Walks in global ids, as the peers give them: the threads share each mini-batch's. Returns the number of steps."""
     steps = 0
     for i, roots in enumerate(seeds):
-        walks = walk(program, graph, roots, (SEED, 0, first + i), workspace)
+        walks = walk(program, graph, roots, Address(SEED, 0, first + i), workspace)
         out = slots.array("walks", walks.size, walks.dtype)
         np.copyto(out, walks.reshape(-1))
         steps += walks.size - len(walks)

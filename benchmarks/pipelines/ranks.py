@@ -119,10 +119,10 @@ def make_model() -> ViG:
 
 def _batches(data: ImageSet, size: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(size, 8, 8, 1) float32 images and (size,) classes, the same in every process."""
-    schedule = Schedule(seeds=data.splits["train"], batch_size=size, seed=SEED)
+    schedule = Schedule(items=data.splits["train"], batch_size=size, seed=SEED)
     for number in range(count):
         epoch, step = divmod(number, schedule.num_steps - 1)  # without the last step, which may be smaller
-        items = schedule.batch_seeds(epoch, step)
+        items = schedule.batch_items(epoch, step)
         yield torch.from_numpy(np.take(data.x, items, axis=0)).float() / data.white * 2 - 1, torch.from_numpy(data.y[items])
 
 

@@ -119,14 +119,16 @@ def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
     if "node_type" in names or any(name.startswith("rel_") and "__" in name for name in names):
         return (
             "a heterogeneous graph (vertices of several kinds)",
-            "hoptrain.samplers.HeteroLoader trains on a HeteroGraph of its rel_ arrays",
+            "SampleLoader feeds a HeteroDataset, whose HeteroGraph is made of its rel_ arrays",
         )
     if {"indptr", "indices"} <= names:
         return None
     if {"src", "dst", "t"} <= names:
         return "a temporal graph (events src, dst, t)", "make one by Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
     if {"train", "valid", "test"} <= names:
-        triples = "make a graph of the heads and tails by Graph.from_edges, for task: links, or a HeteroGraph by relation, for HeteroLoader"
+        triples = (
+            "make a graph of the heads and tails by Graph.from_edges, for task: links, or a HeteroGraph by relation, for a HeteroDataset"
+        )
         return "a knowledge graph (triples head, relation, tail)", triples
     if {"train_x", "train_y"} <= names:
         return "labelled samples without edges (train_x, train_y)", "task: images reads it where they are images, by data.images"

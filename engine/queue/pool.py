@@ -10,22 +10,23 @@ import logging
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.patience import Patience
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
-from hoptrain.engine.queue.ring import Recycled
+from hoptrain.engine.queue.ring import Recycled, Spec
 from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
 from hoptrain.engine.queue.worker import Task
 from hoptrain.engine.queue.worker_process import WorkerProcess, close_all
 
 _log = logging.getLogger(__name__)
 
-Batch = tuple[dict[str, Array], dict[str, Any]]
-"""Arrays by name, and the facts that the task returned."""
+Batch = tuple[dict[str, Array], Any]
+"""Arrays by name, and what the task returned beside them."""
 
 _TICK_S = 0.2  # how often a wait looks for a dead process or a slot that another thread gave back
 _CLOSE_S = 0.5  # how long a worker may take to end by itself; killed in the middle of a batch it loses nothing
@@ -35,15 +36,18 @@ def run_inline(task: Task, epoch: int, steps: range, memory: Recycled | None = N
     """The same batches without workers, in this process; ``memory`` serves one run after another."""
     memory = memory or Recycled()
     for step in steps:
-        arrays: dict[str, Array] = {}
+        yield _make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made
 
-        def allocate(specs: Any, arrays: dict[str, Array] = arrays) -> dict[str, Array]:
-            arrays.update(memory(specs))
-            return arrays
 
-        facts = task.make_batch(epoch, step, allocate)
-        yield arrays, facts
-        del arrays, allocate  # so that the memory is free before the next batch is made
+def _make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
+    arrays: dict[str, Array] = {}
+
+    def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
+        arrays.update(memory(specs))
+        return arrays
+
+    facts = task.make_batch(epoch, step, allocate)
+    return arrays, facts
 
 
 class WorkerPool:
@@ -52,7 +56,7 @@ class WorkerPool:
     A batch is delivered as views of its slot, and the slot returns to the worker when the last view is gone. A worker always keeps one slot:
     who holds on to many batches gets copies instead, so that nothing can block, not even ``list(loader)``.
 
-    A process that dies, or makes nothing for ``stall_timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
+    A process that dies, or makes nothing for ``QueueOptions.stall_timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
     the same ones, since a batch is a pure function of its number.
     """
 
@@ -60,35 +64,30 @@ class WorkerPool:
         self,
         task: Task,
         num_workers: int,
+        queue: QueueOptions | None = None,
         *,
-        prefetch: int = 2,
         batch_bytes: int = 0,
-        stall_timeout: float = 120.0,
-        max_restarts: int = 3,
         on_map: Callable[[Array], None] | None = None,
-        slots_dir: str | None = None,
     ) -> None:
         """Start the processes; they get ready while the caller goes on.
 
         Args:
             task: pickled once; its large arrays are shared, not copied.
             num_workers: how many processes, at least 1.
-            prefetch: batches that a worker may have ready beyond the one in use.
+            queue: how batches come from them.
             batch_bytes: size of a batch, about: memory for it is reserved before the first one. A larger batch lets its slot grow.
-            stall_timeout: seconds without a batch that is due, after which the worker is replaced.
-            max_restarts: replacements of a worker in a row, without a batch from it in between, before the run ends with an error.
             on_map: called with each mapping of a slot in this process, (bytes,) uint8: ``hoptrain.engine.device.page_lock``, for instance.
-            slots_dir: folder for the queue's files, which have no name there; by default the queue lies in memory.
 
         Raises:
-            InputError: the task cannot be sent, too many workers for the cores, too little memory or too few descriptors, ``slots_dir`` cannot hold files.
+            InputError: the task cannot be sent, too many workers for the cores, too little memory or too few descriptors, ``slots_dir`` cannot hold
+                files.
             WorkerError: a process cannot be started.
         """
+        self._queue = queue = queue or QueueOptions()
+        num_slots = queue.prefetch + 1
         check_workers(num_workers)
-        check_files(num_workers, prefetch + 1)
-        check_memory(num_workers, prefetch + 1, batch_bytes, slots_dir)
-        self.stall_timeout = stall_timeout
-        self.max_restarts = max_restarts
+        check_files(num_workers, num_slots)
+        check_memory(num_workers, num_slots, batch_bytes, queue.slots_dir)
         self._generation = -1
         job, descriptors = _pickle_task(task)
         files = [job, *descriptors]
@@ -96,7 +95,7 @@ class WorkerPool:
         self._finalizer = weakref.finalize(self, _close, os.getpid(), self._workers, files)
         try:
             for index in range(num_workers):
-                self._workers.append(WorkerProcess(index, prefetch + 1, batch_bytes, job, descriptors, on_map, slots_dir))
+                self._workers.append(WorkerProcess(index, num_slots, batch_bytes, job, descriptors, on_map, queue.slots_dir))
         except BaseException:
             self.close()
             raise
@@ -134,12 +133,12 @@ class WorkerPool:
 
     def _receive(self, worker: WorkerProcess, generation: int, step: int) -> Any:
         """The notice of a step: slot, specs and facts."""
-        patience = Patience(self.stall_timeout)
+        patience = Patience(self._queue.stall_timeout)
         while generation == self._generation and self._finalizer.alive:
             failures = worker.failures
             self._look_after_workers()
             if worker.failures != failures:
-                patience = Patience(self.stall_timeout)
+                patience = Patience(self._queue.stall_timeout)
             notice = worker.notice()
             if notice is not None:
                 return notice[1:]
@@ -147,7 +146,7 @@ class WorkerPool:
                 raise _reported_error(worker)
             if patience.is_over():
                 self._replace_stuck(worker, step)
-                patience = Patience(self.stall_timeout)
+                patience = Patience(self._queue.stall_timeout)
             worker.wait(_TICK_S)
         raise WorkerError(
             f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
@@ -163,18 +162,20 @@ class WorkerPool:
                 self._replace(worker, worker.how_it_ended())
 
     def _replace_stuck(self, worker: WorkerProcess, step: int) -> None:
-        self._replace(worker, f"is alive but has not made batch {step} for {self.stall_timeout:g} s; it was here:\n{worker.stack()}\n")
+        self._replace(
+            worker, f"is alive but has not made batch {step} for {self._queue.stall_timeout:g} s; it was here:\n{worker.stack()}\n"
+        )
 
     def _replace(self, worker: WorkerProcess, what: str) -> None:
         worker.failures += 1
         name = f"worker {worker.index} (pid {worker.process.pid})"
-        if worker.failures > self.max_restarts:
+        if worker.failures > self._queue.max_restarts:
             times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
                 f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
                 "a sampler that fails so needs mending; for a slow one raise stall_timeout"
             )
-        _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self.max_restarts)
+        _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
         worker.replace()
 
 

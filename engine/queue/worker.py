@@ -30,8 +30,8 @@ _MAX_TEXT = 8000  # a message below 16 KiB enters the socket in one piece, whate
 class Task(Protocol):
     """What workers do; pickled once and sent to each of them."""
 
-    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
-        """Make the batch of a step in arrays from ``allocate`` (to be called once); returns small facts about it (no arrays)."""
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Any:
+        """Make the batch of a step in arrays from ``allocate`` (to be called once); returns what is small and no array: the batch's header."""
         ...
 
 
@@ -94,7 +94,7 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
         connection.send(notice)
 
 
-def _make(task: Task, epoch: int, step: int, slot: Slot) -> tuple[list[Spec], dict[str, Any]]:
+def _make(task: Task, epoch: int, step: int, slot: Slot) -> tuple[list[Spec], Any]:
     written: list[Spec] = []
 
     def allocate(specs: Sequence[Spec]) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch
 
 _AHEAD = 16
@@ -19,7 +19,7 @@ def total_degree(indptr, nodes, num):
     for i in range(num):
         prefetch(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num - 1)]))
         vertex = np.int64(nodes[i])
-        total += indptr[place(vertex + 1)] - indptr[place(vertex)]
+        total += indptr[unsigned(vertex + 1)] - indptr[unsigned(vertex)]
     return total
 
 
@@ -34,6 +34,6 @@ def copy_columns(indptr, indices, nodes, num, ends, out):
         for line in range(_MOST_LINES):
             prefetch(indices, ahead + line * _LINE)
         for position in places(indptr[nodes[i]], indptr[nodes[i] + 1]):
-            out[place(edges)] = indices[position]
+            out[unsigned(edges)] = indices[position]
             edges += 1
         ends[i + 1] = edges

@@ -1,7 +1,7 @@
 """Rows of a feature store into a buffer that the caller provides."""
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.stream import finish_stores, store_past_caches
 
@@ -33,7 +33,7 @@ def gather_rows(store, ids, first, last, out, past_caches):
 def _ask_for_rows(store, ids, first, last):
     step = _LINE_BYTES // store.itemsize
     for i in places(first, last):
-        row = store[place(ids[i])]
+        row = store[unsigned(ids[i])]
         for k in range(0, len(row), step):
             prefetch_many(row, k)
         prefetch_many(row, len(row) - 1)
@@ -42,7 +42,7 @@ def _ask_for_rows(store, ids, first, last):
 @cpu_kernel
 def _copy(store, ids, first, last, out):
     for i in places(first, last):
-        row, copy = store[place(ids[i])], out[i]
+        row, copy = store[unsigned(ids[i])], out[i]
         for k in range(len(row)):
             copy[k] = row[k]
 
@@ -50,6 +50,6 @@ def _copy(store, ids, first, last, out):
 @cpu_kernel
 def _copy_past_caches(store, ids, first, last, out):
     for i in places(first, last):
-        row, copy = store[place(ids[i])], out[i]
+        row, copy = store[unsigned(ids[i])], out[i]
         for k in range(len(row)):
             store_past_caches(copy, k, row[k])

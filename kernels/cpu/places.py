@@ -11,7 +11,7 @@ from hoptrain.kernels.shared import inlined
 
 
 @inlined
-def place(index):
+def unsigned(index):
     """``index``, which is not negative, without its sign."""
     return np.uint64(index)
 

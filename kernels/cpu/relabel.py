@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -63,8 +63,8 @@ def look_up(neighbors, num, table, nodes):
     low = np.uint32((1 << id_bits) - 1)
     if slot_bits == 0:
         for j in places(0, num):
-            prefetch(entries, neighbors[min(j + _AHEAD, place(num - 1))])
-            neighbors[j] = entries[place(neighbors[j])] & low
+            prefetch(entries, neighbors[min(j + _AHEAD, unsigned(num - 1))])
+            neighbors[j] = entries[unsigned(neighbors[j])] & low
     else:
         relabel(neighbors, 0, num, table, nodes, len(nodes))
 
@@ -75,13 +75,13 @@ def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
     entries, stamp = table.entries, table.stamp
     low = np.uint32((1 << table.id_bits) - 1)
     for j in places(first, last):
-        prefetch(entries, neighbors[min(j + _AHEAD, place(last - 1))])
+        prefetch(entries, neighbors[min(j + _AHEAD, unsigned(last - 1))])
         vertex = neighbors[j]
-        entry = entries[place(vertex)]
+        entry = entries[unsigned(vertex)]
         is_new = (entry & ~low) != stamp
         local = np.uint32(num_nodes) if is_new else entry & low
-        nodes[place(num_nodes)] = vertex
-        entries[place(vertex)] = stamp | local
+        nodes[unsigned(num_nodes)] = vertex
+        entries[unsigned(vertex)] = stamp | local
         neighbors[j] = local
         num_nodes += 1 if is_new else 0
     return num_nodes
@@ -92,14 +92,14 @@ def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     low = np.uint32((1 << id_bits) - 1)
     for j in places(first, last):
-        prefetch(entries, home(neighbors[min(j + _AHEAD, place(last - 1))], slot_bits))
+        prefetch(entries, home(neighbors[min(j + _AHEAD, unsigned(last - 1))], slot_bits))
         vertex = neighbors[j]
         slot = find(vertex, entries, slot_bits, id_bits, stamp, nodes)
         entry = entries[slot]
         local = np.int64(entry & low)
         if (entry & ~low) != stamp:
             local = num_nodes
-            nodes[place(local)] = vertex
+            nodes[unsigned(local)] = vertex
             entries[slot] = stamp | np.uint32(local)
             num_nodes += 1
         neighbors[j] = local
@@ -110,10 +110,10 @@ def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
 def find(vertex, entries, slot_bits, id_bits, stamp, nodes):
     """The slot of the vertex, or the free one where it belongs: ``uint64``."""
     low = np.uint32((1 << id_bits) - 1)
-    slot, last_slot = place(home(vertex, slot_bits)), place((1 << slot_bits) - 1)
+    slot, last_slot = unsigned(home(vertex, slot_bits)), unsigned((1 << slot_bits) - 1)
     while True:
         entry = entries[slot]
-        if (entry & ~low) != stamp or nodes[place(entry & low)] == vertex:
+        if (entry & ~low) != stamp or nodes[unsigned(entry & low)] == vertex:
             return slot
         slot = (slot + _U1) & last_slot
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.batch.transfer import copies_to
+from hoptrain.samplers.batch.sampled import SampledBatch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class HeteroMiniBatch:
-    """Seeds of one type, and for every hop a block of each relation. The arrays are NumPy arrays, or torch tensors after ``.to(device)``.
+class HeteroMiniBatch(SampledBatch):
+    """Seeds of one type, and for every hop a block of each relation; further fields are those of ``SampledBatch``.
 
     Global and local ids count within a type: local id i of type t is the vertex ``node_ids[t][i]``. A block of relation (s, name, d) has the
     first ``num_dst`` nodes of type d as destinations and the first ``num_src`` nodes of type s as sources; only where s is d are the
@@ -24,23 +24,15 @@ class HeteroMiniBatch:
         node_ids: (S_t,) global ids of each type's nodes: the seeds first, then every other vertex in order of first appearance.
         blocks: one dictionary a hop, in the order in which a model applies them; the last one's destinations of the seeds' type are the seeds.
         seed_type: the type of the seeds.
-        num_seeds: B.
         x: features of the nodes, by type; empty where none were gathered.
         y: labels of the seeds, or None.
-        seed: the user's seed; with epoch and batch it is the address of all the batch's random numbers.
-        epoch: the epoch it belongs to.
-        batch: its number within the epoch.
     """
 
     node_ids: dict[str, Any]
     blocks: tuple[dict[Relation, Block], ...]
     seed_type: str
-    num_seeds: int
     x: dict[str, Any] = field(default_factory=dict)
     y: Any = None
-    seed: int = 0
-    epoch: int = 0
-    batch: int = 0
 
     @property
     def seeds(self) -> Any:
@@ -51,11 +43,6 @@ class HeteroMiniBatch:
     def num_edges(self) -> int:
         """Sampled edges of all hops and relations."""
         return sum(block.num_edges for hop in self.blocks for block in hop.values())
-
-    def to(self, device: Any) -> HeteroMiniBatch:
-        """The mini-batch as torch tensors on ``device``; see ``MiniBatch.to``."""
-        with copies_to(device) as copy:
-            return self.map(copy)
 
     def map(self, function: Callable[[Any], Any]) -> HeteroMiniBatch:
         """With ``function`` of each array in its place."""
@@ -68,27 +55,42 @@ class HeteroMiniBatch:
         )
 
     def arrays(self) -> dict[str, Array]:
-        """The structure's arrays by name, for the queue; ``from_arrays`` puts them together again."""
+        """See ``SampledBatch.arrays``."""
         arrays = {f"node_ids.{name}": ids for name, ids in self.node_ids.items()}
         for h, hop in enumerate(self.blocks):
             for number, block in enumerate(hop.values()):
                 arrays |= {f"block.{h}.{number}.{name}": array for name, array in block.arrays().items()}
         return arrays
 
-    @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, Array], *, num_src: Sequence[Sequence[int]], relations: Sequence[Relation], **facts: Any
-    ) -> HeteroMiniBatch:
-        """A mini-batch from ``arrays()`` (and ``x.TYPE`` and ``y`` beside them), each block's number of sources and the other fields."""
+    def row_ids(self) -> dict[str, Any]:
+        """Features of each type's nodes, labels of the seeds."""
+        return {f"x.{name}": ids for name, ids in self.node_ids.items()} | {"y": self.seeds}
+
+    def with_rows(self, rows: dict[str, Any]) -> HeteroMiniBatch:
+        """See ``SampledBatch.with_rows``."""
+        x = {name.removeprefix("x."): own for name, own in rows.items() if name != "y"}
+        return replace(self, x=x, y=rows.get("y"))
+
+    def header(self, **changes: Any) -> HeteroMiniBatch:
+        """See ``SampledBatch.header``."""
+        blocks = tuple(
+            {relation: Block(indptr=None, indices=None, edge_ids=None, num_src=block.num_src) for relation, block in hop.items()}
+            for hop in self.blocks
+        )
+        return replace(self, node_ids={}, blocks=blocks, **changes)
+
+    def filled(self, arrays: dict[str, Array]) -> HeteroMiniBatch:
+        """See ``SampledBatch.filled``."""
         of: dict[str, dict[str, Array]] = {"node_ids": {}, "x": {}, "block": {}, "y": {}}
         for name, array in arrays.items():
             kind, _, key = name.partition(".")
             of[kind][key] = array
-        of_block: dict[tuple[int, int], dict[str, Array]] = {}
+        of_block: dict[str, dict[str, Any]] = {}
         for key, array in of["block"].items():
-            h, number, name = key.split(".")
-            of_block.setdefault((int(h), int(number)), {})[name] = array
+            place, _, name = key.rpartition(".")
+            of_block.setdefault(place, {})[name] = array
         blocks = tuple(
-            {relation: Block(num_src=sizes[i], **of_block[h, i]) for i, relation in enumerate(relations)} for h, sizes in enumerate(num_src)
+            {relation: replace(block, **of_block[f"{h}.{number}"]) for number, (relation, block) in enumerate(hop.items())}
+            for h, hop in enumerate(self.blocks)
         )
-        return cls(node_ids=of["node_ids"], blocks=blocks, x=of["x"], y=of["y"].get(""), **facts)
+        return replace(self, node_ids=of["node_ids"], blocks=blocks, x=of["x"], y=of["y"].get(""))

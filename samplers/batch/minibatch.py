@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.batch.transfer import copies_to
 
 if TYPE_CHECKING:
@@ -77,45 +78,27 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class MiniBatch:
-    """Seeds, the blocks that lead to them, and the features and labels that training on them needs.
+class MiniBatch(SampledBatch):
+    """Seeds, the blocks that lead to them, and the features and labels that training on them needs; further fields are those of ``SampledBatch``.
 
     Attributes:
         node_ids: (S,) global ids of the input nodes: the seeds first, then every other vertex in order of first appearance.
         blocks: one a hop, in the order in which a model applies them: ``blocks[0]`` has all S nodes as sources, ``blocks[-1]`` has the seeds
             as destinations. Sources of any block are ``node_ids[:block.num_src]``.
-        num_seeds: B.
         x: (S, F) features of the input nodes, or None.
         y: (B,) or (B, C) labels of the seeds, or None.
-        seed: the user's seed; with epoch and batch it is the address of all the batch's random numbers.
-        epoch: the epoch it belongs to.
-        batch: its number within the epoch, over all ranks.
-        num_step_seeds: seeds of this step over all ranks; B with one rank.
         seed_weights: (B,) float32 weights of the seeds in the loss, or None where all weigh 1.
         extra: further arrays of a sampler, by names that its docstring tells.
         nested: whether every block is the beginning of the one before it (the same rows of the same arrays): each vertex was expanded once.
-        sample_s: seconds spent on sampling.
-        gather_s: seconds spent on gathering features and labels.
-        made_at: when its sampling began, by ``time.perf_counter``, which the processes of a machine share; 0 where that was not noted.
-        pid: process that made it.
     """
 
     node_ids: Any
     blocks: tuple[Block, ...]
-    num_seeds: int
     x: Any = None
     y: Any = None
-    seed: int = 0
-    epoch: int = 0
-    batch: int = 0
-    num_step_seeds: int = 0
     seed_weights: Any = None
     extra: dict[str, Any] = field(default_factory=dict)
     nested: bool = False
-    sample_s: float = 0.0
-    gather_s: float = 0.0
-    made_at: float = 0.0
-    pid: int = 0
 
     @property
     def seeds(self) -> Any:
@@ -126,15 +109,6 @@ class MiniBatch:
     def num_edges(self) -> int:
         """Sampled edges; in nested blocks an edge counts once."""
         return self.blocks[0].num_edges if self.nested else sum(block.num_edges for block in self.blocks)
-
-    def to(self, device: Any) -> MiniBatch:
-        """The mini-batch as torch tensors on ``device``.
-
-        To the CPU nothing is copied: the tensors share the arrays' memory. To a GPU the copies run beside what torch computes there; torch's
-        current stream waits for them on the device, and a slot of the queue goes back to its worker once they are done.
-        """
-        with copies_to(device) as copy:
-            return self.map(copy)
 
     def map(self, function: Callable[[Any], Any]) -> MiniBatch:
         """With ``function`` of each array in its place."""
@@ -158,7 +132,7 @@ class MiniBatch:
         return to_dgl(self)
 
     def arrays(self) -> dict[str, Array]:
-        """The structure's arrays by name, for the queue; ``from_arrays`` puts them together again."""
+        """See ``SampledBatch.arrays``."""
         arrays = {"node_ids": self.node_ids} | {f"extra.{name}": array for name, array in self.extra.items()}
         if self.seed_weights is not None:
             arrays["seed_weights"] = self.seed_weights
@@ -166,9 +140,22 @@ class MiniBatch:
             arrays |= {f"{name}.{i}": array for name, array in block.arrays().items()}
         return arrays
 
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], *, num_src: tuple[int, ...], nested: bool = False, **facts: Any) -> MiniBatch:
-        """A mini-batch from ``arrays()`` (and ``x`` and ``y`` beside them), the blocks' source counts and the other fields."""
+    def row_ids(self) -> dict[str, Any]:
+        """Features of the nodes, labels of the seeds."""
+        return {"x": self.node_ids, "y": self.seeds}
+
+    def with_rows(self, rows: dict[str, Any]) -> MiniBatch:
+        """See ``SampledBatch.with_rows``."""
+        return replace(self, **rows)
+
+    def header(self, **changes: Any) -> MiniBatch:
+        """See ``SampledBatch.header``."""
+        blocks = tuple(Block(indptr=None, indices=None, edge_ids=None, num_src=block.num_src) for block in self.blocks)
+        return replace(self, node_ids=None, blocks=blocks, seed_weights=None, extra={}, **changes)
+
+    def filled(self, arrays: dict[str, Array]) -> MiniBatch:
+        """See ``SampledBatch.filled``."""
+        num_src = [block.num_src for block in self.blocks]
         of_block: list[dict[str, Array]] = [{} for _ in num_src]
         extra: dict[str, Any] = {}
         rows: dict[str, Any] = {}
@@ -181,9 +168,9 @@ class MiniBatch:
             else:
                 rows[name] = array
         blocks = tuple(Block(num_src=n, **own) for n, own in zip(num_src, of_block, strict=True) if own)
-        if nested:
-            blocks = nested_blocks(blocks[0], num_src, facts["num_seeds"])
-        return cls(blocks=blocks, nested=nested, extra=extra, **rows, **facts)
+        if self.nested:
+            blocks = nested_blocks(blocks[0], num_src, self.num_seeds)
+        return replace(self, blocks=blocks, extra=extra, **rows)
 
 
 def nested_blocks(outermost: Block, num_src: Sequence[int], num_seeds: int) -> tuple[Block, ...]:

@@ -16,8 +16,8 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.draw import DISTINCT
 from hoptrain.kernels.cuda.group import group_requests
 from hoptrain.kernels.cuda.scan import exclusive_scan
-from hoptrain.samplers.base import check_seeds
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges, rounded_up
@@ -182,7 +182,6 @@ class Bounded(DeviceSampler[MiniBatch]):
                 node_ids=nodes[b, : own[-1]],
                 blocks=tuple(edges.block(b, own[h], num_edges[b][h], own[h + 1]) for h, edges in enumerate(hops))[::-1],
                 num_seeds=own[0],
-                num_step_seeds=own[0],
                 nested=self.expand == "new",
             )
             for b, own in enumerate(num_nodes)

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import Buffers
-from hoptrain.engine.device_store import DeviceGraph, choose_placement, place
+from hoptrain.engine.device_store import DeviceGraph, choose_placement, to_device
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
-from hoptrain.samplers.base import check_bulk_address, seed_given_twice
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.cost_model import check_kernel
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -69,7 +68,7 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     @abstractmethod
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds or units and keep them; state ``given`` and a ``dtype`` that holds what comes up."""
+        """Check the seeds or items and keep them; state ``given`` and a ``dtype`` that holds what comes up."""
 
     @abstractmethod
     def queue(self) -> None:
@@ -121,7 +120,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         while not self.is_done():
             self._queue()
             self.stream.synchronize()
-        return [replace(batch, seed=seed, epoch=epoch, batch=first_batch + b) for b, batch in enumerate(self.batches())]
+        return [batch.at(Address(seed, epoch, first_batch + b)) for b, batch in enumerate(self.batches())]
 
     def _fetch_sizes(self) -> None:
         """Have the sizes copied to the host; they are there once the stream is done."""
@@ -163,10 +162,10 @@ class DeviceSampler(ABC, Generic[Batch]):
         """Scratch for relabelling up to ``width`` edges of a batch."""
         return self.matrix("slots", width, self.dtype), self.matrix("ranks", width + 1, self.dtype), self.sums(width)
 
-    def place(self, array: Array, what: str) -> Any:
+    def to_device(self, array: Array, what: str) -> Any:
         """A copy of a host array that kernels can read, never empty."""
         array = _not_empty(array)
-        return place(array, choose_placement(self.placement, array.nbytes, what), self.stream)
+        return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream)
 
     def place_graph(self, graph: Graph | RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
         """A copy of a graph and its alias tables that kernels can read."""

@@ -13,8 +13,8 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.layerwise import layers as kernels
 from hoptrain.kernels.cuda.relabel import clear_table, relabel
-from hoptrain.samplers.base import check_seeds
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.cuda.retried import FEW_EDGES, Retried
@@ -140,7 +140,6 @@ class Layered(Retried):
                 node_ids=nodes[b, : num_nodes[-1]],
                 blocks=tuple(hops[hop].block(b, num_nodes[hop], num_edges[hop], num_nodes[hop + 1]) for hop in reversed(self.hops)),
                 num_seeds=num_nodes[0],
-                num_step_seeds=num_nodes[0],
                 extra={name: array[b, : num_nodes[hop + 1]] for name, hop, array in extra},
             )
 

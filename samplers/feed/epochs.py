@@ -7,11 +7,10 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-from hoptrain.engine import InputError, Schedule
+from hoptrain.engine import Schedule
 from hoptrain.engine.queue.pool import WorkerPool
-from hoptrain.engine.queue.preflight import free_space
 from hoptrain.samplers.batch.transfer import release_copied
 
 
@@ -19,6 +18,18 @@ class _Sampled(Protocol):
     @property
     def num_edges(self) -> int:
         """Sampled edges."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A batch that tells where and when it was made; see ``SampledBatch``."""
+
+    epoch: int
+    batch: int
+    pid: int
+    made_at: float
+    sample_s: float
+    gather_s: float
 
 
 SomeBatch = TypeVar("SomeBatch", bound=_Sampled)
@@ -126,29 +137,6 @@ class EpochLoader(ABC, Generic[SomeBatch]):
 
 class _EpochSetter(NamedTuple):
     sampler: EpochLoader[Any]
-
-
-_LEAST = {"prefetch": 1, "stall_timeout": 0.1, "max_restarts": 0}
-
-
-def pool_options(num_workers: int, **options: Any) -> dict[str, Any]:
-    """Those options of ``WorkerPool`` that were given; the others are None and stay at its defaults.
-
-    Raises:
-        InputError: numbers that cannot be, an option of the workers' queue where there are no workers, a folder that cannot hold one.
-    """
-    given = {name: value for name, value in options.items() if value is not None}
-    if num_workers < 0:
-        raise InputError(f"num_workers is {num_workers}: it is at least 0; correct it")
-    for name, value in given.items():
-        if num_workers == 0:
-            raise InputError(f"{name} is {value} and num_workers 0: without workers there is no queue; leave {name} out")
-    for name, least in _LEAST.items():
-        if given.get(name, least) < least:
-            raise InputError(f"{name} is {given[name]}: it is at least {least}; correct it")
-    if "slots_dir" in given:
-        free_space(given["slots_dir"])
-    return given
 
 
 def rank_and_world_size() -> tuple[int, int]:

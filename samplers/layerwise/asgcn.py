@@ -9,7 +9,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.shared.layerwise import MEAN
-from hoptrain.samplers.layerwise.layers import SCORE_BITS, Law, LayerWiseSampler, law_of
+from hoptrain.samplers.layerwise.layers import SCORE_BITS, Distribution, LayerWiseSampler, distribution_of
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -70,8 +70,8 @@ class ASGCNSampler(LayerWiseSampler):
             )
         return self._scores
 
-    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
-        return law_of(graph, nodes, MEAN, workspace, self.checked_scores(graph))
+    def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
+        return distribution_of(graph, nodes, MEAN, workspace, self.checked_scores(graph))
 
 
 def _as_integers(scores: Array) -> Array:

@@ -9,7 +9,8 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.layerwise.layers import Law, LayerWiseSampler, check_norm, law_of
+from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, distribution_of
+from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -39,22 +40,23 @@ class FastGCNSampler(LayerWiseSampler):
         super().__init__(layer_sizes)
         self.norm = norm
         self.key_kind = check_norm(norm)
-        self._made: tuple[Graph, Law] | None = None
+        self._made = OncePerGraph[Distribution]()
 
     def __repr__(self) -> str:
         return f"FastGCNSampler(layer_sizes={list(self.layer_sizes)}, norm={self.norm!r})"
 
     def prepare(self, graph: Graph, seeds: Array) -> Sampler:
         """With the law of the graph; see ``Sampler.prepare``."""
-        self.law_of_graph(graph)
+        self.distribution_of_graph(graph)
         return self
 
-    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
-        return self.law_of_graph(graph)
+    def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
+        return self.distribution_of_graph(graph)
 
-    def law_of_graph(self, graph: Graph) -> Law:
+    def distribution_of_graph(self, graph: Graph) -> Distribution:
         """Made once for a graph, as if all vertices were destinations; it travels to the workers with the sampler."""
-        if self._made is None or self._made[0] is not graph:
-            law = law_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
-            self._made = graph, Law(*(array.copy() for array in law))
-        return self._made[1]
+        return self._made.get(graph, self._distribution_of_all)
+
+    def _distribution_of_all(self, graph: Graph) -> Distribution:
+        distribution = distribution_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
+        return Distribution(*(array.copy() for array in distribution))

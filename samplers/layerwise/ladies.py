@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.layerwise.layers import Law, LayerWiseSampler, check_norm, law_of
+from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, distribution_of
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -42,5 +42,5 @@ class LadiesSampler(LayerWiseSampler):
     def __repr__(self) -> str:
         return f"LadiesSampler(layer_sizes={list(self.layer_sizes)}, norm={self.norm!r}, normalize={self.normalize})"
 
-    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
-        return law_of(graph, nodes, self.key_kind, workspace)
+    def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
+        return distribution_of(graph, nodes, self.key_kind, workspace)

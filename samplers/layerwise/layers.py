@@ -16,16 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.layerwise import layers as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Columns, Rule, count_edges
 from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds, seed_given_twice
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.scratch.alias import NO_TABLES
+from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
 NORMS = {"mean": MEAN_SQUARED, "gcn": GCN_SQUARED}
@@ -41,8 +43,8 @@ _NO_SCORES = np.zeros(0, np.uint32)
 _LANE = np.zeros(1, np.int64)
 
 
-class Law(NamedTuple):
-    """A law on vertices."""
+class Distribution(NamedTuple):
+    """A distribution on vertices."""
 
     candidates: Array
     """(m,) global ids."""
@@ -51,7 +53,7 @@ class Law(NamedTuple):
 
 
 class LayerWiseSampler(Sampler):
-    """The common part: everything but the law.
+    """The common part: everything but the distribution.
 
     Threads of a workspace take whole batches; a single batch is made by one. ``extra`` of a mini-batch is empty unless a sampler says otherwise.
 
@@ -85,7 +87,7 @@ class LayerWiseSampler(Sampler):
         """One for each layer."""
         return len(self.layer_sizes)
 
-    def law_of_graph(self, graph: Graph) -> Law | None:
+    def distribution_of_graph(self, graph: Graph) -> Distribution | None:
         """The law, where it is the same for all layers."""
         return None
 
@@ -94,47 +96,40 @@ class LayerWiseSampler(Sampler):
         return None
 
     @abstractmethod
-    def _law(self, graph: Graph, nodes: Array, workspace: Workspace) -> Law:
+    def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
         """What a layer with the destinations ``nodes`` is drawn from; no candidate where they have no in-edge."""
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        seeds = check_seeds(graph, seeds)
-        nodes = workspace.array("nodes", len(seeds), graph.indices.dtype)
-        nodes[:] = seeds
-        _enter(graph, nodes, workspace)
+        frontier = Frontier.of_seeds(graph, seeds, workspace)
+        num_seeds = frontier.num_nodes
         blocks: list[Block] = []
         extra: dict[str, Array] = {}
         for hop, size in enumerate(self.layer_sizes):
-            draws, total = self._draw(graph, nodes, size, (*address, hop), workspace)
-            block, places = _connect(graph, len(nodes), draws, total, hop, self.normalizes, workspace)
-            nodes = workspace.array("nodes", block.num_src, nodes.dtype)
+            draws, total = self._draw(graph, frontier.nodes(), size, address.at_hop(hop), workspace)
+            block, places = _connect(graph, frontier, draws, total, hop, self.normalizes)
             if self.describes_draws:
                 extra |= _describe(draws, total, places, block.num_src, self.num_hops - 1 - hop, workspace)
             blocks.append(block)
         return MiniBatch(
-            node_ids=nodes,
+            node_ids=frontier.nodes(),
             blocks=tuple(reversed(blocks)),
-            num_seeds=len(seeds),
-            num_step_seeds=len(seeds),
+            num_seeds=num_seeds,
             extra=extra,
-            **address._asdict(),
         )
 
-    def _draw(
-        self, graph: Graph, nodes: Array, size: int, address: tuple[int, int, int, int], workspace: Workspace
-    ) -> tuple[kernels.Draws, np.uint64]:
+    def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
         """``size`` draws, and the sum of all keys; none where the destinations have no in-edge."""
-        law = self._law(graph, nodes, workspace)
-        count = size if len(law.candidates) else 0
+        distribution = self._distribution(graph, nodes, workspace)
+        count = size if len(distribution.candidates) else 0
         draws = kernels.Draws(workspace.array("drawn", count, graph.indices.dtype), workspace.array("drawn_keys", count, np.uint64))
         if not count:
             return draws, np.uint64(0)
         groups = (count + 1) // 2
         words = workspace.array("layer_words", 4 * groups, np.uint32).reshape(4, groups)
-        random_words(_LANE, 1, groups, *(np.uint64(part) for part in address), words)
-        kernels.draw(law.candidates, law.prefix, words, draws)
-        return draws, law.prefix[-1]
+        random_words(_LANE, 1, groups, *address, words)
+        kernels.draw(distribution.candidates, distribution.prefix, words, draws)
+        return draws, distribution.prefix[-1]
 
 
 def check_norm(norm: str) -> int:
@@ -148,7 +143,7 @@ def check_norm(norm: str) -> int:
     return NORMS[norm]
 
 
-def law_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Law:
+def distribution_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Distribution:
     """The law on the in-neighbours of ``nodes``: keys of a kind (``hoptrain.kernels.shared.layerwise``), times ``scores`` (V,) uint32, if any.
 
     The arrays are views of the workspace.
@@ -166,7 +161,7 @@ def law_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: 
         graph.indptr, graph.indices, nodes, len(nodes), kind, np.uint64(1 << bits), table, neighbors, shares, candidates, sums
     )
     kernels.accumulate_keys(graph.indptr, candidates, found, kind, _NO_SCORES if scores is None else scores, sums)
-    return Law(candidates[:found], sums[:found])
+    return Distribution(candidates[:found], sums[:found])
 
 
 def _count_edges(graph: Graph, nodes: Array) -> int:
@@ -175,26 +170,16 @@ def _count_edges(graph: Graph, nodes: Array) -> int:
     return num_edges
 
 
-def _enter(graph: Graph, nodes: Array, workspace: Workspace) -> None:
-    """Begin a relabelling table with ``nodes``."""
-    workspace.table.start(graph.num_nodes, len(nodes))
-    again = workspace.table.enter(nodes, len(nodes))
-    if again >= 0:
-        raise seed_given_twice(nodes[again])
+def _connect(graph: Graph, frontier: Frontier, draws: kernels.Draws, total: np.uint64, hop: int, normalize: bool) -> tuple[Block, Array]:
+    """The block of the destinations, which are the nodes so far, and the draws, which become local ids behind them; and these ids' places in the block.
 
-
-def _connect(
-    graph: Graph, num_dst: int, draws: kernels.Draws, total: np.uint64, hop: int, normalize: bool, workspace: Workspace
-) -> tuple[Block, Array]:
-    """The block of the destinations and the draws, which become local ids behind the destinations; and the places of these ids in the block.
-
-    The workspace's nodes are afterwards the block's sources.
+    The nodes are afterwards the block's sources. The law of the draws has used the table.
     """
+    workspace, num_dst = frontier.workspace, frontier.num_nodes
     room = num_dst + len(draws.vertices)
-    nodes = workspace.array("nodes", room + 1, graph.indices.dtype, keep=num_dst)
-    most = _count_edges(graph, nodes[:num_dst])
-    _enter(graph, nodes[:num_dst], workspace)
-    workspace.table.reserve(nodes, num_dst, min(room, graph.num_nodes))
+    frontier.forget(num_dst)
+    most = _count_edges(graph, frontier.nodes())
+    nodes = frontier.make_room(len(draws.vertices))
     known = kernels.Known(
         counts=workspace.array("draw_counts", room, np.int32),
         weights=workspace.array("draw_weights", room, np.float32),
@@ -202,20 +187,21 @@ def _connect(
     )
     edges = kernels.Edges(
         indptr=workspace.array(f"indptr{hop}", num_dst + 1, id_dtype(most + 1)),
-        positions=workspace.array(f"edge_ids{hop}", most + 1, id_dtype(graph.num_edges)),
+        edge_ids=workspace.array(f"edge_ids{hop}", most + 1, id_dtype(graph.num_edges)),
         indices=workspace.array(f"indices{hop}", most, graph.indices.dtype),
         weights=workspace.array(f"weights{hop}", most, np.float32),
     )
     filter_bits = max(10, (_FILTER * len(draws.vertices) - 1).bit_length())
     bits = workspace.array("drawn_bits", (1 << filter_bits) // 64, np.uint64)
     arrivals = workspace.array("arrivals", len(draws.vertices), graph.indices.dtype)
-    table = workspace.table.view()
+    table = frontier.table.view()
     kernels.enter_draws(draws, total, table, nodes, num_dst, known, bits, filter_bits)
     num_src, num_edges = kernels.connect(
         graph.indptr, graph.indices, nodes, num_dst, table, known, bits, filter_bits, arrivals, normalize, edges
     )
-    _, positions, indices, weights = (array[:num_edges] for array in edges)
-    return Block(indptr=edges.indptr, indices=indices, edge_ids=positions, num_src=num_src, weights=weights), known.places
+    frontier.num_nodes = num_src
+    _, edge_ids, indices, weights = (array[:num_edges] for array in edges)
+    return Block(indptr=edges.indptr, indices=indices, edge_ids=edge_ids, num_src=num_src, weights=weights), known.places
 
 
 def _describe(draws: kernels.Draws, total: np.uint64, places: Array, num_src: int, block: int, workspace: Workspace) -> dict[str, Array]:

@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from hoptrain.engine import InputError
+from hoptrain.engine import Address, Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
-from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import Sampler, check_address, check_vertices, run_bulk, seed_given_twice, workspace_for
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.samplers.checks import check_vertices
 from hoptrain.samplers.scratch.alias import NO_TABLES
-from hoptrain.samplers.scratch.hop import scratch_for
+from hoptrain.samplers.scratch.frontier import Frontier
+from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.workspace import Workspace
 
 MOST_HOPS = 16
 MOST_RELATIONS = MAX_HOP // MOST_HOPS
 """A relation's hops have a range of their own among the hops of a random number's address."""
 
-_EXACT_COUNT = 1 << 22
-"""Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
 
-
-class HeteroSampler:
+class HeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
     """For every hop and relation, up to ``fanout`` in-neighbours of every vertex of the relation's destination type reached so far.
 
     The law is ``NeighborSampler``'s, relation by relation: without replacement (the default) a vertex gives min(degree, fanout) distinct edges
@@ -72,83 +69,44 @@ class HeteroSampler:
         """Number of dictionaries of blocks in a mini-batch: the number of layers of the model."""
         return len(next(iter(self.fanouts.values())))
 
-    def sample(
-        self,
-        graph: HeteroGraph,
-        seeds: Array,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> HeteroMiniBatch:
-        """Sample one mini-batch (structure only: no features, no labels).
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """Refuse a plain data set, or one whose seeds are of another type."""
+        if not isinstance(data, HeteroDataset):
+            raise InputError(f"HeteroSampler on {data.name}, which is no HeteroDataset: make one of a HeteroGraph, or take NeighborSampler")
+        if data.seed_type != self.seed_type:
+            raise InputError(f"seed_type is {self.seed_type!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
 
-        Args:
-            graph: the graph.
-            seeds: (B,) distinct vertex ids of ``seed_type``.
-            seed: the user's seed, in [0, 2**64).
-            epoch: in [0, 2**20).
-            batch: the batch's number within the epoch, in [0, 2**32).
-            device: "cpu" or "cuda", short for a new workspace there: the graph is copied to the device for this call alone.
-            workspace: scratch memory, threads or device; the mini-batch's arrays are then views of it, good until the next call with the same
-                one.
+    def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroSampler:
+        """As it is.
 
         Raises:
-            InputError: a seed outside the graph, or twice; an address out of range; fanouts that do not fit the graph's relations; a device
-                that cannot be used.
+            InputError: fanouts that do not fit the graph's relations.
         """
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
-        check_address(seed, epoch, batch)
+        self.fanouts_of(graph)
+        return self
+
+    def sample_on_cpu(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace) -> HeteroMiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``.
+
+        Raises:
+            InputError: besides, fanouts that do not fit the graph's relations.
+        """
         fanouts = self.fanouts_of(graph)
         seeds = check_vertices(seeds, graph.num_nodes[self.seed_type])
-        work = _Batch(graph, workspace)
-        work.enter_seeds(self.seed_type, seeds)
+        work = _Batch(graph, workspace, _frontiers(graph, self.seed_type, seeds, workspace))
         blocks: list[dict[Relation, Block]] = []
         for hop in range(self.num_hops):
             work.begin_hop(hop)
             for number, relation in enumerate(graph.relations):
                 rule = kernels.Rule(fanouts[relation][hop], self.replace, False)
-                address = kernels.Address(np.uint64(seed), np.uint64(epoch), np.uint64(batch), np.uint64(number * MOST_HOPS + hop))
-                work.sample(number, relation, rule, address)
+                work.sample(number, relation, rule, address.at_hop(number * MOST_HOPS + hop))
             blocks.append(work.end_hop())
         return HeteroMiniBatch(
-            node_ids={name: work.nodes(name) for name in graph.num_nodes},
+            node_ids={name: frontier.nodes() for name, frontier in work.frontiers.items()},
             blocks=tuple(reversed(blocks)),
             seed_type=self.seed_type,
             num_seeds=len(seeds),
-            seed=seed,
-            epoch=epoch,
-            batch=batch,
         )
-
-    def sample_bulk(
-        self,
-        graph: HeteroGraph,
-        seeds: Sequence[Array],
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        first_batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> list[HeteroMiniBatch]:
-        """Sample several batches, numbered from ``first_batch``; each is to the bit the one that ``sample`` gives."""
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda" and not seeds:
-            return []
-        if workspace.device == "cuda":
-            workspace.stream.wait_for_torch()
-            address = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
-            return Sampler.start_bulk(self, graph, seeds, workspace=workspace, **address)()  # type: ignore[arg-type, return-value]
-
-        def sample_one(i: int, part: Workspace) -> HeteroMiniBatch:
-            return self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=part)
-
-        return run_bulk(workspace, len(seeds), sample_one)
 
     def fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
         """The fanouts of each of the graph's relations.
@@ -170,81 +128,61 @@ class HeteroSampler:
         return {relation: self.fanouts[name] for relation, name in names.items()}
 
 
+def _frontiers(graph: HeteroGraph, seed_type: str, seeds: Array, workspace: Workspace) -> dict[str, Frontier]:
+    """The nodes of each type: the seeds, and none of the others."""
+    frontiers = {
+        name: Frontier(workspace, workspace.table_of(name), number, id_dtype(number), f"nodes.{name}")
+        for name, number in graph.num_nodes.items()
+    }
+    for name, frontier in frontiers.items():
+        frontier.enter_seeds(seeds if name == seed_type else seeds[:0])
+    return frontiers
+
+
 @dataclass(eq=False, slots=True)
 class _Batch:
     """A mini-batch in the making."""
 
     graph: HeteroGraph
     workspace: Workspace
-    counts: dict[str, int] = field(init=False)
-    """Nodes of each type so far."""
+    frontiers: dict[str, Frontier]
     before: dict[str, int] = field(init=False)
-    """The same before the hop: its destinations."""
+    """Nodes of each type before the hop: its destinations."""
     hop: int = 0
     parts: dict[Relation, tuple[kernels.Edges, int]] = field(default_factory=dict)
     """The hop's edges."""
 
-    def nodes(self, name: str, room: int = 0) -> Array:
-        """The nodes of a type so far, with room for ``room`` more."""
-        count = self.counts[name]
-        return self.workspace.array(f"nodes.{name}", count + room, id_dtype(self.graph.num_nodes[name]), keep=count)
-
-    def enter_seeds(self, seed_type: str, seeds: Array) -> None:
-        self.counts = dict.fromkeys(self.graph.num_nodes, 0)
-        for name, number in self.graph.num_nodes.items():
-            self.workspace.table_of(name).start(number, len(seeds) if name == seed_type else 1)
-        nodes = self.nodes(seed_type, len(seeds))
-        nodes[:] = seeds
-        again = self.workspace.table_of(seed_type).enter(nodes, len(seeds))
-        if again >= 0:
-            raise seed_given_twice(nodes[again])
-        self.counts[seed_type] = len(seeds)
-
     def begin_hop(self, hop: int) -> None:
-        self.hop, self.before, self.parts = hop, dict(self.counts), {}
+        self.hop, self.parts = hop, {}
+        self.before = {name: frontier.num_nodes for name, frontier in self.frontiers.items()}
 
-    def sample(self, number: int, relation: Relation, rule: kernels.Rule, address: kernels.Address) -> None:
+    def sample(self, number: int, relation: Relation, rule: kernels.Rule, address: HopAddress) -> None:
         """Expand the nodes of the relation's destination type that there were before the hop."""
         source, _, destination = relation
-        columns, num_dst = self.graph.relations[relation], self.before[destination]
-        most = self._most_edges(columns, destination, rule)
+        of_relation, num_dst = self.graph.relations[relation], self.before[destination]
+        columns, nodes = kernels.Columns(of_relation.indptr, of_relation.indices, *NO_TABLES), self.frontiers[destination].nodes()
+        most = most_edges(num_dst, rule.fanout, lambda: kernels.count_edges(columns, nodes, 0, num_dst, rule))
         name = f".{self.hop}.{number}"
         edges = kernels.Edges(
             indptr=self.workspace.array(f"indptr{name}", num_dst + 1, id_dtype(most + 1)),
-            positions=self.workspace.array(f"edge_ids{name}", most, id_dtype(columns.num_edges)),
+            edge_ids=self.workspace.array(f"edge_ids{name}", most, id_dtype(of_relation.num_edges)),
             indices=self.workspace.array(f"indices{name}", most, columns.indices.dtype),
         )
         edges.indptr[: 1 if most else None] = 0
         total = 0
         if most:
-            scratch = scratch_for(self.workspace, rule)
-            total = kernels.draw_hop(_columns(columns), self.nodes(destination), 0, num_dst, rule, address, scratch, edges, 0)
-            self._relabel(source, edges.indices, total)
+            total = kernels.draw_hop(columns, nodes, 0, num_dst, rule, address, scratch_for(self.workspace, rule), edges, 0)
+            self.frontiers[source].relabel(edges.indices[:total])
         self.parts[relation] = edges, total
-
-    def _relabel(self, source: str, indices: Array, total: int) -> None:
-        count, table = self.counts[source], self.workspace.table_of(source)
-        room = min(total, self.graph.num_nodes[source] - count)
-        table.reserve(self.nodes(source), count, count + room)
-        nodes = self.nodes(source, room + 1)  # relabelling writes one entry beyond the last new node
-        self.counts[source] = relabel(indices, 0, total, table.view(), nodes, count)
 
     def end_hop(self) -> dict[Relation, Block]:
         """The hop's blocks; the sources of each are all nodes of its source type so far."""
         return {
             relation: Block(
-                indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.positions[:total], num_src=self.counts[relation[0]]
+                indptr=edges.indptr,
+                indices=edges.indices[:total],
+                edge_ids=edges.edge_ids[:total],
+                num_src=self.frontiers[relation[0]].num_nodes,
             )
             for relation, (edges, total) in self.parts.items()
         }
-
-    def _most_edges(self, columns: RelationColumns, destination: str, rule: kernels.Rule) -> int:
-        num_dst = self.before[destination]
-        most = num_dst * rule.fanout
-        if rule.fanout < 0 or most > _EXACT_COUNT:
-            most = kernels.count_edges(_columns(columns), self.nodes(destination), 0, num_dst, rule)
-        return most
-
-
-def _columns(columns: RelationColumns) -> kernels.Columns:
-    return kernels.Columns(columns.indptr, columns.indices, *NO_TABLES)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.nodewise import importance
 from hoptrain.kernels.cpu.nodewise import labor as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
-from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.checks import check_fanouts
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -51,13 +51,8 @@ class LaborSampler(Sampler):
         Raises:
             InputError: no hop, a fanout that is neither positive nor -1, a number of rounds that is out of range.
         """
-        self.fanouts = tuple(int(fanout) for fanout in fanouts)
+        self.fanouts = check_fanouts(fanouts, 1 << 31)
         self.importance_rounds = importance_rounds
-        if not 0 < len(self.fanouts) < MAX_HOP:
-            raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
-        for fanout in self.fanouts:
-            if not (fanout == -1 or 0 < fanout < 1 << 31):
-                raise InputError(f"fanout {fanout} in {list(fanouts)}: a hop takes at least 1 edge a vertex, or -1 for all; correct it")
         if not 0 <= importance_rounds <= _MOST_ROUNDS:
             raise InputError(f"importance_rounds is {importance_rounds}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
 
@@ -69,28 +64,26 @@ class LaborSampler(Sampler):
         """One for each fanout."""
         return len(self.fanouts)
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        seeds = check_seeds(graph, seeds)
-        frontier = Frontier(graph, workspace)
-        frontier.enter_seeds(seeds)
+        frontier = Frontier.of_seeds(graph, seeds, workspace)
+        num_seeds = frontier.num_nodes
         blocks: list[Block] = []
         for hop, fanout in enumerate(self.fanouts):
             rounds = self.importance_rounds if fanout > 0 else 0
-            blocks.append(_Hop(frontier, address.at_hop(hop), fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
+            blocks.append(_Hop(graph, frontier, address.at_hop(hop), fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
         return MiniBatch(
             node_ids=frontier.nodes(),
             blocks=tuple(reversed(blocks)),
-            num_seeds=len(seeds),
-            num_step_seeds=len(seeds),
-            **address._asdict(),
+            num_seeds=num_seeds,
         )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Hop:
+    graph: Graph
     frontier: Frontier
-    address: Address
+    address: HopAddress
     fanout: int
     rounds: int
 
@@ -102,13 +95,13 @@ class _Hop:
         return Block(
             indptr=kept.indptr,
             indices=sources,
-            edge_ids=kept.positions[:num_edges],
+            edge_ids=kept.edge_ids[:num_edges],
             num_src=self.frontier.num_nodes,
             weights=kept.weights[:num_edges],
         )
 
     def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
-        frontier, graph, last = self.frontier, self.frontier.graph, self.frontier.num_nodes
+        frontier, graph, last = self.frontier, self.graph, self.frontier.num_nodes
         nodes, array = frontier.nodes(), frontier.workspace.array
         if self._pays(total_degree(graph.indptr, nodes, last)):
             word_of, high_of = array("labor.words", graph.num_nodes, np.uint32), array("labor.highs", graph.num_nodes, np.uint8)
@@ -131,11 +124,11 @@ class _Hop:
 
     def _pays(self, num_edges: int) -> bool:
         """Whether so many edges are to be looked at that what concerns each vertex of the graph is rather computed before."""
-        return num_edges >= _EDGES_PER_WORD * self.frontier.graph.num_nodes
+        return num_edges >= _EDGES_PER_WORD * self.graph.num_nodes
 
     def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
         """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
-        frontier, graph, num_dst = self.frontier, self.frontier.graph, self.frontier.num_nodes
+        frontier, graph, num_dst = self.frontier, self.graph, self.frontier.num_nodes
         array, nodes = frontier.workspace.array, frontier.nodes()
         begins = graph.indptr[nodes].astype(np.int64)
         degrees = graph.indptr[nodes + 1] - begins
@@ -165,7 +158,7 @@ class _Hop:
 
     def _known(self, sources: Array | None) -> importance.Known:
         """Memory for what is known of the ``sources`` (N,), global ids, or of all vertices; with their words."""
-        array, num_nodes = self.frontier.workspace.array, self.frontier.graph.num_nodes
+        array, num_nodes = self.frontier.workspace.array, self.graph.num_nodes
         number = num_nodes if sources is None else len(sources)
         known = importance.Known(
             least=array("labor.least", number, np.uint32),
@@ -182,7 +175,7 @@ class _Hop:
 
     def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], Any]) -> tuple[kernels.Kept, int]:
         """Run a kernel until all destinations are done, with twice the room whenever it ran out of it."""
-        graph, workspace, num_dst = self.frontier.graph, self.frontier.workspace, self.frontier.num_nodes
+        graph, workspace, num_dst = self.graph, self.frontier.workspace, self.frontier.num_nodes
         indptr = workspace.array(f"indptr{name}", num_dst + 1, id_dtype(graph.num_edges + 1))
         indptr[0] = 0
         dtypes = {"edge_ids": id_dtype(graph.num_edges), "indices": graph.indices.dtype, "weights": np.dtype(np.float32)}

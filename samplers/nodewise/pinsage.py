@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import pinsage as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -69,22 +69,19 @@ class PinSAGESampler(Sampler):
         """One for each of ``num_neighbors``."""
         return len(self.num_neighbors)
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        seeds = check_seeds(graph, seeds)
-        frontier = Frontier(graph, workspace)
-        frontier.enter_seeds(seeds)
-        blocks = [self._sample_hop(frontier, address.at_hop(hop), hop) for hop in range(self.num_hops)]
+        frontier = Frontier.of_seeds(graph, seeds, workspace)
+        num_seeds = frontier.num_nodes
+        blocks = [self._sample_hop(graph, frontier, address.at_hop(hop), hop) for hop in range(self.num_hops)]
         return MiniBatch(
             node_ids=frontier.nodes(),
             blocks=tuple(reversed(blocks)),
-            num_seeds=len(seeds),
-            num_step_seeds=len(seeds),
-            **address._asdict(),
+            num_seeds=num_seeds,
         )
 
-    def _sample_hop(self, frontier: Frontier, address: Address, hop: int) -> Block:
-        graph, last, array = frontier.graph, frontier.num_nodes, frontier.workspace.array
+    def _sample_hop(self, graph: Graph, frontier: Frontier, address: HopAddress, hop: int) -> Block:
+        last, array = frontier.num_nodes, frontier.workspace.array
         most = min(self.num_neighbors[hop], self.num_walks * self.walk_length)
         indptr = array(f"indptr{hop}", last + 1, id_dtype(last * most + 1))
         sources, weights = array(f"indices{hop}", last * most, graph.indices.dtype), array(f"weights{hop}", last * most, np.float32)

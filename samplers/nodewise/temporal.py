@@ -8,21 +8,22 @@ from typing import Literal
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Address, Edges, Rule
-from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
-from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds, workspace_for
+from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
+from hoptrain.kernels.shared.philox import MAX_DRAWS
+from hoptrain.samplers.base import Sampler, workspace_for
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
-from hoptrain.samplers.scratch.hop import scratch_for
+from hoptrain.samplers.checks import check_address, check_fanouts, check_seeds
+from hoptrain.samplers.scratch.frontier import Frontier
+from hoptrain.samplers.scratch.hop import most_edges, scratch_for
+from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
 Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
-
-_EXACT_COUNT = 1 << 22
-"""Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
 
 
 class TemporalSampler(Sampler):
@@ -63,14 +64,7 @@ class TemporalSampler(Sampler):
             InputError: no hop, a fanout that is neither positive nor -1, an unknown strategy, options that exclude each other, times that
                 cannot be read.
         """
-        self.fanouts = tuple(int(fanout) for fanout in fanouts)
-        if not 0 < len(self.fanouts) < MAX_HOP:
-            raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
-        for fanout in self.fanouts:
-            if not (fanout == -1 or 0 < fanout < MAX_DRAWS):
-                raise InputError(
-                    f"fanout {fanout} in {list(fanouts)}: a hop takes 1 to {MAX_DRAWS - 1} edges a vertex, or -1 for all; correct it"
-                )
+        self.fanouts = check_fanouts(fanouts, MAX_DRAWS)
         if strategy not in STRATEGIES:
             raise InputError(f'strategy is {strategy!r}: edges are drawn "uniform" or are the most "recent" ones; choose one')
         if replace and strategy == "recent":
@@ -78,7 +72,7 @@ class TemporalSampler(Sampler):
         self.strategy = strategy
         self.replace = replace
         self.seed_times = None if seed_times is None else _read_times(seed_times)
-        self._ordered: tuple[Graph, kernels.TimedColumns] | None = None
+        self._ordered = OncePerGraph[kernels.TimedColumns]()
 
     def __repr__(self) -> str:
         return f"TemporalSampler(fanouts={list(self.fanouts)}, strategy={self.strategy!r}, replace={self.replace})"
@@ -132,30 +126,29 @@ class TemporalSampler(Sampler):
             given = None if times is None else [times]
             return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, times=given)()[0]
         check_address(seed, epoch, batch)
-        return self._sample_at(graph, seeds, times, BatchAddress(seed, epoch, batch), workspace)
+        address = Address(seed, epoch, batch)
+        return self.addressed(self._sample_at(graph, seeds, times, address, workspace), address)
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch at the times that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
         return self._sample_at(graph, seeds, None, address, workspace)
 
-    def _sample_at(self, graph: Graph, seeds: Array, times: Array | None, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def _sample_at(self, graph: Graph, seeds: Array, times: Array | None, address: Address, workspace: Workspace) -> MiniBatch:
         seeds, bounds = self.seeds_and_bounds(graph, seeds, times)
-        work = _Batch(graph, self.columns(graph), bounds, workspace)
+        work = _Batch(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
         work.enter_seeds(seeds)
         num_src = [len(seeds)]
         for hop, fanout in enumerate(self.fanouts):
             rule = kernels.TimedRule(fanout, self.replace, self.strategy == "recent")
             work.sample_hop(num_src[-2] if hop else 0, rule, address.at_hop(hop))
-            num_src.append(work.num_nodes)
+            num_src.append(work.keys.num_nodes)
         nodes, trees = work.nodes_and_trees()
         return MiniBatch(
             node_ids=nodes,
             blocks=nested_blocks(work.block(), num_src[:0:-1], len(seeds)),
             num_seeds=len(seeds),
-            num_step_seeds=len(seeds),
             extra={"trees": trees, "seed_times": bounds},
             nested=True,
-            **address._asdict(),
         )
 
     def seeds_and_bounds(self, graph: Graph, seeds: Array, times: Array | None) -> tuple[Array, Array]:
@@ -179,11 +172,13 @@ class TemporalSampler(Sampler):
         """The graph's columns in the order of time. Made once for a graph; they travel to the workers with the sampler."""
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
-        if self._ordered is None or self._ordered[0] is not graph:
-            by_time, times = np.empty(graph.num_edges, id_dtype(graph.num_edges)), np.empty(graph.num_edges, np.int64)
-            kernels.order_by_time(graph.indptr, graph.times, by_time, times)
-            self._ordered = graph, kernels.TimedColumns(graph.indptr, graph.indices, times, by_time)
-        return self._ordered[1]
+        return self._ordered.get(graph, _in_order_of_time)
+
+
+def _in_order_of_time(graph: Graph) -> kernels.TimedColumns:
+    by_time, times = np.empty(graph.num_edges, id_dtype(graph.num_edges)), np.empty(graph.num_edges, np.int64)
+    kernels.order_by_time(graph.indptr, graph.times, by_time, times)
+    return kernels.TimedColumns(graph.indptr, graph.indices, times, by_time)
 
 
 @dataclass(eq=False, slots=True)
@@ -193,53 +188,49 @@ class _Batch:
     graph: Graph
     columns: kernels.TimedColumns
     bounds: Array
-    workspace: Workspace
-    num_nodes: int = 0
+    keys: Frontier
+    """Over all keys there are, so that its table is a hash table."""
     num_edges: int = 0
     edges: Edges = field(init=False)
 
-    def keys(self, room: int = 0) -> Array:
-        """The keys of the nodes so far, with room for ``room`` more."""
-        return self.workspace.array("keys", self.num_nodes + room, np.int64, keep=self.num_nodes)
-
     def enter_seeds(self, seeds: Array) -> None:
-        keys = self.keys(len(seeds))
+        keys = self.keys.workspace.array("seed_keys", len(seeds), np.int64)
         kernels.enter_seeds(seeds, keys)
-        self.workspace.table.start(1 << 63, len(seeds))  # of all keys there are, so that the table is a hash table
-        self.workspace.table.enter(keys, len(seeds))
-        self.num_nodes = len(seeds)
+        self.keys.enter_seeds(keys)
 
-    def sample_hop(self, first: int, rule: kernels.TimedRule, address: Address) -> None:
+    def sample_hop(self, first: int, rule: kernels.TimedRule, address: HopAddress) -> None:
         """Expand the nodes from ``first`` on."""
-        last, scratch = self.num_nodes, scratch_for(self.workspace, Rule(rule.fanout, rule.replace, False))
-        most = (last - first) * rule.fanout
-        if rule.fanout < 0 or most > _EXACT_COUNT:
-            most = kernels.count_edges(self.columns, self.keys(), first, last, self.bounds, rule, scratch)
-        self.workspace.table.reserve(self.keys(), last, last + most)
-        keys = self.keys(most + 1)  # relabelling writes one entry beyond the last new node
+        workspace, last = self.keys.workspace, self.keys.num_nodes
+        scratch = scratch_for(workspace, Rule(rule.fanout, rule.replace, False))
+        most = most_edges(
+            last - first,
+            rule.fanout,
+            lambda: kernels.count_edges(self.columns, self.keys.nodes(), first, last, self.bounds, rule, scratch),
+        )
+        keys = self.keys.make_room(most)
         self.edges = edges = Edges(
-            indptr=self.workspace.array("indptr", last + 1, id_dtype(self.num_edges + most + 1), keep=first + 1 if first else 0),
-            positions=self.workspace.array("edge_ids", self.num_edges + most, id_dtype(self.graph.num_edges), keep=self.num_edges),
-            indices=self.workspace.array("sources", self.num_edges + most, np.int64, keep=self.num_edges),
+            indptr=workspace.array("indptr", last + 1, id_dtype(self.num_edges + most + 1), keep=first + 1 if first else 0),
+            edge_ids=workspace.array("edge_ids", self.num_edges + most, id_dtype(self.graph.num_edges), keep=self.num_edges),
+            indices=workspace.array("sources", self.num_edges + most, np.int64, keep=self.num_edges),
         )
         edges.indptr[first] = self.num_edges
-        table = self.workspace.table.view()
-        self.num_nodes, self.num_edges = kernels.sample_hop(
+        table = self.keys.table.view()
+        self.keys.num_nodes, self.num_edges = kernels.sample_hop(
             self.columns, keys, last, first, last, self.bounds, rule, address, table, scratch, edges, self.num_edges
         )
 
     def block(self) -> Block:
         """The outermost block. Sources were keys, so they are int64 until here."""
         sources = self.edges.indices[: self.num_edges]
-        indices = self.workspace.array("indices", self.num_edges, self.graph.indices.dtype)
+        indices = self.keys.workspace.array("indices", self.num_edges, self.graph.indices.dtype)
         np.copyto(indices, sources, casting="same_kind")
-        return Block(indptr=self.edges.indptr, indices=indices, edge_ids=self.edges.positions[: self.num_edges], num_src=self.num_nodes)
+        return Block(indptr=self.edges.indptr, indices=indices, edge_ids=self.edges.edge_ids[: self.num_edges], num_src=self.keys.num_nodes)
 
     def nodes_and_trees(self) -> tuple[Array, Array]:
         """The vertices and the trees of the nodes."""
-        nodes = self.workspace.array("nodes", self.num_nodes, self.graph.indices.dtype)
-        trees = self.workspace.array("trees", self.num_nodes, np.int32)
-        kernels.split_keys(self.keys(), nodes, trees)
+        nodes = self.keys.workspace.array("nodes", self.keys.num_nodes, self.graph.indices.dtype)
+        trees = self.keys.workspace.array("trees", self.keys.num_nodes, np.int32)
+        kernels.split_keys(self.keys.nodes(), nodes, trees)
         return nodes, trees
 
 

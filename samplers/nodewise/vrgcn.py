@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Address, Graph
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
-from hoptrain.samplers.base import BatchAddress, Sampler
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -53,7 +53,7 @@ class VRGCNSampler(Sampler):
         """One for each fanout."""
         return self.neighbors.num_hops
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         sampled = self.neighbors.sample(graph, seeds, **address._asdict(), workspace=workspace)
         nodes, num = sampled.node_ids, sampled.blocks[0].num_dst

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.programs import program as kernels
 from hoptrain.kernels.cpu.relabel import relabel
-from hoptrain.samplers.base import seed_given_twice
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
     from hoptrain.samplers.programs.program import Program
 
 
-def walk(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, int], workspace: Workspace) -> Array:
+def walk(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> Array:
     """The walks from ``seeds`` (B * num_walks, steps + 1) in global ids, -1 after an end; the threads of the workspace share them."""
     num_walks, width = len(seeds) * program.num_walks, program.steps + 1
     walks = workspace.array("walks", num_walks * width, graph.indices.dtype).reshape(num_walks, width)
@@ -49,37 +49,31 @@ def walk(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, 
     return walks
 
 
-def sample_walks(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, int], workspace: Workspace) -> MiniBatch:
+def sample_walks(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
     """Walks in local ids, and the vertices that they visit."""
     walks = walk(program, graph, seeds, address, workspace)
-    nodes = workspace.array("nodes", len(seeds) + walks.size + 1, graph.indices.dtype)
-    num_nodes = _enter_seeds(graph, seeds, nodes, workspace)
+    frontier = Frontier.of_seeds(graph, seeds, workspace)
     local = workspace.array("local", walks.size, graph.indices.dtype).reshape(walks.shape)
     local[...] = walks
     flat = local.reshape(-1)
     ended = flat < 0
     flat[ended] = seeds[0]  # a vertex that is known, so that nothing is added
-    workspace.table.reserve(nodes, num_nodes, min(num_nodes + walks.size, graph.num_nodes))
-    num_nodes = relabel(flat, 0, len(flat), workspace.table.view(), nodes, num_nodes)
+    frontier.relabel(flat)
     flat[ended] = -1
-    return _mini_batch(nodes[:num_nodes], (), seeds, address, {"walks": local})
+    return MiniBatch(node_ids=frontier.nodes(), blocks=(), num_seeds=len(seeds), extra={"walks": local})
 
 
-def sample_blocks(program: Program, graph: Graph, seeds: Array, address: tuple[int, int, int], workspace: Workspace) -> MiniBatch:
+def sample_blocks(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
     """A block for every step."""
-    nodes = workspace.array("nodes", len(seeds), graph.indices.dtype)
-    num_nodes = _enter_seeds(graph, seeds, nodes, workspace)
+    frontier = Frontier.of_seeds(graph, seeds, workspace)
     words = tuple(map(np.uint64, address))
     draw = _draw_layer if program.sampling_type == "collective" else _draw_edges
     blocks: list[Block] = []
     for step in range(program.steps):
-        last = num_nodes
-        indptr, edge_ids, indices = draw(program, graph, nodes[:last], step, words, workspace)
-        nodes = workspace.array("nodes", last + len(indices) + 1, graph.indices.dtype, keep=last)
-        workspace.table.reserve(nodes, last, min(last + len(indices), graph.num_nodes))
-        num_nodes = relabel(indices, 0, len(indices), workspace.table.view(), nodes, last)
-        blocks.append(Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_nodes))
-    return _mini_batch(nodes[:num_nodes], tuple(reversed(blocks)), seeds, address, {})
+        indptr, edge_ids, indices = draw(program, graph, frontier.nodes(), step, words, workspace)
+        frontier.relabel(indices)
+        blocks.append(Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=frontier.num_nodes))
+    return MiniBatch(node_ids=frontier.nodes(), blocks=tuple(reversed(blocks)), num_seeds=len(seeds))
 
 
 def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspace) -> tuple[Array, Array, Array]:
@@ -142,21 +136,6 @@ def _draw_layer(
         raise no_edge(program, f"draw {wrong} at step {step}")
     kept = kernels.keep_chosen(indptr, places, chosen, edge_ids, neighbors)
     return indptr, edge_ids[:kept], neighbors[:kept]
-
-
-def _enter_seeds(graph: Graph, seeds: Array, nodes: Array, workspace: Workspace) -> int:
-    nodes[: len(seeds)] = seeds
-    workspace.table.start(graph.num_nodes, len(seeds))
-    again = workspace.table.enter(nodes, len(seeds))
-    if again >= 0:
-        raise seed_given_twice(nodes[again])
-    return len(seeds)
-
-
-def _mini_batch(nodes: Array, blocks: tuple[Block, ...], seeds: Array, address: tuple[int, int, int], extra: dict[str, Any]) -> MiniBatch:
-    seed, epoch, batch = address
-    count = len(seeds)
-    return MiniBatch(node_ids=nodes, blocks=blocks, num_seeds=count, seed=seed, epoch=epoch, batch=batch, num_step_seeds=count, extra=extra)
 
 
 _NO_WEIGHTS = np.zeros(0, np.float32)

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.shared.program import MAX_STEPS
-from hoptrain.samplers.base import BatchAddress, Sampler, check_address, check_seeds
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_address, check_seeds
 from hoptrain.samplers.programs.cpu import is_count, sample_blocks, sample_walks, walk
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -87,7 +88,7 @@ class Program(Sampler):
         """A block for every step; none with walks."""
         return self.steps if self.output == "blocks" else 0
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``.
 
         Raises:
@@ -119,7 +120,7 @@ class Program(Sampler):
         check_address(seed, epoch, batch)
         self.check_graph(graph)
         seeds = check_seeds(graph, seeds, distinct=True, remedy=f"several walks from each: {type(self).__name__}(num_walks=...)")
-        return walk(self, graph, seeds, (seed, epoch, batch), Workspace()).copy()
+        return walk(self, graph, seeds, Address(seed, epoch, batch), Workspace()).copy()
 
     def check_graph(self, graph: Graph) -> None:
         """Refuse what the program states wrongly, or what the graph has not.

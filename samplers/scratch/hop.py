@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import accumulate, count
@@ -10,10 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise import weighted
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.scratch.workspace import Workspace
+
+EXACT_COUNT = 1 << 22
+"""Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
 
 _PARTS = 8
 """Parts of a shared hop for each thread: the last ones to finish keep nobody waiting for long."""
@@ -32,7 +37,7 @@ class Hop(NamedTuple):
     """The destinations are ``nodes[first:last]``; ``last`` nodes are known."""
     last: int
     rule: kernels.Rule
-    address: kernels.Address
+    address: HopAddress
     edges: kernels.Edges
     num_edges: int
     """Edges that stand in ``edges`` already."""
@@ -44,7 +49,7 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
     Returns the numbers of nodes and edges after the hop.
     """
     workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
-    if workspace.threads > 1 and len(edges.positions) - num_edges >= _WORTH_SHARING:
+    if workspace.threads > 1 and len(edges.edge_ids) - num_edges >= _WORTH_SHARING:
         return _sample_shared(hop)
     table, scratch = workspace.table.view(), scratch_for(workspace, rule)
     if is_distinct_by_weight(rule):
@@ -63,6 +68,12 @@ def count_edges(columns: kernels.Columns | weighted.WeightedColumns, nodes: Arra
     """How many edges the destinations ``nodes[first:last]`` give together."""
     counted: int = (weighted if is_distinct_by_weight(rule) else kernels).count_edges(columns, nodes, first, last, rule)
     return counted
+
+
+def most_edges(num_dst: int, fanout: int, count: Callable[[], int]) -> int:
+    """How many edges ``num_dst`` destinations may give; ``count`` tells it exactly, and is asked where the bound is no good."""
+    most = num_dst * fanout
+    return count() if fanout < 0 or most > EXACT_COUNT else most
 
 
 def _sample_shared(hop: Hop) -> tuple[int, int]:

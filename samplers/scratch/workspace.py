@@ -153,21 +153,21 @@ class RelabelTable:
         self._id_bits = 1
         self._stamp = 0
 
-    def start(self, num_vertices: int, room: int) -> None:
-        """Begin a mini-batch of at most ``room`` nodes (more after ``reserve``) from a graph of ``num_vertices``."""
+    def start(self, num_vertices: int, capacity: int) -> None:
+        """Begin a mini-batch of at most ``capacity`` nodes (more after ``reserve``) from a graph of ``num_vertices``."""
         self._num_vertices = num_vertices
-        self._fit(room)
+        self._fit(capacity)
         self._stamp += 1
         if self._stamp >= 1 << (32 - self._id_bits):
             self._entries[:] = 0
             self._stamp = 1
 
-    def _fit(self, room: int) -> bool:
-        """Make the table large enough for ``room`` nodes; True if that emptied it."""
+    def _fit(self, capacity: int) -> bool:
+        """Make the table large enough for ``capacity`` nodes; True if that emptied it."""
         is_direct = self._num_vertices * self._entries.itemsize <= DIRECT_TABLE_BYTES
-        slot_bits = 0 if is_direct else max(self._slot_bits, _hash_bits(room))
+        slot_bits = 0 if is_direct else max(self._slot_bits, _hash_bits(capacity))
         size = self._num_vertices if is_direct else 1 << slot_bits
-        id_bits = max(self._id_bits, (room - 1).bit_length())
+        id_bits = max(self._id_bits, (capacity - 1).bit_length())
         if size <= len(self._entries) and (slot_bits, id_bits) == (self._slot_bits, self._id_bits):
             return False
         self._entries = np.zeros(max(size, len(self._entries)), np.uint32)
@@ -179,9 +179,9 @@ class RelabelTable:
         again: int = kernels.enter(nodes, num_nodes, self.view())
         return again
 
-    def reserve(self, nodes: Array, num_nodes: int, room: int) -> None:
-        """Make room for ``room`` nodes; the first ``num_nodes`` of ``nodes`` are entered already and stay so."""
-        if self._fit(room):
+    def reserve(self, nodes: Array, num_nodes: int, capacity: int) -> None:
+        """Make room for ``capacity`` nodes; the first ``num_nodes`` of ``nodes`` are entered already and stay so."""
+        if self._fit(capacity):
             self._stamp = 1
             self.enter(nodes, num_nodes)
 
@@ -190,6 +190,6 @@ class RelabelTable:
         return kernels.Table(self._entries, self._slot_bits, self._id_bits, np.uint32(self._stamp << self._id_bits))
 
 
-def _hash_bits(room: int) -> int:
+def _hash_bits(capacity: int) -> int:
     """At most two thirds full."""
-    return max(4, (room + room // 2).bit_length())
+    return max(4, (capacity + capacity // 2).bit_length())

@@ -9,16 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.kernels.cpu.alias import build_alias
 from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
-from hoptrain.samplers.base import BatchAddress, Sampler
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.alias import AliasTables
+from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
 Negatives = Literal["uniform", "in_batch", "degree"]
@@ -59,7 +60,7 @@ class LinkSampler(Sampler):
     earlier pass messages, earlier copies of a predicted edge among them.
     """
 
-    deals_seeds = False
+    by_seeds = False
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class LinkSampler(Sampler):
         Raises:
             InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
         """
-        if not sampler.deals_seeds:
+        if not sampler.by_seeds:
             raise InputError(
                 f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
             )
@@ -98,7 +99,7 @@ class LinkSampler(Sampler):
         self.num_negatives = num_negatives
         self.exclude = exclude
         self.edges = None if edges is None else np.asarray(edges)
-        self._table: tuple[Graph, AliasTables] | None = None
+        self._table = OncePerGraph[AliasTables]()
 
     def __repr__(self) -> str:
         options = f"negatives={self.negatives!r}, num_negatives={self.num_negatives}, exclude={self.exclude!r}"
@@ -117,7 +118,7 @@ class LinkSampler(Sampler):
             prepared._degree_table(graph)
         return prepared
 
-    def units(self, graph: Graph, seeds: Array) -> Array:
+    def items(self, graph: Graph, seeds: Array) -> Array:
         """Edge ids (U,): ``edges``, or all edges into ``seeds``, column by column.
 
         Raises:
@@ -132,7 +133,7 @@ class LinkSampler(Sampler):
             )
         return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch for the edges ``seeds`` (P,), edge ids; see ``Sampler.sample_on_cpu``."""
         edge_ids, pairs, labels = self.pairs(graph, seeds, address, workspace)
         options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
@@ -158,7 +159,7 @@ class LinkSampler(Sampler):
         local = np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
         return ends, np.concatenate([bounds, bounds[each]]), local
 
-    def pairs(self, graph: Graph, edge_ids: Array, address: BatchAddress, workspace: Workspace) -> tuple[Array, Array, Array]:
+    def pairs(self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace) -> tuple[Array, Array, Array]:
         """The checked edge ids, the pairs, global ids, and their labels."""
         edge_ids = _check_edges(graph, edge_ids)
         num_edges = len(edge_ids)
@@ -189,13 +190,15 @@ class LinkSampler(Sampler):
 
     def _degree_table(self, graph: Graph) -> AliasTables:
         """Made once for a graph; it travels to the workers with the sampler."""
-        if self._table is None or self._table[0] is not graph:
-            table = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
-            root = np.sqrt(graph.in_degrees())
-            # Square roots are exact to the last bit on every machine; a power need not be.
-            build_alias(np.array([0, graph.num_nodes]), root * np.sqrt(root), *table)
-            self._table = graph, table
-        return self._table[1]
+        return self._table.get(graph, _by_degree)
+
+
+def _by_degree(graph: Graph) -> AliasTables:
+    table = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
+    root = np.sqrt(graph.in_degrees())
+    # Square roots are exact to the last bit on every machine; a power need not be.
+    build_alias(np.array([0, graph.num_nodes]), root * np.sqrt(root), *table)
+    return table
 
 
 def _check_edges(graph: Graph, edge_ids: Array) -> Array:

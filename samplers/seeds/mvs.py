@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES
 from hoptrain.kernels.cpu.seeds.mvs import draw_seeds
-from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _SCALE = float(1 << 31)
@@ -39,7 +40,7 @@ class MVSSampler(Sampler):
     draws the seeds, and the device samples their neighbourhoods.
     """
 
-    deals_seeds = False
+    by_seeds = False
 
     def __init__(self, sampler: Sampler, num_draws: int, uniform: float = 0.1) -> None:
         """State the draws.
@@ -56,7 +57,7 @@ class MVSSampler(Sampler):
             raise InputError(f"num_draws is {num_draws}: a mini-batch has at least one seed; correct it")
         if not 0 < uniform <= 1:
             raise InputError(f"uniform is {uniform}: it is a share in (0, 1], above 0 since norms age; correct it")
-        if not sampler.deals_seeds:
+        if not sampler.by_seeds:
             raise InputError(
                 f"{type(sampler).__name__} under MVSSampler: its batches choose their seeds themselves; take a node-wise sampler"
             )
@@ -124,13 +125,13 @@ class MVSSampler(Sampler):
         if "norms" in state:
             self.update(np.arange(len(state["norms"])), state["norms"])
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch from the large batch ``seeds``; see ``Sampler.sample_on_cpu``."""
         chosen, weights = self.draw(graph, seeds, address)
         inner = self.sampler.sample(graph, chosen, **address._asdict(), workspace=workspace)
         return replace(inner, seed_weights=weights)
 
-    def draw(self, graph: Graph, seeds: Array, address: BatchAddress) -> tuple[Array, Array]:
+    def draw(self, graph: Graph, seeds: Array, address: Address) -> tuple[Array, Array]:
         """The seeds drawn from a large batch, and their weights, float32."""
         seeds = check_seeds(graph, seeds, distinct=True)
         norms = np.ones(len(seeds)) if self._norms is None else self._norms[seeds]

@@ -10,9 +10,9 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_units, members_of
+from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_items, members_of
 
 
 class _Clusters(NamedTuple):
@@ -26,7 +26,7 @@ class ClusterSampler(SubgraphSampler):
     """A batch joins some clusters of vertices, with all edges within and between them (the paper's stochastic multiple partitions).
 
     METIS parts the graph, once for a run, into clusters of about equal size with few edges between them; for this an edge has no direction and
-    counts once. The units that an epoch deals out, each once, are the clusters that hold a vertex of the split: the loader's ``batch_size``
+    counts once. The items that an epoch deals out, each once, are the clusters that hold a vertex of the split: the loader's ``batch_size``
     counts clusters. So every vertex of the split is a seed once in an epoch. No weights: a destination's edges stand for as many each, which
     gives the paper's renormalised means over the edges that are there. (They are no unbiased estimate: edges to other clusters are missing
     more often.)
@@ -62,36 +62,36 @@ class ClusterSampler(SubgraphSampler):
         other._clusters = _Clusters(np.argsort(cluster_of, kind="stable").astype(graph.indices.dtype), begins)
         return other
 
-    def units(self, graph: Graph, seeds: Array) -> Array:
+    def items(self, graph: Graph, seeds: Array) -> Array:
         """The clusters that hold a vertex of the split."""
         clusters = self._known_clusters
         with_seed = self.split.is_seed[clusters.nodes]
         return np.unique(np.searchsorted(clusters.begins, np.flatnonzero(with_seed), side="right") - 1)
 
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the clusters; nothing is random."""
-        drawn = workspace.array("drawn", self.count_vertices(units), graph.indices.dtype)
-        self.list_vertices(units, drawn)
+        drawn = workspace.array("drawn", self.count_vertices(items), graph.indices.dtype)
+        self.list_vertices(items, drawn)
         members = members_of(graph, drawn, self.split.is_seed, workspace)
         if members.num_seeds == 0:
-            raise no_seed_in(units)
+            raise no_seed_in(items)
         return members
 
-    def count_vertices(self, units: Array) -> int:
+    def count_vertices(self, items: Array) -> int:
         """How many vertices some clusters have together.
 
         Raises:
             InputError: a cluster that does not exist.
         """
         begins = self._known_clusters.begins
-        units = check_units(units, self.num_clusters, "cluster")
-        return int((begins[units + 1] - begins[units]).sum())
+        items = check_items(items, self.num_clusters, "cluster")
+        return int((begins[items + 1] - begins[items]).sum())
 
-    def list_vertices(self, units: Array, out: Array) -> None:
+    def list_vertices(self, items: Array, out: Array) -> None:
         """Write the vertices of the clusters, as many as ``count_vertices`` says."""
         clusters = self._known_clusters
         end = 0
-        for begin, after in zip(clusters.begins[units].tolist(), clusters.begins[units + 1].tolist(), strict=True):
+        for begin, after in zip(clusters.begins[items].tolist(), clusters.begins[items + 1].tolist(), strict=True):
             out[end : end + after - begin] = clusters.nodes[begin:after]
             end += after - begin
 
@@ -114,9 +114,9 @@ class ClusterSampler(SubgraphSampler):
         return self._clusters
 
 
-def no_seed_in(units: Array) -> InputError:
+def no_seed_in(items: Array) -> InputError:
     """The error for clusters without a vertex of the split."""
-    return InputError(f"clusters {units.tolist()} hold none of the vertices to train on: take clusters among sampler.units(graph, seeds)")
+    return InputError(f"clusters {items.tolist()} hold none of the vertices to train on: take clusters among sampler.items(graph, seeds)")
 
 
 def partition(graph: Graph, num_clusters: int) -> Array:

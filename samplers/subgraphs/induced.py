@@ -9,13 +9,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.subgraphs import induced as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import BatchAddress, Sampler, check_batch_size
+from hoptrain.samplers.base import Sampler, check_batch_size
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -29,7 +29,7 @@ class Members(NamedTuple):
     nodes: Array
     """(S,) distinct global ids, the seeds first."""
     num_seeds: int
-    room: Array
+    buffer: Array
     """(S+1,) the same memory as ``nodes``, with one entry more."""
 
 
@@ -54,7 +54,7 @@ class SubgraphSampler(Sampler):
     a subgraph without is drawn again.
     """
 
-    deals_seeds = False
+    by_seeds = False
 
     def __init__(self, num_layers: int) -> None:
         """State the number of blocks.
@@ -97,8 +97,8 @@ class SubgraphSampler(Sampler):
             f"{type(self).__name__} does not know the vertices to train on: take sampler.prepare(graph, seeds), as SampleLoader does"
         )
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample_on_cpu``. ``seeds`` are units: what the class says that an epoch deals out."""
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``. ``seeds`` are items: what the class says that an epoch deals out."""
         self.check_graph(graph)
         members = self.members(graph, np.asarray(seeds), address.at_hop(0), workspace)
         block = induced(graph, members, workspace)
@@ -108,10 +108,8 @@ class SubgraphSampler(Sampler):
             node_ids=members.nodes,
             blocks=nested_blocks(block, [block.num_src] * self.num_layers, members.num_seeds),
             num_seeds=members.num_seeds,
-            num_step_seeds=members.num_seeds,
             seed_weights=seed_weights,
             nested=True,
-            **address._asdict(),
         )
 
     def check_graph(self, graph: Graph) -> None:
@@ -120,7 +118,7 @@ class SubgraphSampler(Sampler):
             raise InputError(f"{graph} is not the graph that {type(self).__name__} was prepared for: call prepare(graph, seeds) for it")
 
     @abstractmethod
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
 
     def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
@@ -128,19 +126,19 @@ class SubgraphSampler(Sampler):
         return None, None
 
 
-def check_units(units: Array, num_units: int, name: str) -> Array:
-    """The units as an array, checked for kind and range."""
-    if units.ndim != 1 or len(units) == 0 or not is_integer(units.dtype):
-        raise InputError(f"{name}s are {units.dtype} of shape {units.shape}: give a one-dimensional integer array of at least one")
-    low, high = int(units.min()), int(units.max())
-    if low < 0 or high >= num_units:
-        raise InputError(f"{name} {low if low < 0 else high} does not exist: they are 0 to {num_units - 1}; correct it")
-    return units
+def check_items(items: Array, num_items: int, name: str) -> Array:
+    """The items as an array, checked for kind and range."""
+    if items.ndim != 1 or len(items) == 0 or not is_integer(items.dtype):
+        raise InputError(f"{name}s are {items.dtype} of shape {items.shape}: give a one-dimensional integer array of at least one")
+    low, high = int(items.min()), int(items.max())
+    if low < 0 or high >= num_items:
+        raise InputError(f"{name} {low if low < 0 else high} does not exist: they are 0 to {num_items - 1}; correct it")
+    return items
 
 
-def check_one_unit(units: Array, num_units: int, sampler: Sampler) -> None:
-    """Check a batch of a sampler whose units are subgraphs, each a batch."""
-    check_batch_size(sampler, len(check_units(units, num_units, "subgraph")))
+def check_single_item(items: Array, num_items: int, sampler: Sampler) -> None:
+    """Check a batch of a sampler whose items are subgraphs, each a batch."""
+    check_batch_size(sampler, len(check_items(items, num_items, "subgraph")))
 
 
 def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace) -> Members:
@@ -158,7 +156,7 @@ def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace)
 
 def induced(graph: Graph, members: Members, workspace: Workspace) -> Block:
     """All edges between the members, as a block of S sources and S destinations without weights."""
-    nodes, num_nodes = members.room, len(members.nodes)
+    nodes, num_nodes = members.buffer, len(members.nodes)
     most = kernels.count_in_edges(graph.indptr, nodes, num_nodes) + 1
     edges = (
         workspace.array("indptr", num_nodes + 1, id_dtype(most)),

@@ -6,10 +6,10 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import ripple as kernels
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, check_one_unit, members_of
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, check_single_item, members_of
 
 
 class RippleWalkSampler(SubgraphSampler):
@@ -20,10 +20,10 @@ class RippleWalkSampler(SubgraphSampler):
     neighbour is left it goes on from another vertex of the split; it stays smaller where 100 such in a row are part of it already. No weights:
     neither losses nor edges are normalised, as in the paper.
 
-    The units that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1.
+    The items that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1.
     """
 
-    one_unit = True
+    single_item = True
 
     def __init__(self, size: int, ratio: float = 0.5, num_layers: int = 2, num_subgraphs: int | None = None) -> None:
         """State the subgraph.
@@ -52,13 +52,13 @@ class RippleWalkSampler(SubgraphSampler):
         other.num_subgraphs = self.num_subgraphs or -(-graph.num_nodes // self.size)
         return other
 
-    def units(self, graph: Graph, seeds: Array) -> Array:
+    def items(self, graph: Graph, seeds: Array) -> Array:
         """Numbers of subgraphs."""
-        return np.arange(self.num_units)
+        return np.arange(self.num_items)
 
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
-        check_one_unit(units, self.num_units, self)
+        check_single_item(items, self.num_items, self)
         num_nodes, dtype = graph.num_nodes, graph.indices.dtype
         workspace.table.start(num_nodes, num_nodes)
         ripple = kernels.Ripple(
@@ -79,6 +79,7 @@ class RippleWalkSampler(SubgraphSampler):
         return round(self.ratio * (1 << kernels.RATIO_BITS))
 
     @property
-    def num_units(self) -> int:
+    def num_items(self) -> int:
         """Subgraphs of an epoch; known once the split is."""
-        return (self.num_subgraphs or 0) if self.split else 0
+        _ = self.split  # raises where the sampler was not prepared
+        return self.num_subgraphs or 0

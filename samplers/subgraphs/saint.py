@@ -11,7 +11,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import alias
-from hoptrain.kernels.cpu.nodewise.neighbor import Address
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import inclusion, visits
 from hoptrain.kernels.cpu.subgraphs import saint as kernels
 from hoptrain.kernels.cpu.subgraphs.inclusion import Rates
@@ -19,7 +19,7 @@ from hoptrain.kernels.shared.philox import HOP_PRESAMPLE
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, bitmap, check_one_unit, members_of
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, bitmap, check_single_item, members_of
 
 _MOST_DRAWS = 1 << 31
 _MOST_WALKS = 1 << 32
@@ -41,7 +41,7 @@ class SaintWeights(NamedTuple):
 class SaintSampler(SubgraphSampler):
     """A batch is the subgraph induced by some random draws of vertices; sums over it are normalised, so that they estimate those over the graph.
 
-    The units that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1. Where the
+    The items that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1. Where the
     draws meet no vertex of the split they are made again, up to 100 times. All that follows regards the law under this condition.
 
     Let p(v) and p(u, v) be the probabilities that a subgraph contains a vertex, and both ends of an edge u -> v. The edge weighs
@@ -59,7 +59,7 @@ class SaintSampler(SubgraphSampler):
     Weights take 4 bytes a vertex and an edge, shared by the workers. They are the same for every seed of the user's.
     """
 
-    one_unit = True
+    single_item = True
 
     def __init__(self, num_layers: int, normalise: bool, num_subgraphs: int | None) -> None:
         """As the classes below say."""
@@ -77,13 +77,13 @@ class SaintSampler(SubgraphSampler):
         other._weigh(graph)
         return other
 
-    def units(self, graph: Graph, seeds: Array) -> Array:
+    def items(self, graph: Graph, seeds: Array) -> Array:
         """Numbers of subgraphs: by default so many that an epoch has as many seeds as the split, on average."""
-        return np.arange(self.num_units)
+        return np.arange(self.num_items)
 
-    def members(self, graph: Graph, units: Array, address: Address, workspace: Workspace) -> Members:
+    def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
-        check_one_unit(units, self.num_units, self)
+        check_single_item(items, self.num_items, self)
         is_seed = self.split.is_seed
         for attempt in range(MAX_ATTEMPTS):
             members = members_of(graph, self._draw(graph, address, attempt, workspace), is_seed, workspace)
@@ -113,16 +113,17 @@ class SaintSampler(SubgraphSampler):
         return self._weights
 
     @property
-    def num_units(self) -> int:
+    def num_items(self) -> int:
         """Subgraphs of an epoch; known once the split is."""
-        return (self.num_subgraphs or 0) if self.split else 0
+        _ = self.split  # raises where the sampler was not prepared
+        return self.num_subgraphs or 0
 
     @abstractmethod
     def _prepare_draws(self, graph: Graph) -> None:
         """Compute what the draws need."""
 
     @abstractmethod
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         """The drawn vertices (K,), each as often as it was drawn; a view of the workspace."""
 
     @abstractmethod
@@ -173,7 +174,7 @@ class SaintNodeSampler(SaintSampler):
         self.tables = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
         alias.build_alias(np.array([0, graph.num_nodes]), weights, *self.tables)
 
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         drawn, words, lanes = _scratch(graph, self.budget, 0, workspace)
         kernels.draw_weighted(self.budget, address, attempt, *self.tables, words, lanes, drawn)
         return drawn
@@ -215,7 +216,7 @@ class SaintEdgeSampler(SaintSampler):
         check_edges(graph)
         self.ends = np.flatnonzero(graph.in_degrees()).astype(graph.indices.dtype)
 
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.budget, 1, self.ends, address, attempt, workspace)
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
@@ -284,7 +285,7 @@ class SaintWalkSampler(SaintSampler):
         self.walk_length = walk_length
         self.error = _ERROR if error is None else error
 
-    def _draw(self, graph: Graph, address: Address, attempt: int, workspace: Workspace) -> Array:
+    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.num_roots, self.walk_length, self.split.seeds, address, attempt, workspace)
 
     def _prepare_draws(self, graph: Graph) -> None:
@@ -313,7 +314,7 @@ class SaintWalkSampler(SaintSampler):
         workspace, seeds, stride = Workspace(), self.split.seeds, self.walk_length + 1
         bits = bitmap(graph, workspace)
         bits[:] = 0
-        address = Address(np.uint64(0), np.uint64(0), np.uint64(turn), HOP_PRESAMPLE)
+        address = HopAddress(np.uint64(0), np.uint64(0), np.uint64(turn), HOP_PRESAMPLE)
         for number, first in enumerate(range(0, len(seeds), _SLICE)):
             roots = seeds[first : first + _SLICE]
             walks = _draw_walks(graph, len(roots), self.walk_length, roots, address, number, workspace, in_turn=True)
@@ -346,7 +347,7 @@ def check_edges(graph: Graph) -> None:
 
 
 def _draw_walks(
-    graph: Graph, number: int, length: int, roots: Array, address: Address, attempt: int, workspace: Workspace, in_turn: bool = False
+    graph: Graph, number: int, length: int, roots: Array, address: HopAddress, attempt: int, workspace: Workspace, in_turn: bool = False
 ) -> Array:
     drawn, words, lanes = _scratch(graph, number, length, workspace)
     kernels.draw_walks(number, length, address, attempt, roots, in_turn, graph.indptr, graph.indices, words, lanes, drawn)

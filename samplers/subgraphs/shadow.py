@@ -7,15 +7,18 @@ from abc import abstractmethod
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor
 from hoptrain.kernels.cpu.subgraphs import shadow as kernels
 from hoptrain.kernels.cpu.subgraphs.induced import count_in_edges
 from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import BatchAddress, Sampler, check_seeds, seed_given_twice
+from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.scratch.alias import NO_TABLES
+from hoptrain.samplers.scratch.frontier import Frontier
+from hoptrain.samplers.scratch.hop import scratch_for
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import bitmap
 
@@ -48,9 +51,8 @@ class DisjointSampler(Sampler):
         """One block a layer."""
         return self.num_layers
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: BatchAddress, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        seeds = check_seeds(graph, seeds)
         reached, kept = self.most_vertices(graph)
         own, sets = _own(graph, reached, workspace), _sets(graph, seeds, kept, workspace)
         self.find_sets(graph, len(seeds), address.at_hop(0), own, sets, workspace)
@@ -59,9 +61,7 @@ class DisjointSampler(Sampler):
             node_ids=sets.nodes[: block.num_src],
             blocks=nested_blocks(block, [block.num_src] * self.num_layers, len(seeds)),
             num_seeds=len(seeds),
-            num_step_seeds=len(seeds),
             nested=True,
-            **address._asdict(),
         )
 
     @abstractmethod
@@ -70,7 +70,7 @@ class DisjointSampler(Sampler):
 
     @abstractmethod
     def find_sets(
-        self, graph: Graph, num_seeds: int, address: neighbor.Address, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
+        self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
         """Find the vertices of each seed's subgraph; ``sets.nodes`` begins with the seeds."""
 
@@ -111,21 +111,15 @@ class ShadowSampler(DisjointSampler):
         return most, most
 
     def find_sets(
-        self, graph: Graph, num_seeds: int, address: neighbor.Address, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
+        self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
         """Find the vertices of each seed's subgraph."""
         rule = neighbor.Rule(self.num_neighbors, False, False)
-        words, offsets = neighbor.scratch_shapes(self.num_neighbors, False)
-        scratch = neighbor.Scratch(
-            words=workspace.array("words", words[0] * words[1], np.uint32).reshape(words),
-            offsets=workspace.array("offsets", offsets[0] * offsets[1], np.int32).reshape(offsets),
-            lanes=workspace.array("lanes", 5 * offsets[1], np.int64).reshape(5, offsets[1]),
-            found=workspace.array("found", offsets[1], np.int32),
-        )
+        scratch = scratch_for(workspace, rule)
         of_hop = min(self._most, graph.num_nodes * self.num_neighbors)
         edges = neighbor.Edges(
             indptr=workspace.array("hop_indptr", len(own.members), np.int32),
-            positions=workspace.array("hop_positions", of_hop, id_dtype(graph.num_edges)),
+            edge_ids=workspace.array("hop_edge_ids", of_hop, id_dtype(graph.num_edges)),
             indices=workspace.array("hop_indices", of_hop, graph.indices.dtype),
         )
         columns = neighbor.Columns(graph.indptr, graph.indices, *NO_TABLES)
@@ -183,7 +177,7 @@ class ShadowPPRSampler(DisjointSampler):
         return reached, min(1 + self.top, reached)
 
     def find_sets(
-        self, graph: Graph, num_seeds: int, address: neighbor.Address, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
+        self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
         """Find the vertices of each seed's subgraph."""
         room = len(own.members)
@@ -212,14 +206,10 @@ def _sets(graph: Graph, seeds: Array, most: int, workspace: Workspace) -> kernel
     """Room for the sets of the seeds, which it begins with.
 
     Raises:
-        InputError: a seed stands there twice.
+        InputError: a seed is no vertex, or stands there twice.
     """
-    nodes = workspace.array("nodes", len(seeds) * most, graph.indices.dtype)
-    nodes[: len(seeds)] = seeds
-    workspace.table.start(graph.num_nodes, len(seeds))
-    again = workspace.table.enter(nodes, len(seeds))
-    if again >= 0:
-        raise seed_given_twice(nodes[again])
+    frontier = Frontier.of_seeds(graph, seeds, workspace)
+    nodes = frontier.nodes(len(seeds) * (most - 1))
     return kernels.Sets(nodes, workspace.array("begins", len(seeds) + 1, np.int64))
 
 

@@ -10,7 +10,7 @@ from hoptrain.engine import InputError, Schedule
 
 def ranks(num_seeds, batch_size, world_size, **options):
     seeds = np.arange(num_seeds) * 3 + 1
-    return [Schedule(seeds=seeds, batch_size=batch_size, rank=r, world_size=world_size, **options) for r in range(world_size)]
+    return [Schedule(items=seeds, batch_size=batch_size, rank=r, world_size=world_size, **options) for r in range(world_size)]
 
 
 SIZES = [(n, b, w) for n, b, w in itertools.product((1, 2, 5, 7, 8, 9, 16, 17, 31, 100), (1, 2, 3, 8, 64), (1, 2, 3, 4)) if -(-n // b) >= w]
@@ -24,13 +24,13 @@ def test_every_seed_once_and_equal_steps(num_seeds, batch_size, world_size):
     assert steps >= 1
     seen = []
     for step in range(steps):
-        batches = [s.batch_seeds(2, step) for s in schedules]
+        batches = [s.batch_items(2, step) for s in schedules]
         sizes = [len(batch) for batch in batches]
         assert min(sizes) >= 1
         assert max(sizes) - min(sizes) <= 1
         # Only the last step may hold one seed more than the batch size: where its remainder is too small for a step of its own.
         assert max(sizes) <= batch_size + (step == steps - 1)
-        assert sum(sizes) == schedules[0].num_step_seeds(step)
+        assert sum(sizes) == schedules[0].num_step_items(step)
         seen += batches
     assert sorted(np.concatenate(seen)) == list(range(1, 3 * num_seeds + 1, 3))
 
@@ -44,7 +44,7 @@ def test_batch_numbers_are_distinct_over_ranks_and_steps():
 def test_order_depends_on_seed_and_epoch_alone():
     def order(seed, epoch):
         schedule = ranks(50, 50, 1, seed=seed)[0]
-        return schedule.batch_seeds(epoch, 0).tolist()
+        return schedule.batch_items(epoch, 0).tolist()
 
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1)
@@ -55,12 +55,12 @@ def test_one_rank_and_two_take_the_same_epoch_order():
     alone = ranks(40, 8, 1, seed=3)[0]
     pair = ranks(40, 4, 2, seed=3)
     for step in range(alone.num_steps):
-        assert alone.batch_seeds(0, step).tolist() == [v for s in pair for v in s.batch_seeds(0, step)]
+        assert alone.batch_items(0, step).tolist() == [v for s in pair for v in s.batch_items(0, step)]
 
 
 def test_without_shuffle_the_seeds_keep_their_order():
     schedule = ranks(10, 4, 1, shuffle=False)[0]
-    assert [schedule.batch_seeds(7, s).tolist() for s in range(3)] == [[1, 4, 7, 10], [13, 16, 19, 22], [25, 28]]
+    assert [schedule.batch_items(7, s).tolist() for s in range(3)] == [[1, 4, 7, 10], [13, 16, 19, 22], [25, 28]]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_without_shuffle_the_seeds_keep_their_order():
 )
 def test_sizes_that_cannot_be(options, message):
     with pytest.raises(InputError, match=message):
-        Schedule(**{"seeds": np.arange(10), "batch_size": 4} | options)
+        Schedule(**{"items": np.arange(10), "batch_size": 4} | options)
 
 
 def test_steps_and_epochs_out_of_range():
     schedule = ranks(10, 4, 1)[0]
     with pytest.raises(InputError, match="step 3 of an epoch of 3 steps"):
-        schedule.batch_seeds(0, 3)
+        schedule.batch_items(0, 3)
     with pytest.raises(InputError, match="epochs have 20 bits"):
-        schedule.batch_seeds(1 << 20, 0)
+        schedule.batch_items(1 << 20, 0)

@@ -14,7 +14,8 @@ FACTS = ("seed", "epoch", "batch", "num_seeds", "num_step_seeds", "nested")
 
 def contents(batch):
     """All that a ``MiniBatch`` or ``HeteroMiniBatch`` holds, by name: integers and arrays."""
-    found = {name: int(getattr(batch, name)) for name in FACTS if hasattr(batch, name)} | batch.arrays()
+    facts = FACTS if isinstance(batch, MiniBatch) else FACTS[:4]  # what typed batches told when their digests were made
+    found = {name: int(getattr(batch, name)) for name in facts} | batch.arrays()
     if isinstance(batch, MiniBatch):
         blocks, rows = enumerate(batch.blocks), {"x": batch.x}
     else:

@@ -11,7 +11,7 @@ from golden_batches import contents
 from golden_graphs import TRAIN, rows, small, spread, typed
 
 from hoptrain import samplers as s
-from hoptrain.engine import Dataset, to_bfloat16
+from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
 from hoptrain.trainers import GraphDataModule
 from hoptrain.trainers.pipeline import ChunkLoader
 from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
@@ -82,7 +82,8 @@ def chunks(folder, **options):
 
 def types(folder):
     x = {"p": rows(20, 3, 53), "a": spread(30, 54).reshape(15, 2)}
-    return s.HeteroLoader(typed(), s.HeteroSampler([2, 2], "p"), np.arange(11), x=x, y=spread(20, 55) % 4, batch_size=4, seed=SEED)
+    data = HeteroDataset(graph=typed(), seed_type="p", x=x, y=spread(20, 55) % 4, splits={"train": np.arange(11)})
+    return s.SampleLoader(data, s.HeteroSampler([2, 2], "p"), batch_size=4, seed=SEED)
 
 
 def items(folder, module, *data, **options):

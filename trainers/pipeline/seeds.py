@@ -9,8 +9,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from hoptrain.engine import Dataset, Graph, InputError, Schedule
+from hoptrain.engine import Address, Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.samplers.feed.loader import plain_schedule
@@ -51,7 +52,7 @@ class ChunkSchedule:
         """Chunks of an epoch, the same on every rank."""
         return self.batches.num_steps * self.chunks
 
-    def batch_seeds(self, epoch: int, step: int) -> Array:
+    def batch_items(self, epoch: int, step: int) -> Array:
         """The seeds of a chunk."""
         seeds = self._own(epoch, step)
         return seeds if len(seeds) else self._range(step).start + np.zeros(1, np.int64)
@@ -64,12 +65,16 @@ class ChunkSchedule:
         """The number of the batch that the chunk is of."""
         return self.batches.batch_number(step // self.chunks)
 
-    def num_step_seeds(self, step: int) -> int:
+    def address(self, epoch: int, step: int) -> Address:
+        """The address of the batch that the chunk is of."""
+        return self.batches.address(epoch, step // self.chunks)
+
+    def num_step_items(self, step: int) -> int:
         """How many seeds all ranks together have at the step of the batch."""
-        return self.batches.num_step_seeds(step // self.chunks)
+        return self.batches.num_step_items(step // self.chunks)
 
     def _own(self, epoch: int, step: int) -> Array:
-        batch = self.batches.batch_seeds(epoch, step // self.chunks)
+        batch = self.batches.batch_items(epoch, step // self.chunks)
         if self.num_nodes is None:
             return np.array_split(batch, self.chunks)[step % self.chunks]
         ids = self._range(step)
@@ -183,20 +188,21 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             InputError: more chunks than seeds, a sampler whose batches are not asked for by seeds, or bulks on a device.
         """
         workers = options.get("num_workers", 0)
-        if not sampler.deals_seeds:
+        if not sampler.by_seeds:
             raise InputError(
                 f"chunks of {type(sampler).__name__}'s batches: they are not made from seeds, which could be cut; use another sampler"
             )
         if options.get("device", "cpu") == "cuda" and not workers:
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device take whole batches; set num_workers 1")
         if workers:  # a batch holds a slot for each of its chunks, the one that follows needs as many
-            options["prefetch"] = (options.get("prefetch") or 2) + 2 * -(-chunks // workers)
+            queue = options.get("queue") or QueueOptions()
+            options["queue"] = replace(queue, prefetch=queue.prefetch + 2 * -(-chunks // workers))
         is_lossy = chunking == "by-index"
         if is_lossy:
             data = replace(data, graph=cut_by_index(data.graph, chunks), validate=False)
         which = {name: options.pop(name) for name in _OF_THE_SCHEDULE if name in options}
         sampler, whole = plain_schedule(data, sampler, **which)
-        fewest = min(whole.num_step_seeds(step) // whole.world_size for step in (0, whole.num_steps - 1))
+        fewest = min(whole.num_step_items(step) // whole.world_size for step in (0, whole.num_steps - 1))
         if chunks > fewest and not is_lossy:
             raise InputError(
                 f"{chunks} chunks of a batch of {fewest} seeds: every chunk needs one; use at most {fewest} chunks or larger batches"

@@ -122,7 +122,7 @@ class PipelineStrategy(DDPStrategy):
         """
         if self.chunking == "by-index":
             raise InputError("chunking by-index for items: they have no edges between them that it could lose; use chunking seeds")
-        fewest = min(schedule.num_step_seeds(step) // schedule.world_size for step in (0, schedule.num_steps - 1))
+        fewest = min(schedule.num_step_items(step) // schedule.world_size for step in (0, schedule.num_steps - 1))
         if self.plan.chunks > fewest:
             raise InputError(
                 f"{self.plan.chunks} chunks of a batch of {fewest} items: every chunk needs one; use at most {fewest} chunks or larger batches"

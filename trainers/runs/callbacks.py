@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import BasePredictionWriter, RichProgressBar
 from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
 from rich.progress import BarColumn
 
-from hoptrain.samplers import SampleLoader
+from hoptrain.samplers.feed.epochs import EpochLoader
 
 _SHOWN = {
     "wait_%": ("wait", "{:.0f}%"),
@@ -42,12 +42,14 @@ class FeedMonitor(Callback):
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *args: Any) -> None:
         """Put the figures into the progress bar and the logs; other loaders than hoptrain's have none."""
         loader = trainer.train_dataloader
-        if not isinstance(loader, SampleLoader):
+        if not isinstance(loader, EpochLoader):
             return
         begin_s, begin_wait, begin_edges = self._begin
         wait, edges = self._feed(trainer)
         elapsed = max(time.perf_counter() - begin_s, 1e-9)
-        figures = {"Medges/s": (edges - begin_edges) / elapsed / 1e6, "wait_%": 100 * (wait - begin_wait) / elapsed}
+        figures = {"wait_%": 100 * (wait - begin_wait) / elapsed}
+        if edges > begin_edges:
+            figures["Medges/s"] = (edges - begin_edges) / elapsed / 1e6
         if loader.num_workers:
             figures["queue"] = float(loader.num_ready)
         module.log_dict(figures, prog_bar=True, batch_size=1)
@@ -55,7 +57,7 @@ class FeedMonitor(Callback):
     @staticmethod
     def _feed(trainer: Trainer) -> tuple[float, int]:
         loader = trainer.train_dataloader
-        return (loader.wait_s, loader.num_sampled_edges) if isinstance(loader, SampleLoader) else (0.0, 0)
+        return (loader.wait_s, loader.num_sampled_edges) if isinstance(loader, EpochLoader) else (0.0, 0)
 
 
 class ProgressBar(RichProgressBar):

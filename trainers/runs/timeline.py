@@ -14,7 +14,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.timeline import BatchTimes, Span, Timeline, bottleneck
 from hoptrain.engine.trace import TraceFile, trace_path
-from hoptrain.samplers import MiniBatch, SampleLoader
+from hoptrain.samplers.feed.epochs import EpochLoader, Timed
 
 _PATIENCE_S = 5.0  # how long the end of a run waits for a GPU to finish its last steps
 
@@ -58,7 +58,7 @@ class TimelineMonitor(Callback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin an epoch's sums; its first batch is asked for after this."""
         self._timeline.new_epoch()
-        if isinstance(trainer.train_dataloader, SampleLoader):
+        if isinstance(trainer.train_dataloader, EpochLoader):
             trainer.train_dataloader.on_batch = self._on_delivery
 
     def _on_delivery(self) -> None:
@@ -72,7 +72,7 @@ class TimelineMonitor(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         """The step is done, or queued on the GPU."""
         loader = trainer.train_dataloader
-        if self._marks and isinstance(loader, SampleLoader):
+        if self._marks and isinstance(loader, EpochLoader) and isinstance(batch, Timed):
             marks, self._marks = [*self._marks, self._clock.mark()], []
             self._pending.append(_Pending(_feed_times(batch, loader.last_wait), loader.num_ready, marks))
             self._collect()
@@ -118,7 +118,7 @@ class TimelineMonitor(Callback):
 
     def _print(self, trainer: Trainer) -> None:
         loader = trainer.train_dataloader
-        if trainer.is_global_zero and isinstance(loader, SampleLoader):
+        if trainer.is_global_zero and isinstance(loader, EpochLoader) and self._timeline.run.num_batches:
             sentence = bottleneck(self._timeline.run, loader.num_workers, usable_cores(), trainer.num_devices)
             print(f"rank 0's {sentence}" if trainer.world_size > 1 else sentence, flush=True)
 
@@ -129,7 +129,7 @@ class _Pending(NamedTuple):
     marks: list[Any]
 
 
-def _feed_times(batch: MiniBatch, wait: Span) -> dict[str, Any]:
+def _feed_times(batch: Timed, wait: Span) -> dict[str, Any]:
     """What the loader knows about a batch, as the fields of ``BatchTimes``."""
     if batch.made_at:
         begin, sampled = batch.made_at, batch.made_at + batch.sample_s

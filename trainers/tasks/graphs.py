@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hoptrain.engine import Address
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.small_graphs import SmallGraphs, load_small_graphs
 from hoptrain.samplers import Block
@@ -15,7 +16,7 @@ from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.gnn import Norm
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
-from hoptrain.trainers.tasks.items import Address, ItemDataModule
+from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import opened
 

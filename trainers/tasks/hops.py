@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hoptrain.engine import Dataset, InputError, load_dataset
+from hoptrain.engine import Address, Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.hop_features import open_hop_features
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
-from hoptrain.trainers.tasks.items import Address, ItemDataModule
+from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import opened
 

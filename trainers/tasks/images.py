@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.images import ImageSet, load_images
 from hoptrain.kernels.cpu.shuffle import random_words
@@ -15,7 +15,7 @@ from hoptrain.kernels.shared.philox import HOP_IMAGES
 from hoptrain.trainers.models.vig import ImageConv, ImageGraph, ViG
 from hoptrain.trainers.models.vig_layers import ImageNorm
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
-from hoptrain.trainers.tasks.items import Address, ItemDataModule
+from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import opened
 

@@ -13,19 +13,11 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
-
-
-class Address(NamedTuple):
-    """What all random numbers of a batch are made from: the user's seed, the epoch, the batch's number in it over all ranks."""
-
-    seed: int
-    epoch: int
-    batch: int
 
 
 class ItemBatch(NamedTuple):
@@ -62,9 +54,9 @@ class ItemLoader(EpochLoader[ItemBatch]):
 
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
         for step in steps:
-            address = Address(self.schedule.seed, epoch, self.schedule.batch_number(step))
-            x, y = self._collate(self.schedule.batch_seeds(epoch, step), address)
-            yield ItemBatch(x, y, self.schedule.num_step_seeds(step), address)
+            address = self.schedule.address(epoch, step)
+            x, y = self._collate(self.schedule.batch_items(epoch, step), address)
+            yield ItemBatch(x, y, self.schedule.num_step_items(step), address)
 
 
 class Items(Protocol):
@@ -95,7 +87,7 @@ class ItemDataModule(SharedDataModule):
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
         """The training loader of a rank, in a pipeline of a copy of the model; it also serves to check the sizes before a run."""
-        schedule = Schedule(seeds=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
+        schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
         if (check := self.of_strategy("check_items", None)) is not None:
             check(schedule)
         return ItemLoader(schedule, self.collate)

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.made_features import make_features
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.samplers import SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened
@@ -86,8 +87,10 @@ class GraphDataModule(SharedDataModule):
             )
         if in_memory:
             self.data = self.data.in_memory()
-        self._feed_options: dict[str, Any] = {"prefetch": prefetch, "stall_timeout": stall_timeout, "max_restarts": max_restarts}
-        self._feed_options |= {"device": sampler_device, "bulk": bulk, "slots_dir": slots_dir}
+        queue = QueueOptions.given(
+            self.num_workers, prefetch=prefetch, stall_timeout=stall_timeout, max_restarts=max_restarts, slots_dir=slots_dir
+        )
+        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk}
 
     def prepare(self, data: Dataset) -> Dataset:
         """What of the data set is trained on; features that are made come from its graph.

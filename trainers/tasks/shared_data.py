@@ -144,6 +144,6 @@ def _facts(schedule: Schedule) -> dict[str, int]:
     return {
         "batch_size": schedule.batch_size,
         "ranks": schedule.world_size,
-        "examples": len(schedule.seeds),
+        "examples": len(schedule.items),
         "seed": schedule.seed,
     }

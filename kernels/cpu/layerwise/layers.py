@@ -1,7 +1,7 @@
 """Layer-wise sampling on the CPU: vertices are drawn for all destinations of a layer together, by integer keys.
 
 Shapes: V vertices and E edges of the graph, N destinations, m candidates, t draws. Global ids name vertices of the graph, local ids count the
-destinations and the vertices drawn, positions count the edges of the graph.
+destinations and the vertices drawn, edge ids count the edges of the graph.
 
 Two passes over the destinations' columns. The first adds up the candidates' keys (``sum_shares``); where the law does not depend on the
 destinations it is made once. The second (``connect``) looks for edges from the vertices drawn: few are, so a small filter of bits, which
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.relabel import find, home, relabel
 from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
@@ -52,7 +52,7 @@ class Edges(NamedTuple):
     """The edges of the block, with room for all in-edges of the destinations and one more."""
 
     indptr: Any
-    positions: Any
+    edge_ids: Any
     indices: Any
     """Local ids in the block."""
     weights: Any
@@ -73,7 +73,7 @@ def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, s
         share = destination_share(max(end - position, 1), scale, kind)
         while position < end:
             piece = min(end - position, CHUNK - filled)
-            begin, into = place(position), place(filled)
+            begin, into = unsigned(position), unsigned(filled)
             for j in places(0, piece):
                 source = indices[begin + j]
                 neighbors[into + j] = source
@@ -100,7 +100,7 @@ def _add_shares(neighbors, shares, filled, table, candidates, num_candidates, su
     for j in range(num_candidates, after):
         sums[j] = 0
     for j in places(0, filled):
-        sums[place(neighbors[j])] += shares[j]
+        sums[unsigned(neighbors[j])] += shares[j]
     return after
 
 
@@ -112,12 +112,12 @@ def accumulate_keys(indptr, candidates, num_candidates, kind, scores, sums):
     """
     total = np.uint64(0)
     for j in range(num_candidates):
-        ahead = np.int64(candidates[place(min(j + _AHEAD, num_candidates - 1))])
+        ahead = np.int64(candidates[unsigned(min(j + _AHEAD, num_candidates - 1))])
         prefetch_many(indptr, ahead)
         prefetch_many(scores, ahead)
         vertex = np.int64(candidates[j])
-        key = source_key(sums[j], np.int64(indptr[place(vertex + 1)]) - np.int64(indptr[place(vertex)]), kind)
-        total += key * np.uint64(scores[place(vertex)]) if len(scores) else key
+        key = source_key(sums[j], np.int64(indptr[unsigned(vertex + 1)]) - np.int64(indptr[unsigned(vertex)]), kind)
+        total += key * np.uint64(scores[unsigned(vertex)]) if len(scores) else key
         sums[j] = total
 
 
@@ -165,7 +165,7 @@ def enter_draws(draws, total, table, nodes, num_dst, known, bits, num_bits):
     counts, weights, places = known.counts, known.weights, known.places
     bits[:] = 0
     for j in range(len(vertices)):
-        slot = place(home(vertices[j], num_bits))
+        slot = unsigned(home(vertices[j], num_bits))
         bits[slot >> _B6] |= _BIT << (slot & _LOW_BITS)
     num_known = relabel(vertices, 0, len(vertices), table, nodes, num_dst)
     for i in range(num_known):
@@ -188,7 +188,7 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
     numbers of sources and of edges.
     """
     entries, slot_bits = table.entries, table.slot_bits
-    positions, out_indptr = edges.positions, edges.indptr
+    edge_ids, out_indptr = edges.edge_ids, edges.indptr
     num_src, num_edges = num_dst, 0
     out_indptr[0] = 0
     for i in range(num_dst):
@@ -196,11 +196,11 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
         begin, end = np.int64(indptr[nodes[i]]), np.int64(indptr[nodes[i] + 1])
         hits = num_edges
         for position in places(begin, end):
-            slot = place(home(indices[position], num_bits))
-            positions[place(hits)] = position
+            slot = unsigned(home(indices[position], num_bits))
+            edge_ids[unsigned(hits)] = position
             hits += np.int64((bits[slot >> _B6] >> (slot & _LOW_BITS)) & _BIT)
         for j in places(num_edges, hits):
-            prefetch_many(entries, home(indices[place(positions[j])], slot_bits))
+            prefetch_many(entries, home(indices[unsigned(edge_ids[j])], slot_bits))
         num_src, after = _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges)
         if normalize:
             _normalize(edges.weights, num_edges, after, end - begin)
@@ -213,23 +213,23 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
 
 @cpu_kernel
 def _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges):
-    """Keep those of the positions ``[num_edges, hits)`` whose sources were drawn."""
+    """Keep those of the edge ids ``[num_edges, hits)`` whose sources were drawn."""
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     counts, weights, sources = known.counts, known.weights, known.places
-    positions, out_indices, out_weights = edges.positions, edges.indices, edges.weights
+    edge_ids, out_indices, out_weights = edges.edge_ids, edges.indices, edges.weights
     low = np.uint32((1 << id_bits) - 1)
     for j in places(num_edges, hits):
-        position = positions[j]
-        vertex = indices[place(position)]
+        position = edge_ids[j]
+        vertex = indices[unsigned(position)]
         entry = entries[find(vertex, entries, slot_bits, id_bits, stamp, nodes)]
-        local = place(entry & low)
+        local = unsigned(entry & low)
         if (entry & ~low) == stamp and counts[local] > 0:
             if sources[local] < 0:
                 sources[local] = num_src
                 arrivals[num_src - num_dst] = vertex
                 num_src += 1
-            kept = place(num_edges)
-            positions[kept] = position
+            kept = unsigned(num_edges)
+            edge_ids[kept] = position
             out_indices[kept] = sources[local]
             out_weights[kept] = weights[local]
             num_edges += 1

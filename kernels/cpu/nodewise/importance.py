@@ -147,13 +147,13 @@ def keep_by_importance(indptr, indices, nodes, columns, cursor, fanout, known, c
     rounding error, so that whole columns are compared in doubles.
     """
     begins, degrees, ids = columns
-    positions, out_sources, weights = kept.positions, kept.sources, kept.weights
+    edge_ids, out_sources, weights = kept.edge_ids, kept.sources, kept.weights
     importances, words = column.importances, column.words
     num_edges = cursor.num_edges
     for i in range(cursor.destination, len(begins)):
         _ask_ids(begins, ids, i)
         degree, first = degrees[i], np.int64(indptr[nodes[i]])
-        if num_edges + degree >= len(positions):
+        if num_edges + degree >= len(edge_ids):
             return Cursor(i, 0, num_edges)
         number, c = degree, 0.0
         if degree > fanout:
@@ -163,7 +163,7 @@ def keep_by_importance(indptr, indices, nodes, columns, cursor, fanout, known, c
                 number += 1 if max(c * importances[j] * _UNIT, 1.0) >= words[j] else 0
         for k in range(number):
             j = np.int64(chosen[k]) if degree > fanout else k
-            positions[num_edges] = first + j
+            edge_ids[num_edges] = first + j
             out_sources[num_edges] = indices[first + j]
             weights[num_edges] = weight_of(_threshold(c * importances[j])) if degree > fanout else np.float32(1.0)
             num_edges += 1

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
 from hoptrain.kernels.shared.philox import four_words
@@ -35,7 +35,7 @@ class Kept(NamedTuple):
 
     indptr: Any
     """Entry i + 1 receives the end of destination i's edges."""
-    positions: Any
+    edge_ids: Any
     sources: Any
     """Global ids."""
     weights: Any
@@ -76,7 +76,7 @@ def keep_evenly(indptr, indices, nodes, cursor, last, fanout, address, sources, 
 
     ``sources`` and ``words`` (LANES,) are scratch. Returns the cursor where there was no room left, or the one at the end.
     """
-    room = len(kept.positions)
+    room = len(kept.edge_ids)
     while cursor.destination < last:
         lanes, edges, after = _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources)
         if cursor.num_edges + edges >= room:
@@ -114,7 +114,7 @@ def _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources):
 @cpu_kernel
 def _keep_lanes(indptr, indices, nodes, begin, end, fanout, sources, words, kept):
     """Keep edges between two cursors, whose sources and words stand in the lanes. Returns ``end`` with the number of edges."""
-    out_indptr, positions, out_sources, weights = kept.indptr, kept.positions, kept.sources, kept.weights
+    out_indptr, edge_ids, out_sources, weights = kept.indptr, kept.edge_ids, kept.sources, kept.weights
     lane, num_edges, offset = 0, begin.num_edges, begin.offset
     for i in range(begin.destination, end.destination + (1 if end.offset > 0 else 0)):
         column = np.int64(indptr[nodes[i]])
@@ -123,12 +123,12 @@ def _keep_lanes(indptr, indices, nodes, begin, end, fanout, sources, words, kept
         start, threshold = num_edges, even_threshold(degree, fanout)
         if threshold == CERTAIN:
             for j in range(degree):
-                positions[num_edges + j] = column + j
+                edge_ids[num_edges + j] = column + j
                 out_sources[num_edges + j] = indices[column + j]
             num_edges += degree
         else:
             for j in range(until - offset):
-                positions[num_edges] = column + offset + j
+                edge_ids[num_edges] = column + offset + j
                 out_sources[num_edges] = sources[lane + j]
                 num_edges += 1 if is_kept(words[lane + j], threshold) else 0
             lane += until - offset
@@ -158,17 +158,17 @@ def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, hig
     The upper byte of a word turns away nearly all edges that are not kept; all of them together are a quarter of the words, and stay in a
     cache. Only what is left is compared as a whole.
     """
-    positions, out_sources, weights, out_indptr = kept.positions, kept.sources, kept.weights, kept.indptr
+    edge_ids, out_sources, weights, out_indptr = kept.edge_ids, kept.sources, kept.weights, kept.indptr
     num_edges = cursor.num_edges
     for i in range(cursor.destination, last):
         _ask_ahead(indptr, indices, nodes, i, last)
         column, end = np.int64(indptr[nodes[i]]), np.int64(indptr[nodes[i] + 1])
-        if num_edges + end - column >= len(positions):
+        if num_edges + end - column >= len(edge_ids):
             return Cursor(i, 0, num_edges)
         start, threshold = num_edges, even_threshold(end - column, fanout)
         if threshold == CERTAIN:
             for j in range(end - column):
-                positions[num_edges + j] = column + j
+                edge_ids[num_edges + j] = column + j
                 out_sources[num_edges + j] = indices[column + j]
             num_edges += end - column
         else:
@@ -176,11 +176,11 @@ def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, hig
             for begin in range(column, end, len(chosen)):
                 number = _choose(indices, begin, min(end - begin, len(chosen)), high_of, highest, chosen)
                 for j in places(0, number):
-                    position, entry = place(begin + chosen[j]), place(num_edges)
+                    position, entry = unsigned(begin + chosen[j]), unsigned(num_edges)
                     source = indices[position]
-                    positions[entry] = position
+                    edge_ids[entry] = position
                     out_sources[entry] = source
-                    num_edges += 1 if is_kept(word_of[place(source)], threshold) else 0
+                    num_edges += 1 if is_kept(word_of[unsigned(source)], threshold) else 0
         weights[start:num_edges] = weight_of(threshold)
         out_indptr[i + 1] = num_edges
     return Cursor(last, 0, num_edges)

@@ -1,7 +1,7 @@
 """Neighbour sampling of one hop on the CPU: draw, fetch, relabel, some destinations at a time.
 
 Shapes: V vertices and E edges of the graph, M edges of the hop. Global ids name vertices of the graph, local ids count the nodes of the
-mini-batch, positions count the edges of the graph (index into ``indices``).
+mini-batch, edge ids count the edges of the graph (index into ``indices``).
 
 Nearly all the time goes into waiting for memory: one cache line of ``indices`` for every edge or two, one entry of the relabelling table for
 every edge. So destinations are taken in chunks: each pass over a chunk asks for what a later one will read. Offsets of the next chunk,
@@ -18,7 +18,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import draw_distinct, draw_independent, random_words, weighted_offsets
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
@@ -55,15 +55,6 @@ class Rule(NamedTuple):
     """By the alias tables; only with replacement."""
 
 
-class Address(NamedTuple):
-    """Where the random words come from; all ``uint64``."""
-
-    seed: Any
-    epoch: Any
-    batch: Any
-    hop: Any
-
-
 class Scratch(NamedTuple):
     """Memory for one chunk; the second dimension of ``offsets`` is the size of a chunk."""
 
@@ -82,7 +73,7 @@ class Edges(NamedTuple):
 
     indptr: Any
     """Entry i + 1 receives the end of destination i's edges."""
-    positions: Any
+    edge_ids: Any
     indices: Any
     """Sources: local ids after relabelling, global ones before."""
 
@@ -140,10 +131,10 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
 
 @cpu_kernel
 def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
-    """Turn the positions of edges ``first`` to ``last`` into local ids; returns the new number of nodes."""
-    positions, out_indices, entries, slot_bits = edges.positions, edges.indices, table.entries, table.slot_bits
+    """Turn the edge ids of edges ``first`` to ``last`` into local ids; returns the new number of nodes."""
+    edge_ids, out_indices, entries, slot_bits = edges.edge_ids, edges.indices, table.entries, table.slot_bits
     for j in places(first, last):
-        vertex = indices[place(positions[j])]
+        vertex = indices[unsigned(edge_ids[j])]
         out_indices[j] = vertex
         prefetch_many(entries, home(vertex, slot_bits))
     return relabel(out_indices, first, last, table, nodes, num_nodes)
@@ -151,14 +142,14 @@ def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
 
 @cpu_kernel
 def _fetch(indices, edges, first, last):
-    positions, out_indices = edges.positions, edges.indices
+    edge_ids, out_indices = edges.edge_ids, edges.indices
     for j in places(first, last):
-        out_indices[j] = indices[place(positions[j])]
+        out_indices[j] = indices[unsigned(edge_ids[j])]
 
 
 @cpu_kernel
 def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges, num_edges):
-    """Draw the positions of a chunk's edges; returns the number of edges.
+    """Draw the edge ids of a chunk's edges; returns the number of edges.
 
     The neighbours there, and the columns of the next chunk, are on their way afterwards. The neighbours are fetched a chunk later.
     """
@@ -167,7 +158,7 @@ def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges,
         prefetch_many(indptr, nodes[i])
     num_lanes, num_edges = _locate(columns, nodes, begin, end, rule, scratch.lanes, edges, num_edges)
     if num_lanes:
-        _draw(columns, num_lanes, rule, address, scratch, edges.positions)
+        _draw(columns, num_lanes, rule, address, scratch, edges.edge_ids)
     return num_edges
 
 
@@ -178,9 +169,9 @@ _FIRST, _BEGIN, _DEGREE, _VERTEX = 0, 1, 2, 3
 @cpu_kernel
 def _column(indptr, alias, weighted, vertex):
     """Where the vertex's column begins, and its degree: 0 if no edge of it has any weight."""
-    begin = np.int64(indptr[place(vertex)])
-    degree = np.int64(indptr[place(vertex + 1)]) - begin
-    if weighted and degree > 0 and alias[place(begin)] < 0:
+    begin = np.int64(indptr[unsigned(vertex)])
+    degree = np.int64(indptr[unsigned(vertex + 1)]) - begin
+    if weighted and degree > 0 and alias[unsigned(begin)] < 0:
         degree = 0
     return begin, degree
 
@@ -189,19 +180,19 @@ def _column(indptr, alias, weighted, vertex):
 def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
     """Give a lane to each of a chunk's destinations that draw; the others take all their edges at once. Returns the numbers of both."""
     indptr, alias, weighted, indices = columns.indptr, columns.alias, rule.weighted, columns.indices
-    positions, out_indptr = edges.positions, edges.indptr
+    edge_ids, out_indptr = edges.edge_ids, edges.indptr
     num_lanes = 0
     for i in places(begin, end):
         vertex = np.int64(nodes[i])
         column, degree = _column(indptr, alias, weighted, vertex)
         if takes_all(degree, rule.fanout, rule.replace):
             for j in range(degree):
-                positions[place(num_edges + j)] = column + j
+                edge_ids[unsigned(num_edges + j)] = column + j
             for position in range(column, column + degree, _LINE):
                 prefetch_many(indices, position)
             num_edges += degree
         else:
-            lane = place(num_lanes)
+            lane = unsigned(num_lanes)
             lanes[_FIRST, lane] = num_edges
             lanes[_BEGIN, lane] = column
             lanes[_DEGREE, lane] = degree
@@ -213,7 +204,7 @@ def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
 
 
 @cpu_kernel
-def _draw(columns, num_lanes, rule, address, scratch, positions):
+def _draw(columns, num_lanes, rule, address, scratch, edge_ids):
     """Draw the lanes' edges, one of each lane at a time: while the next ones are computed, the neighbours of these are on their way."""
     words, offsets, fanout = scratch.words, scratch.offsets, rule.fanout
     begins, degrees, vertices = scratch.lanes[_BEGIN], scratch.lanes[_DEGREE], scratch.lanes[_VERTEX]
@@ -226,14 +217,14 @@ def _draw(columns, num_lanes, rule, address, scratch, positions):
             draw_independent(words, degrees, num_lanes, j, offsets[j])
         elif not rule.replace:
             draw_distinct(words, degrees, num_lanes, fanout, j, scratch.found, offsets)
-        _place(columns.indices, scratch.lanes, num_lanes, j, offsets[j], positions)
+        _place(columns.indices, scratch.lanes, num_lanes, j, offsets[j], edge_ids)
 
 
 @cpu_kernel
-def _place(indices, lanes, num_lanes, j, offsets, positions):
-    """Write the positions of draw ``j`` in every lane and ask for the neighbours there."""
+def _place(indices, lanes, num_lanes, j, offsets, edge_ids):
+    """Write the edge ids of draw ``j`` in every lane and ask for the neighbours there."""
     firsts, begins = lanes[_FIRST], lanes[_BEGIN]
     for lane in range(num_lanes):
         position = begins[lane] + offsets[lane]
-        positions[place(firsts[lane] + j)] = position
+        edge_ids[unsigned(firsts[lane] + j)] = position
         prefetch_many(indices, position)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.walk import next_step
 
@@ -79,24 +79,24 @@ def _walk(indptr, indices, roots, walks, scratch):
         stepping = 0
         for lane in places(0, alive):
             walk, vertex = lanes[_WALK, lane], lanes[_PLACE, lane]
-            begin = np.int64(indptr[place(vertex)])
-            degree = np.int64(indptr[place(vertex + 1)]) - begin
+            begin = np.int64(indptr[unsigned(vertex)])
+            degree = np.int64(indptr[unsigned(vertex + 1)]) - begin
             if degree > 0:
                 draw = walk % num_walks * length + step
-                word = words[place(draw & 3), place((draw >> 2) * num_roots + walk // num_walks)]
+                word = words[unsigned(draw & 3), unsigned((draw >> 2) * num_roots + walk // num_walks)]
                 offset, goes_on = next_step(word, degree, stop)
-                kept = place(stepping)
+                kept = unsigned(stepping)
                 lanes[_WALK, kept], lanes[_PLACE, kept], lanes[_GOES_ON, kept] = walk, begin + offset, goes_on
                 prefetch_many(indices, begin + offset)
                 stepping += 1
         alive = 0
         for lane in places(0, stepping):
-            walk, vertex = lanes[_WALK, lane], np.int64(indices[place(lanes[_PLACE, lane])])
-            root = place(walk // num_walks)
-            visits[root, place(num_visits[root])] = vertex
+            walk, vertex = lanes[_WALK, lane], np.int64(indices[unsigned(lanes[_PLACE, lane])])
+            root = unsigned(walk // num_walks)
+            visits[root, unsigned(num_visits[root])] = vertex
             num_visits[root] += 1
             if lanes[_GOES_ON, lane]:
-                kept = place(alive)
+                kept = unsigned(alive)
                 lanes[_WALK, kept], lanes[_PLACE, kept] = walk, vertex
                 prefetch_many(indptr, vertex)
                 alive += 1

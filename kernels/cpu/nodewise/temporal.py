@@ -2,7 +2,7 @@
 
 Shapes: V vertices and E edges of the graph, B seeds, M edges of the batch. A node of the batch is a vertex in the tree of one seed; its *key*
 is ``tree << TREE_SHIFT | vertex``, an ``int64``, and stands where neighbour sampling has the global id. *Ranks* count the edges as
-positions do, but each column is ordered by time: ``by_time[rank]`` is the edge id.
+edge ids do, but each column is ordered by time: ``by_time[rank]`` is the edge id.
 
 The edges that a bound admits are the beginning of a column's ranks, so one search finds their number. The searches of a chunk go on
 side by side, a step of each at a time, so that their reads are in flight together.
@@ -15,7 +15,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.nodewise.neighbor import num_groups
 from hoptrain.kernels.cpu.offsets import distinct_offsets, independent_offsets, random_words
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
@@ -94,7 +94,7 @@ def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, tab
     ``keys`` holds ``num_nodes`` nodes; new ones are appended; ``edges`` holds ``num_edges`` already, its ``indices`` are ``int64``. Returns
     both numbers after the hop.
     """
-    indices, by_time, positions, out_indices, out_indptr = columns.indices, columns.by_time, edges.positions, edges.indices, edges.indptr
+    indices, by_time, edge_ids, out_indices, out_indptr = columns.indices, columns.by_time, edges.edge_ids, edges.indices, edges.indptr
     entries, slot_bits = table.entries, table.slot_bits
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
@@ -105,13 +105,13 @@ def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, tab
             _draw(num_lanes, rule, address, scratch)
         after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
         for j in places(num_edges, after):
-            positions[j] = by_time[place(positions[j])]
-            prefetch_many(indices, positions[j])
+            edge_ids[j] = by_time[unsigned(edge_ids[j])]
+            prefetch_many(indices, edge_ids[j])
         before = num_edges
         for i in range(begin, end):
             tree, until = keys[i] & ~_VERTEX, np.int64(out_indptr[i + 1])
             for j in places(before, until):
-                key = tree | np.int64(indices[place(positions[j])])
+                key = tree | np.int64(indices[unsigned(edge_ids[j])])
                 out_indices[j] = key
                 prefetch_many(entries, home(key, slot_bits))
             before = until
@@ -135,7 +135,7 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
     own = keys[begin:end]
     for i in places(0, end - begin):
         vertex = own[i] & _VERTEX
-        column, after = np.int64(indptr[place(vertex)]), np.int64(indptr[place(vertex + 1)])
+        column, after = np.int64(indptr[unsigned(vertex)]), np.int64(indptr[unsigned(vertex + 1)])
         lanes[_BEGIN, i], lanes[_NUMBER, i], lanes[_END, i] = column, column, after
         steps = max(steps, after - column)
         prefetch_many(times, (column + after) >> 1)
@@ -145,7 +145,7 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
             low, high = lanes[_NUMBER, i], lanes[_END, i]
             if low < high:
                 middle = (low + high) >> 1
-                is_admitted = times[place(middle)] <= bounds[place(own[i] >> TREE_SHIFT)]
+                is_admitted = times[unsigned(middle)] <= bounds[unsigned(own[i] >> TREE_SHIFT)]
                 low, high = (middle + 1, high) if is_admitted else (low, middle)
                 lanes[_NUMBER, i], lanes[_END, i] = low, high
                 prefetch_many(times, (low + high) >> 1)
@@ -179,8 +179,8 @@ def _draw(num_lanes, rule, address, scratch):
 
 @cpu_kernel
 def _place(by_time, begin, end, rule, scratch, edges, num_edges):
-    """Write the ranks of a chunk's edges where their positions will stand, and ask for those; returns the number of edges."""
-    lanes, offsets, ranks, out_indptr = scratch.lanes, scratch.offsets, edges.positions, edges.indptr
+    """Write the ranks of a chunk's edges where their edge ids will stand, and ask for those; returns the number of edges."""
+    lanes, offsets, ranks, out_indptr = scratch.lanes, scratch.offsets, edges.edge_ids, edges.indptr
     fanout, replace, recent = rule.fanout, rule.replace, rule.recent
     lane = 0
     for i in range(end - begin):
@@ -188,10 +188,10 @@ def _place(by_time, begin, end, rule, scratch, edges, num_edges):
         count = num_draws(number, fanout, replace)
         if recent or takes_all(number, fanout, replace):
             for j in range(count):
-                ranks[place(num_edges + j)] = column + number - count + j
+                ranks[unsigned(num_edges + j)] = column + number - count + j
         else:
             for j in range(count):
-                ranks[place(num_edges + j)] = column + offsets[place(j), place(lane)]
+                ranks[unsigned(num_edges + j)] = column + offsets[unsigned(j), unsigned(lane)]
             lane += 1
         for j in places(num_edges, num_edges + count):
             prefetch_many(by_time, ranks[j])

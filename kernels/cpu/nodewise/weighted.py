@@ -13,7 +13,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words, weighted_offsets
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
 from hoptrain.kernels.shared.philox import four_words
@@ -66,8 +66,8 @@ def count_edges(columns, nodes, first, last, rule):
     positive, fanout = columns.positive, rule.fanout
     total = 0
     for i in range(first, last):
-        prefetch(positive, nodes[place(min(i + _AHEAD, last - 1))])
-        count = np.int64(positive[place(nodes[i])])
+        prefetch(positive, nodes[unsigned(min(i + _AHEAD, last - 1))])
+        count = np.int64(positive[unsigned(nodes[i])])
         total += count if fanout < 0 else min(count, fanout)
     return total
 
@@ -75,7 +75,7 @@ def count_edges(columns, nodes, first, last, rule):
 @cpu_kernel
 def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
     """Draw edges into the destinations ``nodes[first:last]``; ``edges`` holds ``num_edges``. Returns the number of edges."""
-    indptr, indices, positions, out_indices = columns.indptr, columns.indices, edges.positions, edges.indices
+    indptr, indices, edge_ids, out_indices = columns.indptr, columns.indices, edges.edge_ids, edges.indices
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         end = min(begin + chunk, last)
@@ -86,7 +86,7 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
             _draw_lanes(columns, num_lanes, rule.fanout, address, scratch)
         after = _place(columns, nodes, begin, end, rule.fanout, address, scratch, edges, num_edges)
         for j in places(num_edges, after):
-            out_indices[j] = indices[place(positions[j])]
+            out_indices[j] = indices[unsigned(edge_ids[j])]
         num_edges = after
     return num_edges
 
@@ -102,24 +102,24 @@ def _draw_lanes(columns, num_lanes, fanout, address, scratch):
 
 @cpu_kernel
 def _place(columns, nodes, begin, end, fanout, address, scratch, edges, num_edges):
-    """Write the positions of a chunk's edges and ask for the neighbours there; returns the number of edges."""
+    """Write the edge ids of a chunk's edges and ask for the neighbours there; returns the number of edges."""
     lanes, offsets, attempts = scratch.lanes, scratch.offsets, lane_attempts(fanout)
-    indices, weights, positions, out_indptr = columns.indices, columns.weights, edges.positions, edges.indptr
+    indices, weights, edge_ids, out_indptr = columns.indices, columns.weights, edges.edge_ids, edges.indptr
     for i in range(begin, end):
         column, lane = lanes[_COLUMN, i - begin], lanes[_LANE, i - begin]
         start = num_edges
         if lane >= 0:
-            num_edges = _leave_out_repeats(offsets, lane, column, attempts, start, start + fanout, positions)
+            num_edges = _leave_out_repeats(offsets, lane, column, attempts, start, start + fanout, edge_ids)
             if num_edges < start + fanout:
                 degree = lanes[_LANE_DEGREE, lane]
-                num_edges = _draw_on(columns, np.uint64(nodes[i]), column, degree, fanout, address, start, num_edges, positions)
+                num_edges = _draw_on(columns, np.uint64(nodes[i]), column, degree, fanout, address, start, num_edges, edge_ids)
         else:
             for position in places(column, column - 1 - lane):
                 if weights[position] > 0:
-                    positions[place(num_edges)] = position
+                    edge_ids[unsigned(num_edges)] = position
                     num_edges += 1
         for j in places(start, num_edges):
-            prefetch_many(indices, positions[j])
+            prefetch_many(indices, edge_ids[j])
         out_indptr[i + 1] = num_edges
     return num_edges
 
@@ -130,10 +130,10 @@ def _locate(indptr, positive, nodes, begin, end, fanout, lanes):
     num_lanes = 0
     for i in range(begin, end):
         vertex = np.int64(nodes[i])
-        column = np.int64(indptr[place(vertex)])
-        degree = np.int64(indptr[place(vertex + 1)]) - column
-        draws = fanout >= 0 and positive[place(vertex)] > fanout
-        entry, lane = place(i - begin), place(num_lanes)
+        column = np.int64(indptr[unsigned(vertex)])
+        degree = np.int64(indptr[unsigned(vertex + 1)]) - column
+        draws = fanout >= 0 and positive[unsigned(vertex)] > fanout
+        entry, lane = unsigned(i - begin), unsigned(num_lanes)
         lanes[_COLUMN, entry] = column
         lanes[_LANE, entry] = num_lanes if draws else -1 - degree
         lanes[_LANE_BEGIN, lane] = column
@@ -144,21 +144,21 @@ def _locate(indptr, positive, nodes, begin, end, fanout, lanes):
 
 
 @cpu_kernel
-def _stands_in(position, positions, first, last):
+def _stands_in(position, edge_ids, first, last):
     found = False
     for j in places(first, last):
-        found |= positions[j] == position
+        found |= edge_ids[j] == position
     return found
 
 
 @cpu_kernel
-def _leave_out_repeats(offsets, lane, column, attempts, start, last, positions):
-    """Write the distinct ones of a lane's draws into ``positions[start:last]``; returns the end of what was written."""
+def _leave_out_repeats(offsets, lane, column, attempts, start, last, edge_ids):
+    """Write the distinct ones of a lane's draws into ``edge_ids[start:last]``; returns the end of what was written."""
     num = start
     for attempt in places(0, attempts):
-        position = column + offsets[attempt, place(lane)]
-        if not _stands_in(position, positions, start, num):
-            positions[place(num)] = position
+        position = column + offsets[attempt, unsigned(lane)]
+        if not _stands_in(position, edge_ids, start, num):
+            edge_ids[unsigned(num)] = position
             num += 1
             if num == last:
                 break
@@ -166,8 +166,8 @@ def _leave_out_repeats(offsets, lane, column, attempts, start, last, positions):
 
 
 @cpu_kernel
-def _draw_on(columns, vertex, column, degree, fanout, address, start, num, positions):
-    """Complete the draws of a vertex; ``positions[start:num]`` are drawn already. Returns the end of them all."""
+def _draw_on(columns, vertex, column, degree, fanout, address, start, num, edge_ids):
+    """Complete the draws of a vertex; ``edge_ids[start:num]`` are drawn already. Returns the end of them all."""
     threshold, alias, weights = columns.threshold, columns.alias, columns.weights
     seed, epoch, batch, hop = address
     most = most_attempts(fanout)
@@ -176,32 +176,32 @@ def _draw_on(columns, vertex, column, degree, fanout, address, start, num, posit
         choice, keep = (words[2], words[3]) if attempt & 1 else (words[0], words[1])
         offset = bounded(choice, degree)
         position = column + alias_offset(offset, keep, threshold[column + offset], np.int64(alias[column + offset]))
-        if not _stands_in(position, positions, start, num):
-            positions[num] = position
+        if not _stands_in(position, edge_ids, start, num):
+            edge_ids[num] = position
             num += 1
             if num == start + fanout:
                 return num
     for draw in range(num - start, fanout):
         high, low, _, _ = four_words(seed, epoch, batch, hop, vertex, np.uint64((most >> 1) + draw))
-        positions[num] = _draw_from_rest(weights, column, degree, high, low, positions, start, num)
+        edge_ids[num] = _draw_from_rest(weights, column, degree, high, low, edge_ids, start, num)
         num += 1
     return num
 
 
 @cpu_kernel
-def _draw_from_rest(weights, column, degree, high, low, positions, start, num):
-    """The position of an edge that does not stand in ``positions[start:num]``, by weight; there is one with weight."""
+def _draw_from_rest(weights, column, degree, high, low, edge_ids, start, num):
+    """The position of an edge that does not stand in ``edge_ids[start:num]``, by weight; there is one with weight."""
     largest = 0.0
     for position in range(column, column + degree):
-        if weights[position] > largest and not _stands_in(position, positions, start, num):
+        if weights[position] > largest and not _stands_in(position, edge_ids, start, num):
             largest = np.float64(weights[position])
     total = np.uint64(0)
     for position in range(column, column + degree):
-        if not _stands_in(position, positions, start, num):
+        if not _stands_in(position, edge_ids, start, num):
             total += _integer(weights[position], largest)
     rest = bounded64(high, low, total)
     for position in range(column, column + degree):
-        if not _stands_in(position, positions, start, num):
+        if not _stands_in(position, edge_ids, start, num):
             share = _integer(weights[position], largest)
             if rest < share:
                 break

@@ -10,7 +10,7 @@ of root ``w // copies``: its words are those with the numbers ``copy + draw * co
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.draws import bounded
 from hoptrain.kernels.shared.philox import four_words
@@ -70,8 +70,8 @@ def _words_of(vertices, numbers, seed, epoch, batch, hop, words):
 @cpu_kernel
 def _position(indptr, vertex, word):
     """The edge that a word draws uniformly from a vertex's column; -1 if it has none."""
-    column = np.int64(indptr[place(vertex)])
-    degree = np.int64(indptr[place(vertex + 1)]) - column
+    column = np.int64(indptr[unsigned(vertex)])
+    degree = np.int64(indptr[unsigned(vertex + 1)]) - column
     return column + bounded(word, degree) if degree > 0 else np.int64(-1)
 
 
@@ -96,11 +96,11 @@ def second_order_walks(indptr, indices, copies, biases, address, first, last, wa
             waiting, trial = _start_step(indptr, own, step, lanes), np.uint64(0)
             while waiting > 0:
                 for k in places(0, waiting):
-                    lane = place(lanes[k])
+                    lane = unsigned(lanes[k])
                     vertices[k], numbers[k] = roots[lane], copy_of[lane] + _U2 * trial * np.uint64(copies)
                 lane_words(vertices, numbers, waiting, address, np.uint64(step), words)
                 for k in places(0, waiting):
-                    positions[k] = _position(indptr, np.int64(own[place(lanes[k]), place(step)]), words[k])
+                    positions[k] = _position(indptr, np.int64(own[unsigned(lanes[k]), unsigned(step)]), words[k])
                     prefetch_many(indices, positions[k])
                     numbers[k] += np.uint64(copies)
                 if step > 0:
@@ -114,10 +114,10 @@ def _start_step(indptr, own, step, lanes):
     """The lanes whose walks go on; the others end. Returns how many there are."""
     waiting = 0
     for i in places(0, len(own)):
-        vertex = np.int64(own[i, place(step)])
-        own[i, place(step + 1)] = -1
-        lanes[place(waiting)] = i
-        waiting += 1 if vertex >= 0 and indptr[place(max(vertex, 0))] < indptr[place(max(vertex, 0) + 1)] else 0
+        vertex = np.int64(own[i, unsigned(step)])
+        own[i, unsigned(step + 1)] = -1
+        lanes[unsigned(waiting)] = i
+        waiting += 1 if vertex >= 0 and indptr[unsigned(max(vertex, 0))] < indptr[unsigned(max(vertex, 0) + 1)] else 0
     return waiting
 
 
@@ -128,10 +128,10 @@ def _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chanc
     low, high = min(near, out), max(near, out)
     left = 0
     for k in places(0, waiting):
-        lane, proposed = place(lanes[k]), indices[place(positions[k])]
+        lane, proposed = unsigned(lanes[k]), indices[unsigned(positions[k])]
         accepted = True
         if step > 0:
-            before, chance = own[lane, place(step - 1)], chances[k]
+            before, chance = own[lane, unsigned(step - 1)], chances[k]
             if proposed == before:
                 accepted = chance < back
             elif low <= chance < high:
@@ -139,9 +139,9 @@ def _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chanc
             else:
                 accepted = chance < low
         if accepted:
-            own[lane, place(step + 1)] = proposed
+            own[lane, unsigned(step + 1)] = proposed
             prefetch_many(indptr, np.int64(proposed))
         else:
-            lanes[place(left)] = lane
+            lanes[unsigned(left)] = lane
             left += 1
     return left

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 
 
 class Rates(NamedTuple):
@@ -93,9 +93,9 @@ def weigh_edges(indptr, indices, rates, weights):
             both = np.float64(weights[e])
             pair = p
             if u != v:
-                pair = both_hit(draws, hits[place(u)], hits[v], both, 1.0)
-                if outside[place(u)] > 0.0 and outside[v] > 0.0:
-                    pair -= both_hit(draws, outside[place(u)], outside[v], both, missed)
+                pair = both_hit(draws, hits[unsigned(u)], hits[v], both, 1.0)
+                if outside[unsigned(u)] > 0.0 and outside[v] > 0.0:
+                    pair -= both_hit(draws, outside[unsigned(u)], outside[v], both, missed)
             weights[e] = p / pair if pair > 0.0 else 0.0
 
 
@@ -122,13 +122,13 @@ def edge_rates(indptr, indices, num_ends, is_seed, hits, outside):
         rate = 1.0 / (np.float64(num_ends) * np.float64(indptr[v + 1] - indptr[v]))
         for e in places(indptr[v], indptr[v + 1]):
             u = np.int64(indices[e])
-            misses = not (is_seed[v] or is_seed[place(u)])
+            misses = not (is_seed[v] or is_seed[unsigned(u)])
             hits[v] += rate
-            hits[place(u)] += rate if u != v else 0.0
+            hits[unsigned(u)] += rate if u != v else 0.0
             if misses:
                 missed += rate
                 outside[v] += rate
-                outside[place(u)] += rate if u != v else 0.0
+                outside[unsigned(u)] += rate if u != v else 0.0
     return missed
 
 
@@ -142,16 +142,16 @@ def edge_pair_rates(indptr, indices, num_ends, out_indptr, out_indices, rate_of,
     for v in range(len(indptr) - 1):
         rate = 1.0 / (np.float64(num_ends) * np.float64(indptr[v + 1] - indptr[v]))
         for e in places(indptr[v], indptr[v + 1]):
-            rate_of[place(indices[e])] += rate
+            rate_of[unsigned(indices[e])] += rate
         for e in places(out_indptr[v], out_indptr[v + 1]):
-            w = place(out_indices[e])
+            w = unsigned(out_indices[e])
             rate_of[w] += 1.0 / (np.float64(num_ends) * np.float64(indptr[w + np.uint64(1)] - indptr[w]))
         for e in places(indptr[v], indptr[v + 1]):
-            rates[e] = rate_of[place(indices[e])]
+            rates[e] = rate_of[unsigned(indices[e])]
         for e in places(indptr[v], indptr[v + 1]):
-            rate_of[place(indices[e])] = 0.0
+            rate_of[unsigned(indices[e])] = 0.0
         for e in places(out_indptr[v], out_indptr[v + 1]):
-            rate_of[place(out_indices[e])] = 0.0
+            rate_of[unsigned(out_indices[e])] = 0.0
 
 
 @cpu_kernel
@@ -166,6 +166,6 @@ def turn_round(indptr, indices, out_indptr, out_indices):
     cursor = out_indptr[:num_nodes].copy()
     for v in range(num_nodes):
         for e in places(indptr[v], indptr[v + 1]):
-            u = place(indices[e])
-            out_indices[place(cursor[u])] = v
+            u = unsigned(indices[e])
+            out_indices[unsigned(cursor[u])] = v
             cursor[u] += 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded_wide
 
@@ -34,7 +34,7 @@ def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, d
             prefetch_many(threshold, lanes[i])
             prefetch_many(alias, lanes[i])
         for i in range(number):
-            vertex = place(lanes[i])
+            vertex = unsigned(lanes[i])
             drawn[begin + i] = alias_offset(lanes[i], w2[i], threshold[vertex], np.int64(alias[vertex]))
 
 
@@ -76,15 +76,15 @@ def draw_walks(num_walks, length, address, attempt, roots, in_turn, indptr, indi
 def _step(begin, number, row, step, stride, indptr, indices, lanes, drawn):
     """One step of a chunk's walks, a word each."""
     for i in range(number):
-        vertex = np.int64(drawn[place((begin + i) * stride + step)])
-        column = np.int64(indptr[place(vertex)])
-        degree = np.int64(indptr[place(vertex + 1)]) - column
+        vertex = np.int64(drawn[unsigned((begin + i) * stride + step)])
+        column = np.int64(indptr[unsigned(vertex)])
+        degree = np.int64(indptr[unsigned(vertex + 1)]) - column
         lanes[i] = column + bounded(row[i], degree) if degree > 0 else -1
         prefetch_many(indices, max(lanes[i], 0))
     for i in range(number):
         here = (begin + i) * stride + step
-        vertex = np.int64(indices[place(lanes[i])]) if lanes[i] >= 0 else np.int64(drawn[place(here)])
-        drawn[place(here + 1)] = vertex
+        vertex = np.int64(indices[unsigned(lanes[i])]) if lanes[i] >= 0 else np.int64(drawn[unsigned(here)])
+        drawn[unsigned(here + 1)] = vertex
         prefetch_many(indptr, vertex)
 
 
@@ -108,7 +108,7 @@ def squared_columns(indptr, indices, weights):
     for v in range(len(indptr) - 1):
         degree = np.float64(indptr[v + 1] - indptr[v])
         for j in places(indptr[v], indptr[v + 1]):
-            weights[place(indices[j])] += 1.0 / (degree * degree)
+            weights[unsigned(indices[j])] += 1.0 / (degree * degree)
 
 
 @cpu_kernel
@@ -116,8 +116,8 @@ def edge_weights(edge_ids, of_edges, weights):
     """``weights`` (M,) float32: those of the subgraph's edges."""
     num_edges = len(edge_ids)
     for j in range(num_edges):
-        prefetch(of_edges, edge_ids[place(min(j + _AHEAD, num_edges - 1))])
-        weights[j] = of_edges[place(edge_ids[j])]
+        prefetch(of_edges, edge_ids[unsigned(min(j + _AHEAD, num_edges - 1))])
+        weights[j] = of_edges[unsigned(edge_ids[j])]
 
 
 @cpu_kernel

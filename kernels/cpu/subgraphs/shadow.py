@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.nodewise.neighbor import Address, draw_hop
+from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.kernels.cpu.nodewise.neighbor import draw_hop
 from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import Table, enter, relabel
 from hoptrain.kernels.cpu.subgraphs.induced import ask_ahead, clear_bits, is_rare, pick, set_bits
@@ -91,7 +92,7 @@ def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own,
         enter(members, 1, table)
         first, size = 0, 1
         for hop in range(depth):
-            at_hop = Address(address.seed, address.epoch, address.batch, np.uint64(hop))
+            at_hop = HopAddress(address.seed, address.epoch, address.batch, np.uint64(hop))
             num_edges = draw_hop(columns, members, first, size, rule, at_hop, scratch, edges, 0)
             first, size = size, relabel(edges.indices, 0, num_edges, table, members, size)
         _keep(members, size, num_seeds, i, nodes, begins)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.cpu.places import place, places
+from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.subgraphs.induced import clear_bits
 
 _SEARCH = 32
@@ -57,12 +57,12 @@ def _look_for_pairs(indptr, indices, vertex, own, pairs):
         low, high = np.int64(indptr[vertex]), end
         while low < high:
             middle = (low + high) >> 1
-            if indices[place(middle)] < source:
+            if indices[unsigned(middle)] < source:
                 low = middle + 1
             else:
                 high = middle
-        while low < end and indices[place(low)] == source and source != vertex:
-            pairs[place(low)] += 1
+        while low < end and indices[unsigned(low)] == source and source != vertex:
+            pairs[unsigned(low)] += 1
             low += 1
 
 
@@ -97,7 +97,7 @@ def walk_pair_rates(indptr, indices, draws, walks, hits, pairs, rates):
     for v in range(len(indptr) - 1):
         for e in places(indptr[v], indptr[v + 1]):
             u = np.int64(indices[e])
-            beside = np.float64(draws) * np.float64(walks) * hits[v] * hits[place(u)]
+            beside = np.float64(draws) * np.float64(walks) * hits[v] * hits[unsigned(u)]
             if u != v and beside > 0.0:
                 count = np.float64(pairs[e])
                 more = steadied(count, beside)

@@ -19,8 +19,8 @@ from hoptrain.samplers.scratch.workspace import Workspace
 _NO_SCORES = np.zeros(1, np.uint32)
 
 
-class _Law(NamedTuple):
-    """A law on the device; ``sizes`` have the number of candidates and the sum of their keys."""
+class _Distribution(NamedTuple):
+    """A distribution on the device; ``sizes`` have the number of candidates and the sum of their keys."""
 
     candidates: Any
     """(K, m) global ids; (1, m) for all batches."""
@@ -46,29 +46,31 @@ class CudaLayers(Layered):
     kinds = (*Layered.kinds, "total", "drawn", "distinct")
 
     def __init__(self, graph: Graph, sampler: LayerWiseSampler, workspace: Workspace) -> None:
-        """Copy the graph, and the law if it is the same for all layers, to where the device reads them.
+        """Copy the graph, and the distribution if it is the same for all layers, to where the device reads them.
 
         Raises:
             InputError: as of ``Retried``.
         """
         super().__init__(graph, sampler.layer_sizes, workspace)
         self.sampler = sampler
-        law = sampler.law_of_graph(graph)
-        self._fixed: _Law | None = None
-        if law is not None:
-            candidates, prefix = (array if len(array) else np.zeros(1, array.dtype) for array in law)
+        distribution = sampler.distribution_of_graph(graph)
+        self._fixed: _Distribution | None = None
+        if distribution is not None:
+            candidates, prefix = (array if len(array) else np.zeros(1, array.dtype) for array in distribution)
             before = np.append(np.uint64(0), prefix[:-1]).astype(np.int64)
-            self._fixed = _Law(self.place(candidates[None], "the law"), self.place(before[None], "the law"))
-            self._fixed_sizes = {"candidates": len(law.candidates), "total": int(prefix[-1])}
+            self._fixed = _Distribution(
+                self.to_device(candidates[None], "the distribution"), self.to_device(before[None], "the distribution")
+            )
+            self._fixed_sizes = {"candidates": len(distribution.candidates), "total": int(prefix[-1])}
         self._host_scores: Array | None = None
-        self._scores = self.place(_NO_SCORES, "the scores")
+        self._scores = self.to_device(_NO_SCORES, "the scores")
 
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds, and bring new scores to the device."""
         super().begin(seeds)
         scores = self.sampler.checked_scores(self.host_graph)
         if scores is not self._host_scores:
-            self._scores = self.place(_NO_SCORES if scores is None else scores, "the scores")
+            self._scores = self.to_device(_NO_SCORES if scores is None else scores, "the scores")
             self._host_scores = scores
         if self._fixed is not None:
             self.given |= {f"{kind}{hop}": size for kind, size in self._fixed_sizes.items() for hop in self.hops}
@@ -77,7 +79,7 @@ class CudaLayers(Layered):
         """Draw, and find the edges of the vertices drawn."""
         launch, sizes, size = self.launch, self.sizes, self.layer_sizes[hop]
         offsets = self.scan_in_edges(hop)
-        drawn = self._draw(hop, self._fixed or self._law_of(hop, offsets))
+        drawn = self._draw(hop, self._fixed or self._distribution_of(hop, offsets))
         weights = self.matrix("draw_weights", size, np.int32)
         totals = sizes[f"distinct{hop}"], sizes[f"drawn{hop}"], sizes[f"total{hop}"]
         launch.rows(kernels.weigh_drawn, size, drawn.counts, drawn.keys, *totals, weights)
@@ -87,8 +89,8 @@ class CudaLayers(Layered):
             launch.rows(kernels.normalize_weights, self.known[hop], sizes[f"nodes{hop}"], offsets, edges.indptr, kept, edges.weights)
         return Layer(edges, self._describe(hop, drawn) if self.sampler.describes_draws else {})
 
-    def _law_of(self, hop: int, offsets: Any) -> _Law:
-        """The law on the in-neighbours of the hop's destinations."""
+    def _distribution_of(self, hop: int, offsets: Any) -> _Distribution:
+        """The distribution on the in-neighbours of the hop's destinations."""
         launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
         candidates, sources, _ = self.list_candidates(hop, offsets)
         most, found, listed = candidates.shape[1], sizes[f"candidates{hop}"], sizes[f"listed{hop}"]
@@ -99,14 +101,14 @@ class CudaLayers(Layered):
         launch.rows(kernels.add_shares, sources.shape[1], sizes[f"nodes{hop}"], offsets, listed, sources, kind, bits, sums)
         launch.rows(kernels.make_keys, most, self.graph.indptr, candidates, found, kind, is_scored, self._scores, sums)
         exclusive_scan(launch, sums, most, zeros, found, zeros, self.sums(most), sizes[f"total{hop}"])
-        return _Law(candidates, sums)
+        return _Distribution(candidates, sums)
 
-    def _draw(self, hop: int, law: _Law) -> _Drawn:
+    def _draw(self, hop: int, distribution: _Distribution) -> _Drawn:
         launch, sizes, size = self.launch, self.sizes, self.layer_sizes[hop]
         zeros, number = sizes["zeros"], sizes[f"drawn{hop}"]
         drawn, keys = self.matrix("drawn", size, self.id_dtype), self.matrix("drawn_keys", size, np.int64)
         found, total = sizes[f"candidates{hop}"], sizes[f"total{hop}"]
-        launch.rows(kernels.draw_candidates, size, *law, found, total, size, self.addresses[hop], drawn, keys, number)
+        launch.rows(kernels.draw_candidates, size, *distribution, found, total, size, self.addresses[hop], drawn, keys, number)
         distinct, counts = self.matrix("distinct", size, self.id_dtype), self.matrix("draw_counts", size, np.int32)
         table = self.table("draw_table", size, self.id_dtype)
         clear_table(launch, *table)

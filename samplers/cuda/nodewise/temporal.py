@@ -34,7 +34,7 @@ class CudaTemporal(Bounded):
         super().__init__(graph, workspace, sampler.fanouts, REPLACE if sampler.replace else DISTINCT, "new")
         self.sampler = sampler
         self.rule = int(sampler.replace), int(sampler.strategy == "recent")
-        self.times, self.by_time = self.place(columns.times, "the graph"), self.place(columns.by_time, "the graph")
+        self.times, self.by_time = self.to_device(columns.times, "the graph"), self.to_device(columns.by_time, "the graph")
 
     def start(self, seeds: Sequence[Array], *, times: Sequence[Array] | None = None, **options: Any) -> Callable[[], list[MiniBatch]]:
         """See ``Bounded.start``; with the seeds' ``times``, for each batch (B,), or those that the sampler's ``seed_times`` says."""

@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.engine.device import DeviceStream
-from hoptrain.engine.device_store import place
+from hoptrain.engine.device_store import to_device
 from hoptrain.kernels.cuda.draw import REPLACE
 from hoptrain.kernels.cuda.group import clear
 from hoptrain.kernels.cuda.programs import program as kernels
@@ -30,7 +30,7 @@ class _Individual(Bounded):
         super().__init__(graph, workspace, fanouts, REPLACE)
         self.program = program
         self.parameters = place_parameters(program, self.stream)
-        weights = self.graph.threshold[:0] if graph.weights is None else self.place(graph.weights, "the graph")
+        weights = self.graph.threshold[:0] if graph.weights is None else self.to_device(graph.weights, "the graph")
         self.columns = self.graph.indptr, self.graph.indices, weights
 
     def queue(self) -> None:
@@ -135,7 +135,7 @@ def explained(program: Program) -> Iterator[None]:
 def place_parameters(program: Program, stream: DeviceStream) -> Any:
     """What ``next`` sees as ``self``, its arrays in device memory."""
     values = program.parameters()
-    return type(values)(*(place(v, "device", stream) if isinstance(v, np.ndarray) else v for v in values))
+    return type(values)(*(to_device(v, "device", stream) if isinstance(v, np.ndarray) else v for v in values))
 
 
 @cache

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device_store import place
+from hoptrain.engine.device_store import to_device
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
-from hoptrain.samplers.base import BatchAddress, check_bulk_address
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
@@ -45,7 +45,7 @@ class CudaLinks:
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         graph, sampler, stream = self.graph, self.sampler, self.stream
         parts = [self._on_host.part(i) for i in range(len(seeds))]
-        found = [sampler.pairs(graph, own, BatchAddress(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
+        found = [sampler.pairs(graph, own, Address(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
         options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
         if isinstance(self.inner, CudaTemporal):
             ends, options["times"], pairs = zip(*(sampler.ends_at_times(graph, ids, own) for ids, own, _ in found), strict=True)
@@ -58,7 +58,7 @@ class CudaLinks:
         finish = self.inner.start(ends, **options)
 
         def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
-            extra = {name: stream.result(place(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
+            extra = {name: stream.result(to_device(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
             return replace(batch, extra=batch.extra | extra)
 
         return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]

@@ -19,10 +19,10 @@ class CudaClusters(CudaSubgraphs):
         super().__init__(graph, sampler, workspace)
         self.sampler = sampler
 
-    def begin_draws(self, units: list[Array]) -> int:
+    def begin_draws(self, items: list[Array]) -> int:
         """Units are clusters."""
-        self.seeds = units
-        self.given["drawn"] = counts = [self.sampler.count_vertices(some) for some in units]
+        self.seeds = items
+        self.given["drawn"] = counts = [self.sampler.count_vertices(some) for some in items]
         return max(counts)
 
     def draw(self, drawn: Any) -> None:

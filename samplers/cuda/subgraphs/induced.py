@@ -64,7 +64,6 @@ class Induced(Retried):
                 node_ids=nodes[b, :num_nodes],
                 blocks=(outer,) * (self.num_layers - 1) + (outer.beginning(num_seeds, num_nodes, seed_edges),),
                 num_seeds=num_seeds,
-                num_step_seeds=num_seeds,
                 seed_weights=None if seed_weights is None else seed_weights[b, :num_seeds],
                 nested=True,
             )
@@ -91,11 +90,11 @@ class CudaSubgraphs(Induced):
         sampler.check_graph(graph)
         super().__init__(graph, workspace)
         self.num_layers = sampler.num_layers
-        self.is_seed = self.place(sampler.split.is_seed.view(np.uint8), "the split")
+        self.is_seed = self.to_device(sampler.split.is_seed.view(np.uint8), "the split")
 
     @abstractmethod
-    def begin_draws(self, units: list[Array]) -> int:
-        """Check the units of the batches, and say how many vertices are drawn for one at most, repeated ones included."""
+    def begin_draws(self, items: list[Array]) -> int:
+        """Check the items of the batches, and say how many vertices are drawn for one at most, repeated ones included."""
 
     @abstractmethod
     def draw(self, drawn: Any) -> None:
@@ -113,7 +112,7 @@ class CudaSubgraphs(Induced):
         """Queue the weights of the edges and of the seeds, if there are any."""
 
     def begin(self, seeds: list[Array]) -> None:
-        """Check the units."""
+        """Check the items."""
         self.most_drawn = self.begin_draws(seeds)
         self.dtype = np.promote_types(self.dtype, id_dtype(max(self.num_graph_edges, 4 * self.most_drawn) + 2))
         self.parts = self.given["parts"] = self.num_parts(min(self.most_drawn, self.num_vertices))

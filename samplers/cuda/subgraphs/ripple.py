@@ -12,7 +12,7 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.subgraphs import ripple as kernels
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_one_unit
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_single_item
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 
 _THREADS = 64
@@ -26,12 +26,12 @@ class CudaRipple(CudaSubgraphs):
         """Copy the graph and the roots to where the device reads them."""
         super().__init__(graph, sampler, workspace)
         self.sampler = sampler
-        self._roots = self.place(sampler.split.seeds, "the roots")
+        self._roots = self.to_device(sampler.split.seeds, "the roots")
 
-    def begin_draws(self, units: list[Array]) -> int:
-        """A unit is a subgraph, and a batch is one."""
-        for some in units:
-            check_one_unit(some, self.sampler.num_units, self.sampler)
+    def begin_draws(self, items: list[Array]) -> int:
+        """An item is a subgraph, and a batch is one."""
+        for some in items:
+            check_single_item(some, self.sampler.num_items, self.sampler)
         return min(self.sampler.size, self.num_vertices)
 
     def draw(self, drawn: Any) -> None:

@@ -11,7 +11,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.subgraphs.vertices import draw_vertices, draw_walks, weigh_edges, weigh_seeds
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_one_unit
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_single_item
 from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintSampler, SaintWalkSampler
 
 
@@ -22,14 +22,14 @@ class _Saint(CudaSubgraphs):
         """``number`` draws of ``length`` + 1 vertices each."""
         super().__init__(graph, sampler, workspace)
         self.sampler, self.number, self.length = sampler, number, length
-        self._weights = None if sampler.weights is None else [self.place(array, "the weights") for array in sampler.weights]
+        self._weights = None if sampler.weights is None else [self.to_device(array, "the weights") for array in sampler.weights]
 
-    def begin_draws(self, units: list[Array]) -> int:
-        """A unit is a subgraph, and a batch is one."""
-        for some in units:
-            check_one_unit(some, self.sampler.num_units, self.sampler)
+    def begin_draws(self, items: list[Array]) -> int:
+        """An item is a subgraph, and a batch is one."""
+        for some in items:
+            check_single_item(some, self.sampler.num_items, self.sampler)
         number = self.number * (self.length + 1)
-        self.given |= {"drawn": number, "attempts": np.zeros(len(units), np.int64)}
+        self.given |= {"drawn": number, "attempts": np.zeros(len(items), np.int64)}
         return number
 
     def draw_again(self, without: Array) -> None:
@@ -56,7 +56,7 @@ class CudaSaintNodes(_Saint):
     def __init__(self, graph: Graph, sampler: SaintNodeSampler, workspace: Workspace) -> None:
         """Copy the graph and the table to where the device reads them."""
         super().__init__(graph, sampler, workspace, sampler.budget, 0)
-        self._tables = [self.place(table, "the alias table") for table in sampler.tables]
+        self._tables = [self.to_device(table, "the alias table") for table in sampler.tables]
 
     def draw(self, drawn: Any) -> None:
         """Queue the draws."""
@@ -69,7 +69,7 @@ class _Walks(_Saint):
     def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int, roots: Array) -> None:
         """Copy the graph and the roots to where the device reads them."""
         super().__init__(graph, sampler, workspace, number, length)
-        self._roots = self.place(roots, "the roots")
+        self._roots = self.to_device(roots, "the roots")
 
     def draw(self, drawn: Any) -> None:
         """Queue the draws."""

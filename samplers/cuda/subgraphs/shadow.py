@@ -15,7 +15,7 @@ from hoptrain.kernels.cuda.sample_parallel import draw_by_sample
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.subgraphs import pagerank
 from hoptrain.kernels.cuda.subgraphs import shadow as kernels
-from hoptrain.samplers.base import check_seeds
+from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.subgraphs.induced import Induced
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler

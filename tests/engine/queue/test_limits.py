@@ -69,12 +69,13 @@ SMALL_DISK = """
     import sys
     from reference.tasks import Numbers
     from hoptrain.engine import InputError, WorkerError
+    from hoptrain.engine.queue.options import QueueOptions
     from hoptrain.engine.queue.pool import WorkerPool
     try:
-        WorkerPool(Numbers(), 1, batch_bytes=5 << 20, slots_dir="{folder}")
+        WorkerPool(Numbers(), 1, QueueOptions(slots_dir="{folder}"), batch_bytes=5 << 20)
     except InputError as error:
         print(error)
-    pool = WorkerPool(Numbers(sizes=(10, 10, 4_000_000)), 1, prefetch=1, slots_dir="{folder}")
+    pool = WorkerPool(Numbers(sizes=(10, 10, 4_000_000)), 1, QueueOptions(prefetch=1, slots_dir="{folder}"))
     try:
         for arrays, facts in pool.run(0, range(3)):
             print(arrays["values"].sum())

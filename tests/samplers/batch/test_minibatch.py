@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hoptrain.engine import InputError
-from hoptrain.samplers import MiniBatch, NeighborSampler
+from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 
 SEEDS = np.array([3, 50, 7])
@@ -27,7 +27,9 @@ def test_to_the_cpu_shares_memory(batch):
 
 
 def test_arrays_put_together_again(batch):
-    again = MiniBatch.from_arrays(batch.arrays(), num_src=tuple(b.num_src for b in batch.blocks), num_seeds=batch.num_seeds)
+    header = batch.header(pid=7)
+    assert (header.num_seeds, header.pid, header.node_ids, header.blocks[0].indices) == (3, 7, None, None)
+    again = header.filled(batch.arrays())
     for old, new in zip(batch.blocks, again.blocks, strict=True):
         assert (old.num_src, old.num_dst, old.num_edges) == (new.num_src, new.num_dst, new.num_edges)
         np.testing.assert_array_equal(old.edge_ids, new.edge_ids)

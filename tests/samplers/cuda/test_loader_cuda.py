@@ -16,7 +16,6 @@ from hoptrain.samplers import (
     Sampler,
     VRGCNSampler,
 )
-from hoptrain.samplers.feed.loader import _SampleTask
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
 
@@ -92,12 +91,10 @@ def test_what_a_worker_with_a_device_writes(small):
         out.update({name: np.zeros(shape, dtype) for name, dtype, shape in specs})
         return out
 
-    task = loader._task
-    assert isinstance(task, _SampleTask)
-    facts = task.make_batch(0, 2, allocate)
+    header = loader._task.make_batch(0, 2, allocate)
     expected = contents(list(loader_of(small))[2])
     assert {name: array.tolist() for name, array in out.items()} == expected[1]
-    assert (facts["num_seeds"], facts["batch"], list(facts["num_src"])) == (expected[0][0], expected[0][3], expected[0][6])
+    assert (header.num_seeds, header.batch, [block.num_src for block in header.blocks]) == (expected[0][0], expected[0][3], expected[0][6])
 
 
 class OnlyOnTheCPU(Sampler):

@@ -7,7 +7,7 @@ from conftest import make_graph
 import hoptrain.samplers.layerwise.layers as layerwise
 from hoptrain.engine import Graph
 from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler, Workspace
-from hoptrain.samplers.layerwise.layers import Law
+from hoptrain.samplers.layerwise.layers import Distribution
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 
 CHI_SQUARE_TAIL = 3.7
@@ -87,9 +87,9 @@ def check_unbiased(graph, sampler, seeds, norm, batches=400):
 class UniformLadies(LadiesSampler):
     """A wrong LADIES: every candidate is as likely as any other. Its weights fit its draws."""
 
-    def _law(self, graph, nodes, workspace):
-        candidates = super()._law(graph, nodes, workspace).candidates
-        return Law(candidates, np.arange(1, len(candidates) + 1, dtype=np.uint64))
+    def _distribution(self, graph, nodes, workspace):
+        candidates = super()._distribution(graph, nodes, workspace).candidates
+        return Distribution(candidates, np.arange(1, len(candidates) + 1, dtype=np.uint64))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """HeteroSampler: equal to its reference to the bit, and to NeighborSampler where there is one relation."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import hetero as reference
 
-import hoptrain.samplers.nodewise.hetero as hetero
-from hoptrain.engine import InputError
+from hoptrain.engine import HeteroDataset, InputError
 from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
-from hoptrain.samplers import HeteroLoader, HeteroSampler, NeighborSampler, Workspace
+from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader, Workspace
+from hoptrain.samplers.scratch import hop as one_hop
 
 
 def as_lists(batch):
@@ -71,7 +72,7 @@ def test_any_problem(problem, threads, address):
     ]
     workspace, bulk = Workspace(threads), [np.array(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hetero, "_EXACT_COUNT", 8)
+        patch.setattr(one_hop, "EXACT_COUNT", 8)
         for _ in range(2):  # the second time over used scratch
             batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
             assert [as_lists(batch) for batch in batches] == expected
@@ -163,19 +164,22 @@ def test_workers_change_nothing():
     num_nodes = {"a": 50, "b": 30, "c": 20}
     edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
     graph, x, y = HeteroGraph.from_edges(num_nodes, edges), {"b": rng.random((30, 4)), "c": rng.random((20, 2))}, np.arange(50)
+    data = HeteroDataset(graph=graph, seed_type="a", x=x, y=y, splits={"train": np.arange(45)})
     batches = []
     for num_workers in (0, 2):
-        loader = HeteroLoader(graph, HeteroSampler([3, 2], "a"), np.arange(45), x=x, y=y, batch_size=8, num_workers=num_workers, seed=5)
+        loader = SampleLoader(data, HeteroSampler([3, 2], "a"), batch_size=8, num_workers=num_workers, seed=5)
         batches.append([contents(batch) for _ in range(2) for batch in loader])
         loader.close()
     assert len(batches[0]) == 12
     assert batches[0] == batches[1]
-    batch = next(iter(loader := HeteroLoader(graph, HeteroSampler([3, 2], "a"), np.arange(45), x=x, y=y, batch_size=8, seed=5)))
+    batch = next(iter(loader := SampleLoader(data, HeteroSampler([3, 2], "a"), batch_size=8, seed=5)))
     assert contents(batch) == batches[0][0]
     assert (batch.x["b"] == x["b"][batch.node_ids["b"]]).all()
     assert (batch.y == batch.seeds).all()
     alone = HeteroSampler([3, 2], "a").sample(graph, batch.seeds, seed=5)
     assert as_lists(alone) == as_lists(batch)
+    assert (batch.num_step_seeds, batch.pid) == (8, os.getpid())
+    assert batch.made_at > 0
     assert loader.state_dict() == {"epoch": 0, "step": 1}
 
 
@@ -183,7 +187,8 @@ def test_ranks_share_the_seeds_and_a_run_goes_on_where_it_was():
     graph = HeteroGraph.from_edges({"a": 50}, {("a", "to", "a"): (np.arange(50), np.roll(np.arange(50), 1))})
 
     def loader(rank):
-        return HeteroLoader(graph, HeteroSampler([1], "a"), np.arange(45), batch_size=8, rank=rank, world_size=2)
+        data = HeteroDataset(graph=graph, seed_type="a", splits={"train": np.arange(45)})
+        return SampleLoader(data, HeteroSampler([1], "a"), batch_size=8, rank=rank, world_size=2)
 
     batches = [list(loader(rank)) for rank in (0, 1)]
     assert len(batches[0]) == len(batches[1]) == 3
@@ -195,15 +200,18 @@ def test_ranks_share_the_seeds_and_a_run_goes_on_where_it_was():
     assert [contents(batch) for batch in resumed] == [contents(batch) for batch in batches[1][1:]]
 
 
-def test_a_loader_with_rows_of_another_number():
-    graph, sampler = LONE["graph"], HeteroSampler([1], "a")
-    for options in ({"x": {"a": np.zeros((3, 2))}}, {"x": {"z": np.zeros((1, 2))}}, {"y": np.zeros(2)}):
-        with pytest.raises(InputError, match="rows: the graph's vertices are"):
-            HeteroLoader(graph, sampler, np.array([0]), **options)
+def test_what_does_not_fit_the_data(dataset):
+    data = HeteroDataset(graph=LONE["graph"], seed_type="a", name="lone")
     with pytest.raises(InputError, match="seed 1 is not in the graph"):
-        HeteroLoader(graph, sampler, np.array([1]))
-    with pytest.raises(InputError, match="num_workers is -1"):
-        HeteroLoader(graph, sampler, np.array([0]), num_workers=-1)
+        SampleLoader(data, HeteroSampler([1], "a"), split=np.array([1]))
+    with pytest.raises(InputError, match=r"^seed_type is 'b', that of lone 'a': give the sampler the data's$"):
+        SampleLoader(data, HeteroSampler([1], "b"))
+    with pytest.raises(InputError, match=r"^NeighborSampler on lone, a typed graph: it samples plain ones; take HeteroSampler$"):
+        SampleLoader(data, NeighborSampler([1]))
+    with pytest.raises(InputError, match=r"^HeteroSampler on random, which is no HeteroDataset: make one of a HeteroGraph, or take"):
+        SampleLoader(dataset, HeteroSampler([1], "a"))
+    with pytest.raises(InputError, match="fanouts name a:r:a, the graph's relations are"):
+        SampleLoader(data, HeteroSampler({"a:r:a": [1]}, "a"), split=np.array([0]))
 
 
 # A real graph

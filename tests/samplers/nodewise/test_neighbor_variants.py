@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from reference import neighbor as reference
 from scipy import stats
 
-import hoptrain.samplers.nodewise.neighbor as neighbor
 import hoptrain.samplers.scratch.hop as hop
 import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.engine import Graph, InputError
@@ -26,7 +25,7 @@ def as_lists(batch):
 def any_sizes(monkeypatch):
     """Let tiny hops be shared between threads and counted first, as large ones are."""
     monkeypatch.setattr(hop, "_WORTH_SHARING", 1)
-    monkeypatch.setattr(neighbor, "_EXACT_COUNT", 64)
+    monkeypatch.setattr(hop, "EXACT_COUNT", 64)
 
 
 @st.composite
@@ -227,7 +226,9 @@ def test_a_vertex_without_any_weight_gives_no_edge():
 
 def test_tables_are_made_once_for_a_graph(monkeypatch):
     made = []
-    monkeypatch.setattr(neighbor, "build_alias_tables", lambda graph: made.append(graph) or build_alias_tables(graph))
+    monkeypatch.setattr(
+        "hoptrain.samplers.nodewise.neighbor.build_alias_tables", lambda graph: made.append(graph) or build_alias_tables(graph)
+    )
     graphs = [Graph.from_edges([0], [0], weights=np.ones(1)) for _ in range(2)]
     sampler = NeighborSampler([2], True, True)
     for graph in (graphs[0], graphs[0], graphs[1], graphs[1]):

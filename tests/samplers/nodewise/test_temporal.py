@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pytorch_lightning import Trainer
 from reference import temporal as reference
 
-import hoptrain.samplers.nodewise.temporal as temporal
+import hoptrain.samplers.scratch.hop as hop
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler, SampleLoader, TemporalSampler, Workspace
 from hoptrain.trainers import GraphDataModule, NodeClassifier
@@ -92,7 +92,7 @@ def seed_times(timed):
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"strategy": "recent"}], ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_bulks_and_threads_change_nothing(timed, seed_times, threads, options, monkeypatch):
-    monkeypatch.setattr(temporal, "_EXACT_COUNT", 64)
+    monkeypatch.setattr(hop, "EXACT_COUNT", 64)
     sampler, rng = TemporalSampler([4, 3], seed_times, **options), np.random.default_rng(threads)
     seeds = [rng.integers(0, timed.num_nodes, 1 + i % 9) for i in range(20)]
     bulk = sampler.sample_bulk(timed, seeds, seed=5, epoch=1, first_batch=100, workspace=Workspace(threads))
@@ -255,7 +255,7 @@ def test_missing_times(graph, timed):
 
 
 def test_too_many_trees(timed, monkeypatch):
-    monkeypatch.setattr(temporal.kernels, "MAX_TREES", 2)
+    monkeypatch.setattr("hoptrain.kernels.cpu.nodewise.temporal.MAX_TREES", 2)
     with pytest.raises(InputError, match="3 seeds in a batch: each has a tree, and there are at most 2; use smaller batches"):
         TemporalSampler([2]).sample(timed, np.arange(3), times=np.zeros(3, np.int64))
 

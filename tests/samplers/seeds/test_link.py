@@ -199,11 +199,11 @@ def test_each_part_of_the_address_changes_the_negatives(graph):
 # Units and the loader
 
 
-def test_units_are_the_edges_into_the_split(graph):
+def test_items_are_the_edges_into_the_split(graph):
     sampler, split = LinkSampler(NeighborSampler([2])), np.array([195, 3, 150, 0])
     expected = [e for v in split for e in range(graph.indptr[v], graph.indptr[v + 1])]
-    assert sampler.units(graph, split).tolist() == expected
-    assert LinkSampler(NeighborSampler([2]), edges=[4, 9]).units(graph, split).tolist() == [4, 9]
+    assert sampler.items(graph, split).tolist() == expected
+    assert LinkSampler(NeighborSampler([2]), edges=[4, 9]).items(graph, split).tolist() == [4, 9]
 
 
 def contents(batch):
@@ -307,4 +307,4 @@ def test_bad_edges(graph, edges, message):
 
 def test_a_split_without_links(graph):
     with pytest.raises(InputError, match="no edge leads into any of the 2 vertices"):
-        LinkSampler(NeighborSampler([2])).units(graph, np.array([198, 199]))
+        LinkSampler(NeighborSampler([2])).items(graph, np.array([198, 199]))

@@ -29,7 +29,7 @@ def test_any_graph(graph, data):
     clusters = cluster_lists(sampler)
     assert sorted(v for nodes in clusters for v in nodes) == list(range(graph.num_nodes))
     with_seed = [c for c, nodes in enumerate(clusters) if split & set(nodes)]
-    assert sampler.units(graph, np.array(sorted(split))).tolist() == with_seed
+    assert sampler.items(graph, np.array(sorted(split))).tolist() == with_seed
     units = data.draw(st.lists(st.sampled_from(with_seed), min_size=1, unique=True))
     nodes, num_seeds = reference.seeds_first([v for c in units for v in clusters[c]], split)
     expected = num_seeds, nodes, *reference.induced(graph, nodes), None, None
@@ -76,7 +76,7 @@ def test_every_vertex_of_the_split_is_a_seed_once_in_an_epoch(dataset):
 def test_clusters_without_a_seed_are_not_dealt_out(dataset):
     split = np.array([3, 5])
     sampler = ClusterSampler(20).prepare(dataset.graph, split)
-    units = sampler.units(dataset.graph, split)
+    units = sampler.items(dataset.graph, split)
     assert 1 <= len(units) <= 2
     other = np.setdiff1d(np.arange(20), units)[:1]
     with pytest.raises(
@@ -111,4 +111,4 @@ def test_bad_options(graph):
     with pytest.raises(InputError, match="cluster 9 does not exist: they are 0 to 2"):
         ClusterSampler(3).prepare(graph, np.arange(5)).sample(graph, np.array([9]))
     with pytest.raises(InputError, match="ClusterSampler does not know the vertices to train on"):
-        ClusterSampler(3).units(graph, np.arange(5))
+        ClusterSampler(3).items(graph, np.arange(5))

@@ -168,7 +168,7 @@ def test_a_sampler_has_to_be_prepared(graph):
     with pytest.raises(InputError, match=r"SaintWalkSampler does not know the vertices to train on: take sampler.prepare\(graph, seeds\)"):
         SaintWalkSampler(3).sample(graph, ONE)
     with pytest.raises(InputError, match="RippleWalkSampler does not know"):
-        RippleWalkSampler(3).units(graph, ONE)
+        RippleWalkSampler(3).items(graph, ONE)
 
 
 def test_a_sampler_is_prepared_for_one_graph(graph):

@@ -381,10 +381,10 @@ def test_batches_are_pure(graph, make):
 def test_an_epoch_has_as_many_seeds_as_the_split(graph):
     split = np.arange(0, 200, 3)
     sampler = SaintEdgeSampler(20).prepare(graph, split)
-    units = sampler.units(graph, split)
+    units = sampler.items(graph, split)
     total = np.mean([sum(sampler.sample(graph, u[None], epoch=e, batch=u).num_seeds for u in units) for e in range(10)])
     assert abs(total / len(split) - 1) < 0.15
-    assert len(SaintEdgeSampler(20, num_subgraphs=5).prepare(graph, split).units(graph, split)) == 5
+    assert len(SaintEdgeSampler(20, num_subgraphs=5).prepare(graph, split).items(graph, split)) == 5
     plain = SaintWalkSampler(20, normalise=False).prepare(graph, split)
     assert (plain.weights, plain.num_units) == (None, SaintWalkSampler(20).prepare(graph, split).num_units)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Address, InputError
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.pipeline import Layered
@@ -19,7 +19,7 @@ from hoptrain.trainers.tasks import TASKS, task_of
 from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
 from hoptrain.trainers.tasks.hops import SIGN
 from hoptrain.trainers.tasks.images import ImageDataModule
-from hoptrain.trainers.tasks.items import Address, ItemDataModule
+from hoptrain.trainers.tasks.items import ItemDataModule
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu")

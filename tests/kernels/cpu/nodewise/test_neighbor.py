@@ -6,6 +6,7 @@ import pytest
 from reference import neighbor as reference
 from scipy.stats import chisquare
 
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.csc import coo_to_csc
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.relabel import relabel
@@ -32,17 +33,17 @@ def scratch(fanout, weighted=False):
 
 
 def sample(indptr, indices, nodes, fanout, replace=False, key=KEY, tables=None):
-    """Offsets, positions and neighbours of a hop."""
+    """Offsets, edge_ids and neighbours of a hop."""
     nodes = np.asarray(nodes, dtype=indices.dtype)
     columns = kernels.Columns(indptr, indices, *(tables or NO_TABLES))
     rule = kernels.Rule(fanout, replace, tables is not None)
     total = kernels.count_edges(columns, nodes, 0, len(nodes), rule)
     edges = kernels.Edges(np.full(len(nodes) + 1, -99, np.int64), np.full(total, -99, np.int64), np.full(total, -99, indices.dtype))
     edges.indptr[0] = 0
-    address = kernels.Address(*map(np.uint64, key))
+    address = HopAddress(*map(np.uint64, key))
     drawn = kernels.draw_hop(columns, nodes, 0, len(nodes), rule, address, scratch(fanout, rule.weighted), edges, 0)
     assert drawn == total
-    return edges.indptr, edges.positions, edges.indices
+    return edges.indptr, edges.edge_ids, edges.indices
 
 
 def offsets_of(indptr, nodes, out_indptr, edges):

@@ -5,10 +5,9 @@ import pytest
 from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
 from nodewise_cuda_case import ADDRESS, on_cuda
 
-from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine import HeteroDataset, HeteroGraph, InputError
 from hoptrain.engine.queue.pool import run_inline
-from hoptrain.samplers import HeteroLoader, HeteroSampler
-from hoptrain.samplers.feed.hetero_loader import _mini_batch
+from hoptrain.samplers import HeteroSampler, SampleLoader
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
 
@@ -60,9 +59,10 @@ def test_a_bulk_of_16_and_mistakes(typed):
         sampler.sample(typed, np.array([3]), workspace=on_cuda("warp"))
 
 
-def rows_for(graph):
+def data_of(graph, with_rows=True):
     rng = np.random.default_rng(2)
-    return {"x": {"p": rng.random((20, 3), np.float32), "a": rng.integers(0, 9, (15, 2))}, "y": rng.integers(0, 4, 20)}
+    rows = {"x": {"p": rng.random((20, 3), np.float32), "a": rng.integers(0, 9, (15, 2))}, "y": rng.integers(0, 4, 20)}
+    return HeteroDataset(graph=graph, seed_type="p", splits={"train": np.arange(11)}, **(rows if with_rows else {}))
 
 
 def all_contents(batch):
@@ -73,9 +73,9 @@ def all_contents(batch):
 @pytest.mark.parametrize("with_rows", [True, False])
 def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
     """Held to the epoch's end, they stay as they were."""
-    options = (rows_for(typed) if with_rows else {}) | {"batch_size": 4, "seed": 3}
+    data = data_of(typed, with_rows)
     found, expected = (
-        [all_contents(batch) for batch in list(HeteroLoader(typed, HeteroSampler([2, 2], "p"), np.arange(11), device=device, **options))]
+        [all_contents(batch) for batch in list(SampleLoader(data, HeteroSampler([2, 2], "p"), device=device, batch_size=4, seed=3))]
         for device in ("cuda", "cpu")
     )
     assert len(found) == 3
@@ -86,11 +86,11 @@ def test_a_worker_writes_what_it_samples_on_the_device(typed):
     """Here without its process: in the simulator a worker's kernels would take minutes."""
     batches = []
     for device in ("cuda", "cpu"):
-        task = HeteroLoader(typed, HeteroSampler([2, 2], "p"), np.arange(11), device=device, batch_size=4, **rows_for(typed))._task
-        batches.append([all_contents(_mini_batch(batch)) for batch in run_inline(task, 0, range(3))])
+        task = SampleLoader(data_of(typed), HeteroSampler([2, 2], "p"), device=device, batch_size=4)._task
+        batches.append([all_contents(header.filled(arrays)) for arrays, header in run_inline(task, 0, range(3))])
     assert batches[0] == batches[1]
 
 
 def test_an_unknown_device(typed):
     with pytest.raises(InputError, match="device is 'tpu'"):
-        HeteroLoader(typed, HeteroSampler([2], "p"), np.arange(3), device="tpu")
+        SampleLoader(data_of(typed), HeteroSampler([2], "p"), device="tpu")

@@ -22,18 +22,18 @@ def prepared():
 
 def test_equal_to_the_cpu(prepared):
     graph, sampler = prepared
-    units = sampler.units(graph, SPLIT)
+    units = sampler.items(graph, SPLIT)
     check_bulks(sampler, graph, [[units[:2], np.arange(6)], [units[:1]] * 3])
 
 
 def test_a_bulk_of_16(prepared):
     graph, sampler = prepared
-    check_bulk_of_16(sampler, graph, [sampler.units(graph, SPLIT)[:1]])
+    check_bulk_of_16(sampler, graph, [sampler.items(graph, SPLIT)[:1]])
 
 
 def test_clusters_without_a_seed(prepared):
     graph, sampler = prepared
-    without = np.setdiff1d(np.arange(6), sampler.units(graph, SPLIT))[:1]
+    without = np.setdiff1d(np.arange(6), sampler.items(graph, SPLIT))[:1]
     with pytest.raises(InputError, match=rf"clusters \[{without[0]}\] hold none of the vertices"):
         sampler.sample_bulk(graph, [np.arange(3), without], workspace=workspace())
     with pytest.raises(InputError, match="cluster 6 does not exist"):

@@ -7,9 +7,9 @@ import pytest
 from reference.samplers import Floating
 
 from hoptrain import samplers
-from hoptrain.engine import Dataset, Graph, InputError
-from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader
-from hoptrain.samplers.checks import check_batch, prepared
+from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError
+from hoptrain.samplers import HeteroSampler, MiniBatch, NeighborSampler, SampleLoader
+from hoptrain.samplers.feed.check_batch import check_batch, prepared
 
 SEEDS = np.arange(0, 40, 2)
 
@@ -36,7 +36,6 @@ def with_nodes(function):
 
 
 FORM = {
-    "NoneType: sample_on_cpu makes a mini-batch; return a MiniBatch": lambda batch: None,
     "node_ids of float64: ids are integers; return numpy int32 or int64": with_nodes(lambda ids: ids.astype(float)),
     "node_ids of list: ids are integers; return": with_nodes(list),
     r"node_ids of shape \(\d+, 1\): it has one dimension; correct it": with_nodes(lambda ids: ids[:, None]),
@@ -106,6 +105,41 @@ def test_a_nested_batch_has_blocks_that_are_beginnings(graph, batch):
         check_batch(replace(batch, nested=True), NeighborSampler([4, 3]), graph, SEEDS)
 
 
+class Nothing(NeighborSampler):
+    def sample_on_cpu(self, graph, seeds, address, workspace):
+        return None
+
+
+def test_a_sampler_that_makes_no_batch(graph):
+    with pytest.raises(InputError, match=r"^Nothing returned NoneType: sample_on_cpu makes a mini-batch; return a MiniBatch$"):
+        Nothing([3]).sample(graph, SEEDS)
+
+
+TYPED = {
+    r"node_ids\['a'\] of float64: ids are integers": lambda b: replace(b, node_ids=b.node_ids | {"a": b.node_ids["a"].astype(float)}),
+    r"int as blocks\[0\]\[\('a', 'r', 'a'\)\]: the graph of a hop is a Block": lambda b: replace(b, blocks=({("a", "r", "a"): 3},)),
+    "0 blocks: there is one for each of num_hops, 1": lambda b: replace(b, blocks=()),
+    "vertex 0 twice in node_ids": lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], -1, 0)}),
+    "other seeds than it was asked for": lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], [0, 1], [2, 0])}),
+    r"blocks\[0\].* with 999 sources: they are the first of \d+ nodes": lambda b: replace(
+        b, blocks=({key: replace(block, num_src=999) for key, block in b.blocks[0].items()},)
+    ),
+    r"2999 in blocks\[0\].*edge_ids for the edge from vertex": lambda b: replace(
+        b, blocks=({key: replace(block, edge_ids=changed(block.edge_ids, 0, 2999)) for key, block in b.blocks[0].items()},)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", TYPED)
+def test_a_typed_batch_is_checked_too(graph, message):
+    typed = HeteroGraph({"a": graph.num_nodes}, {("a", "r", "a"): (graph.indptr, graph.indices)})
+    sampler = HeteroSampler([3], "a")
+    batch = sampler.sample(typed, SEEDS)
+    check_batch(batch, sampler, typed, SEEDS)
+    with pytest.raises(InputError, match=f"^HeteroSampler returned {message}[^\n]*$"):
+        check_batch(TYPED[message](batch), sampler, typed, SEEDS)
+
+
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 0), (0, 3), (2, 0), (2, 3)])
 def test_a_wrong_batch_is_one_line_of_the_loader(dataset, num_workers, first):
     message = "^Floating returned node_ids of float64: ids are integers; return numpy int32 or int64$"
@@ -123,7 +157,7 @@ class Unready(NeighborSampler):
     def prepare(self, graph, seeds):
         return None if self.result is None else self
 
-    def units(self, graph, seeds):
+    def items(self, graph, seeds):
         return self.result
 
 
@@ -131,7 +165,7 @@ class Unready(NeighborSampler):
     ("result", "message"),
     [
         (None, "Unready.prepare returned NoneType: it returns the sampler to use; end it with 'return self'"),
-        (np.ones(3), r"Unready.units returned float64 of shape \(3,\): an epoch deals out ids; return a one-dimensional integer array"),
+        (np.ones(3), r"Unready.items returned float64 of shape \(3,\): an epoch deals out ids; return a one-dimensional integer array"),
     ],
 )
 def test_what_a_sampler_prepares(graph, result, message):
@@ -182,10 +216,10 @@ def test_the_samplers_of_the_house_keep_the_rules(graph):
     checked = set()
     for own, sampler in house(graph):
         data = Dataset(name="d", graph=own, splits={"train": SEEDS})
-        loader = SampleLoader(data, sampler, batch_size=1 if sampler.one_unit else 16)
+        loader = SampleLoader(data, sampler, batch_size=1 if sampler.single_item else 16)
         ready, schedule = loader._task.sampler, loader.schedule
         for step, batch in zip(range(3), loader, strict=False):
             assert isinstance(batch, MiniBatch)
-            check_batch(batch, ready, own, schedule.batch_seeds(0, step))
+            check_batch(batch, ready, own, schedule.batch_items(0, step))
         checked.add(type(sampler).__name__)
     assert {name for name in dir(samplers) if name.endswith("Sampler")} <= checked | {"Sampler", "HeteroSampler"}

@@ -1,0 +1,65 @@
+"""A data set on a typed graph: features by type, labels and splits of the vertices of one type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import check_features, check_labels, check_split, split_of
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.hetero_graph import HeteroGraph
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class HeteroDataset:
+    """Graph, features, labels and splits; read-only, validated when it is made.
+
+    Attributes:
+        name: for messages and logs.
+        graph: the typed graph.
+        seed_type: the type of the vertices that are trained on; V of them.
+        x: (V_t, F_t) features as stored, for the types t that have some.
+        y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or None.
+        splits: vertex ids of ``seed_type``, (N,), by name: ``train``, ``val``, ``test`` or any other identifier.
+    """
+
+    graph: HeteroGraph
+    seed_type: str
+    x: Mapping[str, Array] = field(default_factory=dict)
+    y: Array | None = None
+    splits: Mapping[str, Array] = field(default_factory=dict)
+    name: str = "data"
+
+    def __post_init__(self) -> None:
+        known = ", ".join(self.graph.num_nodes)
+        for key in (self.seed_type, *self.x):
+            if key not in self.graph.num_nodes:
+                what = "seed_type" if key == self.seed_type else "x of a type"
+                raise InputError(f"{self.name}: {what} is {key!r}: the graph has {known}; choose one of them")
+        for key, rows in self.x.items():
+            check_features(f"{self.name}, {key}", rows, self.graph.num_nodes[key])
+        num_classes = 0 if self.y is None else self.y.shape[1] if self.y.ndim == 2 else int(self.y.max(initial=0)) + 1
+        check_labels(self.name, self.y, self.num_seed_nodes, num_classes)
+        for split, ids in self.splits.items():
+            check_split(self.name, split, ids, self.num_seed_nodes, self.y)
+        object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
+
+    @property
+    def num_seed_nodes(self) -> int:
+        """V: vertices that may be seeds."""
+        return self.graph.num_nodes[self.seed_type]
+
+    def split(self, name: str) -> Array:
+        """Vertex ids of a split, (N,) int64.
+
+        Raises:
+            InputError: there is no such split, or it is empty.
+        """
+        return split_of(self.name, self.splits, name)
+
+    def stores(self) -> dict[str, Array]:
+        """Rows by vertex, by the name that they have for a batch: ``x.TYPE`` and ``y``."""
+        return {f"x.{key}": rows for key, rows in self.x.items()} | ({} if self.y is None else {"y": self.y})

@@ -1,0 +1,51 @@
+"""The queue between worker processes and the trainer: what can be chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.queue.preflight import free_space
+
+_LEAST = {"prefetch": 1, "stall_timeout": 0.1, "max_restarts": 0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueOptions:
+    """How batches come from worker processes.
+
+    Attributes:
+        prefetch: batches that each worker may have ready beyond the one in use, at least 1.
+        stall_timeout: seconds without a batch that is due, after which its worker is replaced, at least 0.1.
+        max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
+        slots_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
+
+    Raises:
+        InputError: numbers that cannot be, a folder that cannot hold files.
+    """
+
+    prefetch: int = 2
+    stall_timeout: float = 120.0
+    max_restarts: int = 3
+    slots_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}: it is at least {least}; correct it")
+        if self.slots_dir is not None:
+            free_space(self.slots_dir)
+
+    @classmethod
+    def given(cls, num_workers: int, **options: Any) -> QueueOptions | None:
+        """Those options that are not None, the others at their defaults; None where all of them are.
+
+        Raises:
+            InputError: besides, one is given where there are no workers.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        for name, value in given.items():
+            if num_workers == 0:
+                raise InputError(f"{name} is {value} and num_workers 0: without workers there is no queue; leave {name} out")
+        return cls(**given) if given else None
