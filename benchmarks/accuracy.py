@@ -1,6 +1,6 @@
 """How accurate are models trained by hoptrain, on the public splits of the citation graphs and beyond?
 
-Each run is ``hoptrain fit`` with one of the configurations in ``configs/`` and one seed; the score is the test accuracy of the checkpoint
+Each run is ``hoptrain fit`` with one of the configurations that come with hoptrain and one seed; the score is the test accuracy of the checkpoint
 with the best validation accuracy. On ``synthetic:products`` the same model is also trained on the graph without its edges.
 
 With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.cases.accuracy``.
@@ -20,9 +20,9 @@ import numpy as np
 from hoptrain.benchmarks.cases.accuracy import run_samplers
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
+from hoptrain.trainers.commands.configs import FOLDER
 from hoptrain.trainers.commands.lightning import run as run_cli
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
 PRODUCTS = "synthetic_products"
 
@@ -45,8 +45,6 @@ def run(args: argparse.Namespace) -> Result:
         return run_samplers(args)
     if args.data or args.only or args.root:
         raise InputError("--data, --only and --root are for --samplers: add it, or leave them out")
-    if not CONFIGS.is_dir():
-        raise InputError(f"{CONFIGS} is not there: this benchmark runs the repository's configurations; run it from a checkout")
     names = args.configs or (["quickstart", "cora_gcn"] if args.quick else ["quickstart", *CITATION, PRODUCTS])
     seeds = list(range(1, 2 if args.quick else args.seeds + 1))
     records: list[dict[str, Any]] = []
@@ -74,7 +72,7 @@ def _repeat(
 
 def _test_accuracy(config: str, options: Mapping[str, str], seed: int, scratch: str) -> float:
     fixed = {
-        "config": str(CONFIGS / f"{config}.yaml"),
+        "config": str(FOLDER / f"{config}.yaml"),
         "seed_everything": str(seed),
         "trainer.default_root_dir": scratch,
         "trainer.enable_progress_bar": "false",

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED, Task
+from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED, Workload
 from hoptrain.benchmarks.common import options, pictures, tables
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
@@ -81,9 +81,9 @@ def run(args: argparse.Namespace) -> Result:
         opened = [hoptrain.open_algorithms(graph), *open_peers(PEERS, args.peers, graph)]
         for key in args.algorithms:
             print(data.name, key, file=sys.stderr)
-            task = ALGORITHMS[key].task(graph, split, args.quick)
-            systems = [system for make in opened for system in make(key, task, threads)]
-            rows, answer = _measure(key, task, systems, options.num_rounds(args), _SECONDS[args.quick])
+            workload = ALGORITHMS[key].workload(graph, split, args.quick)
+            systems = [system for make in opened for system in make(key, workload, threads)]
+            rows, answer = _measure(key, workload, systems, options.num_rounds(args), _SECONDS[args.quick])
             records += [{"graph": data.name} | row for row in rows]
             answers.append(answer)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -100,10 +100,12 @@ def _with_weights(graph: Graph) -> Graph:
     return Graph(graph.indptr, graph.indices, weights=weights, is_sorted=graph.is_sorted, validate=False).in_memory()
 
 
-def _measure(key: str, task: Task, systems: Sequence[System], rounds: int, seconds: float) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def _measure(
+    key: str, workload: Workload, systems: Sequence[System], rounds: int, seconds: float
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """The records of an algorithm on a graph, and its part of the summary."""
     by_unit = TIMED[key].unit == "batch"
-    paced = {one.label: Paced(partial(_sample, one, task), seconds, least=one.threads, by_unit=by_unit) for one in systems}
+    paced = {one.label: Paced(partial(_sample, one, workload), seconds, least=one.threads, by_unit=by_unit) for one in systems}
     costs = time_rounds(paced, rounds)
     edges = {label: one.amount_per_unit for label, one in paced.items()}
     alike = [
@@ -114,8 +116,8 @@ def _measure(key: str, task: Task, systems: Sequence[System], rounds: int, secon
     return [_row(key, one, edges[one.label], costs) for one in alike], _answers(key, alike, costs)
 
 
-def _sample(system: System, task: Task, first: int, number: int) -> int:
-    return system.sample(task.batches(first, number), first)
+def _sample(system: System, workload: Workload, first: int, number: int) -> int:
+    return system.sample(workload.batches(first, number), first)
 
 
 def _row(key: str, system: System, edges_batch: float, costs: Costs) -> dict[str, Any]:
@@ -160,13 +162,11 @@ def _line(record: Record) -> dict[str, Any]:
 
 def picture(records: Sequence[Record]) -> Any:
     """The matplotlib figure: for every graph and algorithm hoptrain's speed over each peer's, with as many threads, on a logarithmic scale."""
-    from matplotlib.figure import Figure
-
     peers = [record for record in records if not record["system"].startswith(HOPTRAIN)]
     graphs = list(dict.fromkeys(record["graph"] for record in records))
     names = list(dict.fromkeys(record["algorithm"] for record in records))
-    figure = Figure(figsize=(6.5 * len(graphs), 1.5 + 0.45 * len(names)), layout="constrained")
-    figure.suptitle("hoptrain's speed over that of each peer with as many threads; the line is twice as fast")
+    title = "hoptrain's speed over that of each peer with as many threads; the line is twice as fast"
+    figure = pictures.figure(6.5 * len(graphs), 1.5 + 0.45 * len(names), title)
     for place, graph in enumerate(graphs, start=1):
         axes = figure.add_subplot(1, len(graphs), place)
         axes.set_title(graph, fontsize=10, fontweight="bold")

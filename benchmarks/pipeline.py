@@ -131,10 +131,7 @@ def _memory_share(row: Record, rows: Sequence[Record], stages: int) -> float | N
 
 def picture(records: Sequence[Record]) -> Any:
     """The matplotlib figure: speedup, bubble and memory by chunks; copies of one model apart from copies of two."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(15, 4.6), layout="constrained")
-    figure.suptitle("A Vision GNN in a pipeline: stages as processes with one thread each")
+    figure = pictures.figure(15, 4.6, "A Vision GNN in a pipeline: stages as processes with one thread each")
     panels = (
         ("speedup", "bound", "times as fast as one process with the same chunks"),
         ("bubble", "bubble_ideal", "share of a stage's time without work"),

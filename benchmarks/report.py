@@ -7,16 +7,14 @@ its ``cells.jsonl``; what was not measured but computed stands under a heading o
 from __future__ import annotations
 
 import argparse
-import base64
-import html
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from hoptrain.benchmarks.common import tables
+from hoptrain.benchmarks.common import pages
 from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG, LEFT_OUT, read_lines
 from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.pages import Part
 from hoptrain.benchmarks.study import plots, what_if
 from hoptrain.benchmarks.study.table import NAMES, Row, rows_of, summarize
 from hoptrain.engine import InputError
@@ -24,15 +22,6 @@ from hoptrain.engine import InputError
 _STACK_LINES = 12
 _GPU_STEP_S = 0.005
 _GPU_CORES = 16
-
-
-class Part(NamedTuple):
-    """A piece of the page: a heading, a paragraph, a table (its rows) or a picture (its PNG)."""
-
-    kind: str
-    text: str = ""
-    table: Sequence[Mapping[str, Any]] = ()
-    picture: bytes = b""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,8 +51,8 @@ def write(folder: Path) -> None:
     if not lines:
         raise InputError(f"{folder} holds no study: cells.jsonl is missing or empty; run 'hoptrain bench scale --out {folder}' first")
     parts = list(_parts(folder, lines))
-    (folder / "report.md").write_text(_markdown(parts, folder), encoding="utf-8")
-    (folder / "report.html").write_text(_html(parts), encoding="utf-8")
+    (folder / "report.md").write_text(pages.markdown(parts, folder), encoding="utf-8")
+    (folder / "report.html").write_text(pages.html(parts), encoding="utf-8")
 
 
 def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
@@ -72,7 +61,7 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     yield Part("title", "The scalability study" if is_scale else "One training script, samplers exchanged")
     yield Part("text", _about(lines, rows))
     yield Part("table", table=[{"question": name, "value": _number(value)} for name, value in summarize(rows).items()])
-    pictures = plots.pictures(rows)
+    pictures = plots.draw(rows)
     if not pictures:
         yield Part("text", "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured.")
     for title, png in pictures.items():
@@ -217,52 +206,6 @@ def _predicted(found: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 def _number(value: float) -> str:
     return f"{value:.3g}"
 
-
-def _markdown(parts: Sequence[Part], folder: Path) -> str:
-    pieces = []
-    for part in parts:
-        if part.kind == "picture":
-            name = re.sub("[^a-z]+", "_", part.text.lower()).strip("_") + ".png"
-            (folder / name).write_bytes(part.picture)
-            pieces.append(f"![{part.text}]({name})")
-        elif part.kind == "table":
-            pieces.append(tables.markdown(part.table).rstrip())
-        elif part.kind == "code":
-            pieces.append(f"```\n{part.text}\n```")
-        else:
-            pieces.append({"title": "# ", "heading": "## "}.get(part.kind, "") + part.text)
-    return "\n\n".join(pieces) + "\n"
-
-
-def _html(parts: Sequence[Part]) -> str:
-    body = "\n".join(map(_html_part, parts))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(parts[0].text)}</title>\n'
-        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
-
-
-def _html_part(part: Part) -> str:
-    if part.kind == "picture":
-        return f'<img alt="{html.escape(part.text)}" src="data:image/png;base64,{base64.b64encode(part.picture).decode()}">'
-    if part.kind == "table":
-        columns = tables.columns(part.table)
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-        rows = "\n".join(
-            "<tr>" + "".join(f"<td>{html.escape(tables.cell(row, name))}</td>" for name in columns) + "</tr>" for row in part.table
-        )
-        return f"<div><table><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>"
-    tag = {"title": "h1", "heading": "h2", "code": "pre"}.get(part.kind, "p")
-    return f"<{tag}>{html.escape(part.text)}</{tag}>"
-
-
-_STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:100em;margin:2em auto;padding:0 1em;color:#222}p{max-width:72em}"
-    "table{border-collapse:collapse;font-size:13px;margin:1em 0}td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:left}"
-    "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}"
-    "div{overflow-x:auto}td:nth-child(2){min-width:14em}img{max-width:min(100%,72em)}"
-    "pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
-)
 
 _TABLE_TEXT = (
     "Medians over the rounds; spread is the range of the rounds over the median. 'best peer' is the fastest peer's epoch over "

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.processes import processes
 from hoptrain.engine import InputError
 
 SEED = 1
@@ -202,14 +203,14 @@ class _Training:
     def _processes(self) -> dict[int, str]:
         """Processes of the run and what they are: "rank 0", "rank 1", "worker", or "watch"."""
         found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError, IndexError):
-                state, parent, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-                if self.process is None or int(session) != self.process.pid or state in "ZX":
-                    continue
+        for pid, (state, parent, _, session, *_) in processes():
+            if self.process is None or int(session) != self.process.pid or state in "ZX":
+                continue
+            folder = Path("/proc", str(pid))
+            with suppress(OSError):
                 command = (folder / "cmdline").read_bytes()
                 is_rank = b"hoptrain.trainers.cli" in command and int(parent) == self.process.pid
                 is_rank_1 = is_rank and b"LOCAL_RANK=1\0" in (folder / "environ").read_bytes()  # else about to become something else
                 kind = "worker" if b"hoptrain.engine.queue.worker" in command else "rank 1" if is_rank_1 else "watch"
-                found[int(folder.name)] = "rank 0" if int(folder.name) == self.process.pid else kind
+                found[pid] = "rank 0" if pid == self.process.pid else kind
         return found

@@ -1,14 +1,36 @@
-"""Graph and feature stores, data sets, epoch schedule, shared-memory queue, worker pool. Knows no sampling algorithm, imports no torch."""
+"""Graph and feature stores, data sets, epoch schedule, shared-memory queue, worker pool. Knows no sampling algorithm, imports no torch.
 
-from hoptrain.engine.arrays import BFLOAT16, to_bfloat16
-from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets import load_dataset
-from hoptrain.engine.errors import InputError, WorkerError
-from hoptrain.engine.graph import Graph
-from hoptrain.engine.hetero_dataset import HeteroDataset
-from hoptrain.engine.hetero_graph import HeteroGraph
-from hoptrain.engine.queue.options import QueueOptions
-from hoptrain.engine.schedule import Address, Schedule
+The names are imported when they are first used, so that the command can look at a machine, and tell a mistake, without waiting for NumPy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hoptrain.engine.arrays import BFLOAT16, to_bfloat16
+    from hoptrain.engine.dataset import Dataset
+    from hoptrain.engine.datasets import load_dataset
+    from hoptrain.engine.errors import InputError, WorkerError
+    from hoptrain.engine.graph import Graph
+    from hoptrain.engine.hetero_dataset import HeteroDataset
+    from hoptrain.engine.hetero_graph import HeteroGraph
+    from hoptrain.engine.queue.options import QueueOptions
+    from hoptrain.engine.schedule import Address, Schedule
+
+_HOME = {
+    "BFLOAT16": "arrays",
+    "Address": "schedule",
+    "Dataset": "dataset",
+    "Graph": "graph",
+    "HeteroDataset": "hetero_dataset",
+    "HeteroGraph": "hetero_graph",
+    "InputError": "errors",
+    "QueueOptions": "queue.options",
+    "Schedule": "schedule",
+    "WorkerError": "errors",
+    "load_dataset": "datasets",
+    "to_bfloat16": "arrays",
+}
 
 __all__ = [
     "BFLOAT16",
@@ -24,3 +46,10 @@ __all__ = [
     "load_dataset",
     "to_bfloat16",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value

@@ -84,6 +84,26 @@ class Graph:
         """(V,) int64: how many edges enter each vertex."""
         return np.diff(self.indptr).astype(np.int64, copy=False)
 
+    def destinations(self) -> Array:
+        """(E,) int64: the vertex that each edge enters; its source stands in ``indices``."""
+        return np.repeat(np.arange(self.num_nodes), self.in_degrees())
+
+    def with_edges(self, is_kept: Array) -> Graph:
+        """The graph of the same vertices with some of the edges, their weights and times.
+
+        Args:
+            is_kept: (E,) bool.
+        """
+        if is_kept.shape != (self.num_edges,) or is_kept.dtype != bool:
+            raise InputError(
+                f"is_kept is {is_kept.dtype} of shape {is_kept.shape}: it is one bool for each of {self.num_edges:,} edges; give a mask"
+            )
+        indices = self.indices[is_kept]
+        indptr = np.concatenate([[0], np.cumsum(is_kept)])[self.indptr].astype(offset_dtype(len(indices)))
+        weights, times = (None if array is None else array[is_kept] for array in (self.weights, self.times))
+        is_sorted = self.is_sorted or None  # of edges in no order some may be in order
+        return Graph(indptr, indices, weights=weights, times=times, is_sorted=is_sorted, validate=False)
+
     def __repr__(self) -> str:
         return f"Graph(num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}, is_sorted={self.is_sorted})"
 
@@ -162,6 +182,15 @@ class Graph:
         indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
         weights, times = (None if array is None else array[order] for array in (weights, times))
         return cls(indptr, indices, weights=weights, times=times, is_sorted=True, validate=False)
+
+    @classmethod
+    def from_pairs(cls, src: Array, dst: Array, num_nodes: int) -> Graph:
+        """Every pair as two edges, one each way; each edge once, however often its pair is given. See ``from_edges``."""
+        graph = cls.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), num_nodes)
+        is_first = np.ones(graph.num_edges, bool)
+        is_first[1:] = graph.indices[1:] != graph.indices[:-1]
+        is_first[graph.indptr[:-1][graph.in_degrees() > 0]] = True  # a column begins anew, whatever the one before ended with
+        return graph.with_edges(is_first)
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Graph:

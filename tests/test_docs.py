@@ -1,4 +1,4 @@
-"""The page on writing samplers works as it stands."""
+"""The pages on writing samplers and models work as they stand."""
 
 import re
 from pathlib import Path
@@ -9,15 +9,21 @@ import pytest
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers import Node2Vec as BuiltIn
 
-PAGE = (Path(__file__).parents[1] / "docs" / "write_your_own_sampler.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "write_your_own_sampler.md").read_text()
+
+
+def names_of(page):
+    """What the examples of a page leave behind, run one after another."""
+    names = {"__name__": "page"}
+    for example in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(example.replace("max_epochs=5", "max_epochs=2"), names)
+    return names
 
 
 @pytest.fixture(scope="module")
 def names():
-    names = {"__name__": "page"}
-    for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(example, names)
-    return names
+    return names_of(PAGE)
 
 
 def lines_of(name):
@@ -41,3 +47,14 @@ def test_node2vec_equals_the_built_in_sampler(names):
 def test_they_are_short():
     assert len(lines_of("GraphSAGE")) <= 10
     assert len(lines_of("Node2Vec")) <= 20
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+def test_models_data_and_loops_of_one_s_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = names_of((DOCS / "your_own_model.md").read_text())
+    assert names["scores"]["test_acc"] > 0.8
+    assert names["of_pyg"]["test_acc"] > 0.8
+    assert names["accuracy"] > 0.8
+    assert next(iter(names["groups"].train_dataloader())).num_seeds == 64

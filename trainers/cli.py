@@ -9,9 +9,8 @@ import argparse
 import atexit
 import gc
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
@@ -72,32 +71,6 @@ def _dispatch(arguments: list[str]) -> int:
     return code
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a mistake as InputError, like everything else."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse would print."""
-        from hoptrain.engine import InputError
-        from hoptrain.engine.errors import did_you_mean
-
-        hint = ""
-        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            names = choice[2].replace("'", "")
-            message, hint = f"there is no {choice[1]!r}: choose one of {names}", did_you_mean(choice[1], names.split(", "))
-        elif unknown := re.match(r"unrecognized arguments: (--\S+)", message):
-            hint = did_you_mean(unknown[1], sorted(set(_options(self))))
-        hint = hint or f"see '{self.prog} --help'"
-        raise InputError(f"{message}; {hint}")
-
-
-def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """The options of a parser and of its subcommands."""
-    for action in parser._actions:
-        yield from action.option_strings
-        for inner in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
-            yield from _options(inner)
-
-
 class _DoctorParser(argparse.ArgumentParser):
     """Reports a mistake in the same words, but has no InputError."""
 
@@ -107,6 +80,7 @@ class _DoctorParser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     from hoptrain.trainers.commands import bench, configs, data, doctor
+    from hoptrain.trainers.commands.arguments import Parser
 
     parser = Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
     parser.add_argument("--version", action="version", version=f"hoptrain {version('hoptrain')}")

@@ -42,7 +42,7 @@ Options: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Task:
+class Workload:
     """An algorithm on a graph: what every system is given.
 
     Attributes:
@@ -78,7 +78,7 @@ class Timed:
 
     Attributes:
         options: arguments of its class.
-        batch_size: see ``Task``.
+        batch_size: see ``Workload``.
         unit: what its cost is told for: an "edge" of the result, a "step" of a walk, or a "batch" where the results differ in size.
         quick: arguments for a small graph, in the place of those of ``options``.
     """
@@ -124,7 +124,7 @@ class Algorithm:
     label: str = ""
     claims: bool = True
 
-    def task(self, graph: Graph, split: Array, quick: bool) -> Task:
+    def workload(self, graph: Graph, split: Array, quick: bool) -> Workload:
         """The algorithm on a graph; with ``quick`` with the options of a small one. Preparations are made here, and not timed."""
         if self.timed is None:
             raise TypeError(f"{self.sampler.__name__} is not timed")
@@ -134,7 +134,7 @@ class Algorithm:
         vertices = split if self.deals == "seeds" else np.arange(graph.num_nodes)
         sampler = self.sampler(**options).prepare(graph, vertices)
         units = sampler.items(graph, vertices)
-        return Task(graph=graph, options=options, batch_size=min(self.timed.batch_size, len(units)), sampler=sampler, units=units)
+        return Workload(graph=graph, options=options, batch_size=min(self.timed.batch_size, len(units)), sampler=sampler, units=units)
 
 
 _HOPS = {"fanouts": (15, 10, 5)}

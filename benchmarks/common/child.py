@@ -15,12 +15,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
+from hoptrain.benchmarks.common.processes import cpu_seconds, processes
 from hoptrain.engine import InputError
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _GRACE_S = 5.0
 """How long a process that has closed its socket may take to end."""
 
@@ -88,7 +87,8 @@ class Child:
 
     def cpu_seconds(self) -> float:
         """CPU time that the process and all that it has started have used so far, as far as they are alive."""
-        return _cpu_seconds(self._process.pid) if self._process else 0.0
+        session = str(self._process.pid) if self._process else ""
+        return sum(cpu_seconds(fields) for _, fields in processes() if fields[3] == session)
 
     def close(self) -> None:
         """End the process and what it has started; may be called again, and the object called again."""
@@ -107,17 +107,6 @@ class Child:
             os.killpg(process.pid, signal.SIGKILL)  # also the processes that it forked
         code = process.wait()
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-
-def _cpu_seconds(session: int) -> float:
-    """Of all living processes of a session."""
-    ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            fields = path.read_text().rsplit(")", 1)[1].split()
-            if int(fields[3]) == session:
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICKS
 
 
 def main() -> None:

@@ -29,6 +29,8 @@ Record: TypeAlias = Mapping[str, Any]
 HOPTRAIN = "hoptrain"
 """The name that our own systems have in every table."""
 
+_CHECKOUT = Path(__file__).resolve().parents[2]
+"""Where the repository begins, behind the links that the packages are imported by."""
 PACKAGES = (
     "hoptrain",
     "numpy",
@@ -163,7 +165,7 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def commit(folder: Path = Path(__file__).parents[2]) -> str | None:
+def commit(folder: Path = _CHECKOUT) -> str | None:
     """The git commit of the code that is running, with ``-dirty`` if anything differs from it; None outside a repository of its own.
 
     Args:

@@ -23,6 +23,16 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def figure(width: float, height: float, title: str = "") -> Any:
+    """An empty figure, in inches."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        made.suptitle(title)
+    return made
+
+
 def write(path: Path, make: Callable[..., Any], *args: Any) -> None:
     """Write the figure that ``make(*args)`` returns as a PNG; where matplotlib is not installed, say so instead."""
     if not can_draw():
@@ -32,10 +42,10 @@ def write(path: Path, make: Callable[..., Any], *args: Any) -> None:
     path.write_bytes(png(make(*args)))
 
 
-def png(figure: Any) -> bytes:
-    """A matplotlib figure as a PNG."""
+def png(drawn: Any) -> bytes:
+    """A figure as a PNG."""
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI)
+    drawn.savefig(buffer, format="png", dpi=_DPI)
     return buffer.getvalue()
 
 
@@ -70,20 +80,17 @@ LOADER = View(
 
 def speeds(records: Sequence[Record], view: View) -> Any:
     """The figure of a view: a panel for each graph, fanouts and batch size."""
-    from matplotlib.figure import Figure
-
     panels: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         panels.setdefault((record["graph"], record["fanouts"], record["batch"]), []).append(record)
     bars = max(len(_lanes(panel, view.count)) for panel in panels.values())
     rows = -(-len(panels) // _COLUMNS)
-    figure = Figure(figsize=(6.5 * _COLUMNS, rows * (1.2 + 0.28 * bars)), layout="constrained")
-    figure.suptitle(view.title)
+    drawn = figure(6.5 * _COLUMNS, rows * (1.2 + 0.28 * bars), view.title)
     for place, (facts, panel) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(rows, _COLUMNS, place)
+        axes = drawn.add_subplot(rows, _COLUMNS, place)
         axes.set_title("{}, fanouts {}, batch size {}".format(*facts), fontsize=10, fontweight="bold")
         _draw_panel(axes, panel, view)
-    return figure
+    return drawn
 
 
 def _lanes(panel: Sequence[Record], count: str) -> dict[tuple[str, ...], float]:

@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hoptrain.benchmarks.common.processes import cpu_seconds, processes, stat
+
 BEGIN = "begin"
 """The program prints this line when it is ready; its limit counts from there."""
 DONE = "done"
@@ -128,16 +130,13 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
 
 def _is_busy(mark: str) -> bool:
     """Whether one of the processes computes, or would if it got a core."""
-    return any(_state(stat) in "RD" for pid in _marked(mark) for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return any(_state(path) in "RD" for pid in _marked(mark) for path in Path(f"/proc/{pid}/task").glob("*/stat"))
 
 
 def _cpu_seconds(mark: str) -> float:
     """Of the living processes, and of those that they have seen the end of."""
-    ticks = 0
-    for pid in _marked(mark):
-        with suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    marked = set(_marked(mark))
+    return sum(cpu_seconds(fields, ended_children=True) for pid, fields in processes() if pid in marked)
 
 
 def _wait_for_orphans(mark: str) -> int:
@@ -165,10 +164,10 @@ def _kill_all(mark: str) -> None:
         time.sleep(_TICK_S)
 
 
-def _state(stat: Path) -> str:
+def _state(path: Path) -> str:
     """One letter; X of a process that is gone."""
     try:
-        return stat.read_text().rsplit(")", 1)[1].split()[0]
+        return stat(path)[0]
     except OSError:
         return "X"
 

@@ -50,7 +50,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _stop() -> None:
+def stop() -> None:
+    """As a process does that somebody has stopped."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -95,7 +96,7 @@ def two_threads() -> float:
 
 ACTIONS: Mapping[str, Callable[[], object]] = {
     "kill": die,
-    "stop": _stop,
+    "stop": stop,
     "spin": _spin,
     "raise": _raise,
     "event": _die_with_event,

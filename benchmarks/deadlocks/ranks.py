@@ -26,7 +26,7 @@ from torch.multiprocessing.spawn import spawn
 
 from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.trial import BEGIN, say
-from hoptrain.benchmarks.deadlocks.faults import FANOUTS, die
+from hoptrain.benchmarks.deadlocks.faults import FANOUTS, die, stop
 from hoptrain.benchmarks.deadlocks.loaders import BATCH_SIZE, features, open_loader, parse
 from hoptrain.engine import Dataset
 from hoptrain.trainers.cli import main
@@ -45,15 +45,11 @@ def _raise() -> None:
     raise RuntimeError("the model broke once")
 
 
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def _nothing() -> None:
     pass
 
 
-_ACTIONS: Mapping[str, Callable[[], None]] = {"raise": _raise, "kill": die, "stop": _stop, "nothing": _nothing}
+_ACTIONS: Mapping[str, Callable[[], None]] = {"raise": _raise, "kill": die, "stop": stop, "nothing": _nothing}
 
 
 class Strike(Callback):

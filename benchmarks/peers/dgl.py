@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.benchmarks.peers import installed
 from hoptrain.benchmarks.peers.graphs import to_dgl
 from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
@@ -38,8 +38,8 @@ from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems,
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 
-Build: TypeAlias = Callable[[Any, Any, Task], Callable[[Any], int]]
-"""From DGL, its graph and the task to what samples a tensor of seeds and returns the number of edges (or steps)."""
+Build: TypeAlias = Callable[[Any, Any, Workload], Callable[[Any], int]]
+"""From DGL, its graph and the workload to what samples a tensor of seeds and returns the number of edges (or steps)."""
 
 
 def open_neighbor(graph: Graph) -> NeighborSystems:
@@ -75,7 +75,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
     layouts = {"csc": columns.formats("csc"), "csr": to_dgl(graph, "csr").formats("csr")}
     layouts["csc"].edata["w"] = torch.from_numpy(np.array(graph.weights))
 
-    def systems(name: str, task: Task, threads: Sequence[int]) -> Iterator[System]:
+    def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
         if name not in _ALGORITHMS:
             return
         make, layout, note = _ALGORITHMS[name]
@@ -88,7 +88,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
             graphs["DGL int64 fused"] = layouts[layout].long()
         facts: dict[str, Any] = {"family": "DGL", "note": note, "counts": name != "shadow"}
         for label, own in graphs.items():
-            sample = _converted(own, make(dgl, own, task))
+            sample = _converted(own, make(dgl, own, workload))
             for count in threads:
                 yield System(sample=partial(_in_turn, dgl, sample, count), name=label, threads=count, **facts)
                 if count > 1:
@@ -182,36 +182,36 @@ def _blocks(sampler: Any, graph: Any) -> Callable[[Any], int]:
 def _neighbor(**options: Any) -> Build:
     """Its neighbour sampler; the fused one for int64 ids only, since with int32 its blocks lack edges."""
 
-    def build(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-        return _blocks(neighbor_sampler(task.options["fanouts"], fused=graph.idtype == torch.int64, **options), graph)
+    def build(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
+        return _blocks(neighbor_sampler(workload.options["fanouts"], fused=graph.idtype == torch.int64, **options), graph)
 
     return build
 
 
 def _labor(**options: Any) -> Build:
-    def build(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-        return _blocks(dgl.dataloading.LaborSampler(list(reversed(task.options["fanouts"])), **options), graph)
+    def build(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
+        return _blocks(dgl.dataloading.LaborSampler(list(reversed(workload.options["fanouts"])), **options), graph)
 
     return build
 
 
-def _walk(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-    return lambda seeds: num_steps(dgl.sampling.random_walk(graph, seeds, length=task.options["length"])[0])
+def _walk(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
+    return lambda seeds: num_steps(dgl.sampling.random_walk(graph, seeds, length=workload.options["length"])[0])
 
 
-def _node2vec(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-    p, q, length = (task.options[name] for name in ("p", "q", "length"))
+def _node2vec(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
+    p, q, length = (workload.options[name] for name in ("p", "q", "length"))
     return lambda seeds: num_steps(dgl.sampling.node2vec_random_walk(graph, seeds, p, q, length))
 
 
-def _pinsage(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
+def _pinsage(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
     """A hop is a call and ``to_block``, as in DGL's example of PinSAGE."""
-    length, restart, walks = (task.options[name] for name in ("walk_length", "restart", "num_walks"))
-    find = dgl.sampling.RandomWalkNeighborSampler(graph, length, restart, walks, task.options["num_neighbors"][0])
+    length, restart, walks = (workload.options[name] for name in ("walk_length", "restart", "num_walks"))
+    find = dgl.sampling.RandomWalkNeighborSampler(graph, length, restart, walks, workload.options["num_neighbors"][0])
 
     def sample(seeds: Any) -> int:
         edges = 0
-        for _ in range(task.sampler.num_hops):
+        for _ in range(workload.sampler.num_hops):
             block = dgl.to_block(find(seeds), seeds)
             seeds, edges = block.srcdata[dgl.NID], edges + block.num_edges()
         return edges
@@ -219,18 +219,18 @@ def _pinsage(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
     return sample
 
 
-def _subgraph(make: Callable[[Any, Task], Any]) -> Build:
-    def build(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-        sampler = make(dgl, task)
+def _subgraph(make: Callable[[Any, Workload], Any]) -> Build:
+    def build(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
+        sampler = make(dgl, workload)
         return lambda seeds: sampler.sample(graph, seeds).num_edges()
 
     return build
 
 
-def _saint_node(dgl: Any, task: Task) -> Any:
+def _saint_node(dgl: Any, workload: Workload) -> Any:
     """With the paper's law, which hoptrain has: its own draws are by degree, and give other subgraphs."""
-    sampler = dgl.dataloading.SAINTSampler("node", task.options["budget"])
-    sampler.prob = torch.from_numpy(_squared_columns(task.graph)).float()
+    sampler = dgl.dataloading.SAINTSampler("node", workload.options["budget"])
+    sampler.prob = torch.from_numpy(_squared_columns(workload.graph)).float()
     return sampler
 
 
@@ -241,21 +241,21 @@ def _squared_columns(graph: Graph) -> Array:
     return np.bincount(graph.indices, each, minlength=graph.num_nodes)
 
 
-def _saint_edge(dgl: Any, task: Task) -> Any:
-    return dgl.dataloading.SAINTSampler("edge", task.options["budget"])
+def _saint_edge(dgl: Any, workload: Workload) -> Any:
+    return dgl.dataloading.SAINTSampler("edge", workload.options["budget"])
 
 
-def _saint_walk(dgl: Any, task: Task) -> Any:
-    return dgl.dataloading.SAINTSampler("walk", (task.options["num_roots"], task.options["walk_length"]))
+def _saint_walk(dgl: Any, workload: Workload) -> Any:
+    return dgl.dataloading.SAINTSampler("walk", (workload.options["num_roots"], workload.options["walk_length"]))
 
 
-def _cluster(dgl: Any, task: Task) -> Any:
-    empty = dgl.graph(([], []), num_nodes=task.graph.num_nodes)
-    return cluster_sampler(empty, task.cluster_of, int(task.cluster_of.max()) + 1, np.int32)
+def _cluster(dgl: Any, workload: Workload) -> Any:
+    empty = dgl.graph(([], []), num_nodes=workload.graph.num_nodes)
+    return cluster_sampler(empty, workload.cluster_of, int(workload.cluster_of.max()) + 1, np.int32)
 
 
-def _shadow(dgl: Any, graph: Any, task: Task) -> Callable[[Any], int]:
-    sampler = dgl.dataloading.ShaDowKHopSampler([task.options["num_neighbors"]] * task.options["depth"])
+def _shadow(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
+    sampler = dgl.dataloading.ShaDowKHopSampler([workload.options["num_neighbors"]] * workload.options["depth"])
     return lambda seeds: int(sampler.sample(graph, seeds)[2].num_edges())
 
 

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.options import SEED
 from hoptrain.benchmarks.peers.loaders import Case, Epoch
@@ -37,8 +37,8 @@ def open_neighbor(mode: str, graph: Graph) -> NeighborSystems:
 def open_algorithms(graph: Graph) -> AlgorithmSystems:
     """Take every algorithm with different numbers of threads, which take whole mini-batches. ``graph`` lies in memory."""
 
-    def systems(name: str, task: Task, threads: Sequence[int]) -> Iterator[System]:
-        sampler = task.sampler
+    def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
+        sampler = workload.sampler
         for count in threads:
             memory = Workspace(count), Workspace(count)
             sample = (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.benchmarks.peers.graphs import to_scipy
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, pool_batches
 from hoptrain.engine import Graph
@@ -27,11 +27,11 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
     """Take the graph over into a matrix of scipy."""
     matrix = to_scipy(graph)
 
-    def systems(name: str, task: Task, threads: Sequence[int]) -> Iterator[System]:
+    def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
         if name not in _NOTES:
             return
         law = share_of_columns(matrix) if name == "fastgcn" else None
-        sample = partial(_num_edges, matrix, task.options["layer_sizes"], law, "seeds" if name == "ladies" else "")
+        sample = partial(_num_edges, matrix, workload.options["layer_sizes"], law, "seeds" if name == "ladies" else "")
         for count in threads:
             pooled = partial(pool_batches, ThreadPoolExecutor(count), sample)
             yield System(family="papers", name="scipy, as published", threads=count, sample=pooled, note=_NOTES[name])

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.benchmarks.peers.graphs import to_pyg
 from hoptrain.benchmarks.peers.installed import require
 from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
@@ -90,12 +90,12 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
     warnings.filterwarnings("ignore", message=".*torch-sparse.*")  # that it will not be used any more one day
     data = to_pyg(graph, by_destination=True)
 
-    def systems(name: str, task: Task, threads: Sequence[int]) -> Iterator[System]:
+    def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
         if name not in _ALGORITHMS:
             return
         make, note = _ALGORITHMS[name]
         try:
-            sample = make(copy(data), task)  # the graph is shared
+            sample = make(copy(data), workload)  # the graph is shared
         except InputError as error:
             print(f"left out PyG, {name}: {error}")
             return
@@ -163,44 +163,44 @@ def _adjacency(data: Any) -> Any:
     return SparseTensor(row=row, col=column, sparse_sizes=(data.num_nodes, data.num_nodes), is_sorted=True, trust_data=True)
 
 
-def _walk(data: Any, task: Task) -> Sample:
+def _walk(data: Any, workload: Workload) -> Sample:
     adjacency = _adjacency(data)
     adjacency.storage.rowptr()
-    return lambda seeds: num_steps(adjacency.random_walk(torch.from_numpy(seeds).long(), task.options["length"]))
+    return lambda seeds: num_steps(adjacency.random_walk(torch.from_numpy(seeds).long(), workload.options["length"]))
 
 
-def _saint(kind: str, size: str) -> Callable[[Any, Task], Sample]:
-    def build(data: Any, task: Task) -> Sample:
+def _saint(kind: str, size: str) -> Callable[[Any, Workload], Sample]:
+    def build(data: Any, workload: Workload) -> Sample:
         from torch_geometric import loader
 
-        needed = 4 * task.graph.num_edges * task.options.get("budget", 0)
+        needed = 4 * workload.graph.num_edges * workload.options.get("budget", 0)
         if kind == "Edge" and needed > _MOST_BYTES:
             raise InputError(f"its draw of edges makes an array of {needed / 2**30:,.0f} GiB")
-        length = [task.options["walk_length"]] if kind == "RandomWalk" else []
-        made = getattr(loader, f"GraphSAINT{kind}Sampler")(data, task.options[size], *length)
+        length = [workload.options["walk_length"]] if kind == "RandomWalk" else []
+        made = getattr(loader, f"GraphSAINT{kind}Sampler")(data, workload.options[size], *length)
         return lambda seeds: int(made._collate([made[0]]).edge_index.shape[1])
 
     return build
 
 
-def _cluster(data: Any, task: Task) -> Sample:
+def _cluster(data: Any, workload: Workload) -> Sample:
     from torch_geometric.loader import ClusterLoader
 
-    clusters = cluster_data(data, task.cluster_of, len(np.unique(task.cluster_of)))
-    collate = ClusterLoader(clusters, batch_size=task.batch_size)._collate
+    clusters = cluster_data(data, workload.cluster_of, len(np.unique(workload.cluster_of)))
+    collate = ClusterLoader(clusters, batch_size=workload.batch_size)._collate
     return lambda units: int(collate(units.tolist()).edge_index.shape[1])
 
 
-def _shadow(data: Any, task: Task) -> Sample:
+def _shadow(data: Any, workload: Workload) -> Sample:
     from torch_geometric.data import Data
     from torch_geometric.loader import ShaDowKHopSampler
 
     owned = Data(adj_t=_adjacency(data), num_nodes=data.num_nodes)
-    loader = ShaDowKHopSampler(owned, task.options["depth"], task.options["num_neighbors"])
+    loader = ShaDowKHopSampler(owned, workload.options["depth"], workload.options["num_neighbors"])
     return lambda seeds: int(loader.__collate__(seeds.tolist()).adj_t.nnz())
 
 
-_ALGORITHMS: Mapping[str, tuple[Callable[[Any, Task], Sample], str]] = {
+_ALGORITHMS: Mapping[str, tuple[Callable[[Any, Workload], Sample], str]] = {
     "walk": (_walk, ""),
     "cluster": (_cluster, ""),
     "saint_node": (_saint("Node", "budget"), "draws by degree"),

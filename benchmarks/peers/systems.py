@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-from hoptrain.benchmarks.cases.samplers import Task
+from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 
@@ -48,8 +48,8 @@ Sample: TypeAlias = Callable[[Array], int]
 """From the seeds of one mini-batch to the number of its edges (or steps)."""
 NeighborSystems: TypeAlias = Callable[[Sequence[int], bool, Sequence[int]], Iterable[System]]
 """From fanouts (seeds outward), whether to draw with replacement, and thread counts to the systems."""
-AlgorithmSystems: TypeAlias = Callable[[str, Task, Sequence[int]], Iterable[System]]
-"""From an algorithm's name, the task and thread counts to the systems: none where a peer does not have the algorithm."""
+AlgorithmSystems: TypeAlias = Callable[[str, Workload, Sequence[int]], Iterable[System]]
+"""From an algorithm's name, the workload and thread counts to the systems: none where a peer does not have the algorithm."""
 
 
 def open_peers(peers: Mapping[str, Callable[[Graph], T]], names: Sequence[str], graph: Graph) -> Iterator[T]:
@@ -69,4 +69,4 @@ def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array
 
 def num_steps(walks: torch.Tensor) -> int:
     """Of walks, one a row, which begin with their roots."""
-    return walks.numel() - len(walks)
+    return int(walks.numel() - len(walks))

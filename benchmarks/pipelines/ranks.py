@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hoptrain.benchmarks.common.memory import usage
+from hoptrain.benchmarks.common.processes import memory
 from hoptrain.engine.datasets.images import ImageSet, load_images
 from hoptrain.engine.schedule import Schedule
 from hoptrain.trainers.models.vig import ViG
@@ -223,7 +223,7 @@ def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
         training = _training(launch, way, Track())
         for batch in batches:
             training.step(*batch, is_counted=False)
-        return (usage([os.getpid()])["peak_rss"] - begin) / 1e6
+        return (memory([os.getpid()])["peak_rss"] - begin) / 1e6
     return None
 
 
@@ -233,4 +233,4 @@ def _forget_peak() -> int:
     libc = ctypes.CDLL(None)
     libc.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    return usage([os.getpid()])["peak_rss"]
+    return memory([os.getpid()])["peak_rss"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hoptrain.benchmarks.common.pictures import can_draw, open_frame, png
+from hoptrain.benchmarks.common import pictures
 from hoptrain.benchmarks.study.cell import PHASES, SYSTEMS
 from hoptrain.benchmarks.study.table import NAMES, Row
 
@@ -20,15 +20,15 @@ _PHASE_NAMES = {
 }
 
 
-def pictures(rows: Sequence[Row]) -> dict[str, bytes]:
+def draw(rows: Sequence[Row]) -> dict[str, bytes]:
     """PNG by title; none where matplotlib is not installed or nothing was measured."""
     measured = [row for row in rows if row["epoch_s"] is not None]
-    if not can_draw() or not measured:
+    if not pictures.can_draw() or not measured:
         return {}
     figures = {"Where the trainer's time goes": phases(measured), "Memory": memory(measured)}
     if len({row["ranks"] for row in measured}) > 1:
         figures = {"Epochs by the number of ranks": scaling(measured)} | figures
-    return {title: png(figure) for title, figure in figures.items()}
+    return {title: pictures.png(figure) for title, figure in figures.items()}
 
 
 def place_of(row: Row) -> str:
@@ -63,7 +63,7 @@ def scaling(rows: Sequence[Row]) -> Any:
         axes.set_xlabel("ranks")
         axes.set_ylabel("seconds an epoch")
         axes.legend(fontsize=8, frameon=False)
-        open_frame(axes)
+        pictures.open_frame(axes)
     return figure
 
 
@@ -121,16 +121,14 @@ def _bars(rows: Sequence[Row]) -> tuple[Any, Any, list[tuple[float, Row]]]:
     axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
     axes.set_ylim(at, -0.6)
     axes.margins(x=0.22)
-    open_frame(axes)
+    pictures.open_frame(axes)
     return figure, axes, lanes
 
 
 def _figure(panels: int, *, height: float, width: float = 4.4) -> tuple[Any, tuple[int, int]]:
-    from matplotlib.figure import Figure
-
     columns = min(max(panels, 1), 2)
     rows = -(-max(panels, 1) // columns)
-    return Figure(figsize=(width * columns, height * rows), layout="constrained"), (rows, columns)
+    return pictures.figure(width * columns, height * rows), (rows, columns)
 
 
 def _legend(figure: Any, colours: dict[str, str]) -> None:

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hoptrain.benchmarks.common import memory
 from hoptrain.benchmarks.common.grid import SKIPPED
 from hoptrain.benchmarks.common.harness import HOPTRAIN
+from hoptrain.benchmarks.common.processes import family, memory
 from hoptrain.benchmarks.common.trial import RAISED, say
 from hoptrain.benchmarks.study.cell import PHASES, Cell, Place, cell_of
 from hoptrain.benchmarks.study.feeds import Feed, Item
@@ -71,7 +71,7 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     feed = FEEDS[cell.algorithm][cell.system](data, cell, Place(rank, seeds_of(data, cell)))
     trainer = _Trainer(model, cell, device)
     first, *epochs = [_epoch(feed, trainer, number, device, cell.ranks) for number in range(cell.epochs + 1)]
-    used = memory.usage(memory.family())
+    used = memory(family())
     feed.close()
     return {
         "epochs": epochs,

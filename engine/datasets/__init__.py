@@ -1,6 +1,7 @@
 """Data sets by name: where each comes from and how it becomes a folder of arrays.
 
-``load.py``       load_dataset, list_datasets, the registry
+``load.py``       load_dataset, the registry
+``listing.py``    list_datasets
 ``digits.py``     scikit-learn's digits, offline
 ``npz.py``        NAME.npz files
 ``pyg.py``        downloads through PyTorch Geometric
@@ -9,6 +10,7 @@
 ``cache.py``      where conversions are kept; ``build.py`` what the sources share; ``source.py`` an entry of the registry
 """
 
-from hoptrain.engine.datasets.load import Entry, list_datasets, load_dataset
+from hoptrain.engine.datasets.listing import Entry, list_datasets
+from hoptrain.engine.datasets.load import load_dataset
 
 __all__ = ["Entry", "list_datasets", "load_dataset"]

@@ -1,11 +1,10 @@
-"""What the sources share: splits that no library decides, pairs as edges both ways, features in the narrowest dtype that is exact."""
+"""What the sources share: splits that no library decides, features in the narrowest dtype that is exact."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, offset_dtype
-from hoptrain.engine.graph import Graph
+from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
 
 RANDOM_SPLIT = "random 60/20/20 of the labelled vertices: hoptrain's permutation with seed 0"
@@ -16,18 +15,6 @@ def random_splits(ids: Array) -> dict[str, Array]:
     order = ids[permutation(len(ids), 0, 0)].astype(np.int64)
     bounds = [len(ids) * 60 // 100, len(ids) * 80 // 100]
     return {name: np.sort(part) for name, part in zip(("train", "val", "test"), np.split(order, bounds), strict=True)}
-
-
-def undirected_graph(src: Array, dst: Array, num_nodes: int) -> Graph:
-    """Every pair as two edges, one each way; each edge once, however often the pair is given."""
-    graph = Graph.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), num_nodes)
-    is_first = np.ones(graph.num_edges, bool)
-    is_first[1:] = graph.indices[1:] != graph.indices[:-1]
-    begins = graph.indptr[:-1][graph.in_degrees() > 0]
-    is_first[begins] = True  # a column begins anew, whatever the one before ended with
-    indptr = np.concatenate([[0], np.cumsum(is_first)])[graph.indptr]
-    indices = graph.indices[is_first]
-    return Graph(indptr.astype(offset_dtype(len(indices))), indices, is_sorted=True, validate=False)
 
 
 def narrow_features(x: Array) -> Array:

@@ -8,9 +8,10 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.build import RANDOM_SPLIT, random_splits, undirected_graph
+from hoptrain.engine.datasets.build import RANDOM_SPLIT, random_splits
 from hoptrain.engine.datasets.cache import open_cached, write_dataset
 from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.graph import Graph
 
 NEIGHBORS = 8
 _VERSION = 1
@@ -30,7 +31,7 @@ def convert_digits() -> Dataset:
     dst = np.repeat(np.arange(len(pixels)), NEIGHBORS)
     return Dataset(
         name="digits-knn",
-        graph=undirected_graph(nearest.ravel(), dst, len(pixels)),
+        graph=Graph.from_pairs(nearest.ravel(), dst, len(pixels)),
         x=(pixels / 16).astype(np.float32),
         y=y.astype(np.int64),
         splits=random_splits(np.arange(len(pixels))),

@@ -1,19 +1,18 @@
-"""``load_dataset`` and ``list_datasets``: the one registry, and the order in which a name is looked for."""
+"""``load_dataset``: the one registry of graphs, and the order in which a name is looked for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import digits, npz, ogb, pyg, synthetic
 from hoptrain.engine.datasets.cache import is_folder
-from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.datasets.source import Source
 from hoptrain.engine.errors import InputError, did_you_mean
 
-REGISTRY: Mapping[str, Source] = digits.SOURCES | npz.SOURCES | pyg.SOURCES | ogb.SOURCES | synthetic.SOURCES
+REGISTRY: Mapping[str, Source] = digits.SOURCES | pyg.SOURCES | ogb.SOURCES | synthetic.SOURCES
 
 
 def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset:
@@ -32,7 +31,7 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
         InputError: an unknown name, a root that does not exist, a scale that cannot be honoured, a file that cannot be read, a download
             that failed or that needs a licence to be accepted.
     """
-    root, scale = _existing(root), float(scale)
+    root, scale = existing_root(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):
         _check_unscaled(name, scale)
@@ -47,46 +46,12 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
     if file is not None:
         return npz.load_npz(file)
     if source is None:
-        raise _unknown(name)
+        raise _unknown(name, root)
     return source.load(name, root, scale)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """A line of ``list_datasets``.
-
-    Attributes:
-        name: for ``load_dataset``.
-        about: one line.
-        origin: where it comes from.
-        counts: published V, E, F, C, or None if not known before it is loaded.
-        is_present: whether it can be had without the network.
-    """
-
-    name: str
-    about: str
-    origin: str
-    counts: Counts | None
-    is_present: bool
-
-
-def list_datasets(root: str | Path | None = None) -> list[Entry]:
-    """The registry in order of names, and after it the folders and ``.npz`` files of ``root`` and ``$HOPTRAIN_DATA`` it does not have."""
-    root = _existing(root)
-    known = [
-        Entry(name=name, about=source.about, origin=source.origin, counts=source.counts, is_present=source.is_present(name, root))
-        for name, source in sorted(REGISTRY.items())
-    ]
-    found: dict[str, Entry] = {}
-    for place in npz.places(root):
-        for path in sorted(place.iterdir() if place.is_dir() else []):
-            name = path.stem if path.suffix == ".npz" else path.name
-            if name not in REGISTRY and name not in found and (path.suffix == ".npz" or (place == root and is_folder(path))):
-                found[name] = Entry(name=name, about=f"found in {place}", origin=path.name, counts=None, is_present=True)
-    return known + list(found.values())
-
-
-def _existing(root: str | Path | None) -> Path | None:
+def existing_root(root: str | Path | None) -> Path | None:
+    """The folder that holds the data sets, if one is given; it has to be there."""
     if root is None:
         return None
     root = Path(root).expanduser()
@@ -118,6 +83,7 @@ def _check_unscaled(name: str, scale: float) -> None:
         raise InputError(f"scale is {scale}: {name} has one size, only synthetic: sets are scaled; leave scale at 1.0")
 
 
-def _unknown(name: str) -> InputError:
-    remedy = did_you_mean(name, list(REGISTRY)) or "'hoptrain data list' names them"
-    return InputError(f"{name!r} is no data set that is known, nor a file or folder: {remedy}")
+def _unknown(name: str, root: Path | None) -> InputError:
+    looked = ", ".join(map(str, npz.places(root))) or "neither root nor $HOPTRAIN_DATA is given"
+    remedy = did_you_mean(name, list(REGISTRY)) or "'hoptrain data list' names what there is"
+    return InputError(f"{name!r} is no data set that is known, nor a file or folder ({looked}): {remedy}")

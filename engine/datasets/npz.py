@@ -11,6 +11,7 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,14 +21,13 @@ from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.cache import open_cached, write_dataset
-from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 
 Arrays: TypeAlias = dict[str, Array]
 
 _VERSION = 1
-_IDENTITY_LIMIT = 4096
+IDENTITY_LIMIT = 4096
 _CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
 _MASKS = tuple(f"{split}_mask" for split in SPLITS)
 _CARRIED = {"indptr", "indices", "x", *_CSR, "y", *_MASKS, "node_label", "meta"}
@@ -50,11 +50,6 @@ def not_found(name: str, root: Path | None, remedy: str) -> InputError:
     variable = os.environ.get("HOPTRAIN_DATA")
     variable_text = f"$HOPTRAIN_DATA ({variable}) has none" if variable else "$HOPTRAIN_DATA is not set"
     return InputError(f"{name} is not on this machine: {root_text} and {variable_text}; {remedy}")
-
-
-def load_missing(name: str, root: Path | None, scale: float) -> Dataset:
-    """For data sets that exist as a file only: reached when the file was not found."""
-    raise not_found(name, root, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA")
 
 
 def load_npz(path: Path) -> Dataset:
@@ -81,7 +76,7 @@ def convert_npz(path: Path) -> Dataset:
     splits, split_note = _splits(path, arrays, y)
     meta["split"] = split_note or meta.get("split", "none")
     x = _features(path, arrays)
-    if x is None and y is not None and len(y) <= _IDENTITY_LIMIT:
+    if x is None and y is not None and len(y) <= IDENTITY_LIMIT:
         # Without anything to tell vertices apart a small graph gets their identity; a large one would need V * V bytes.
         x, meta["features"] = np.eye(len(arrays["indptr"]) - 1, dtype=np.uint8), "identity: the source has none"
     left = sorted(set(arrays) - _CARRIED)
@@ -112,14 +107,14 @@ def _unreadable(path: Path, error: Exception) -> InputError:
 
 def _check_kind(path: Path, arrays: Arrays) -> None:
     """Other kinds of data come as .npz files too; say what was found, and who reads it, instead of a missing key."""
-    other = _other_kind(arrays)
+    other = other_kind(arrays)
     if other is not None:
         kind, remedy = other
         raise InputError(f"{path} holds {kind}, not a homogeneous graph (indptr and indices of one kind of vertex): {remedy}")
 
 
-def _other_kind(arrays: Arrays) -> tuple[str, str] | None:
-    """What the file holds where it is not one graph, and what to do with it."""
+def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What a file with members of these names holds where it is not one graph, and what to do with it."""
     names = arrays.keys()
     if "node_type" in names or any(name.startswith("rel_") and "__" in name for name in names):
         return (
@@ -202,28 +197,3 @@ def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | 
                 f"{path}: {mask} is {arrays[mask].dtype} of shape {arrays[mask].shape}: a mask is one bool per vertex; correct it"
             )
     return {split: arrays[f"{split}_mask"] for split in SPLITS}, None
-
-
-def _file(about: str, *counts: int) -> Source:
-    return Source(
-        about=about,
-        origin="a .npz file",
-        load=load_missing,
-        counts=Counts(*counts),
-        is_present=lambda name, root: find_npz(name, root) is not None,
-    )
-
-
-SOURCES = {
-    "amazon_computers": _file("Amazon computers bought together", 13_752, 491_722, 767, 10),
-    "coauthor_physics": _file("physicists who wrote together", 34_493, 495_924, 8_415, 5),
-    "debian_deps": _file("Debian packages and what they depend on", 522_213, 7_201_792, 1_024, 58),
-    "flickr_attr": _file("Flickr users with attributes", 7_575, 479_476, 12_047, 9),
-    "karate": _file("Zachary's karate club", 34, 156, 34, 2),
-    "ogbl_ddi_train_graph": _file("drug interactions, no labels", 4_267, 2_135_822, 0, 0),
-    "rec_gowalla": _file("users and places of Gowalla, no labels", 70_839, 1_620_256, 0, 0),
-    "tu_enzymes": _file("600 enzymes side by side, no vertex labels", 19_580, 74_564, 18, 0),
-    "tu_mutag": _file("188 molecules side by side, no vertex labels", 3_371, 7_442, 7, 0),
-    "tu_proteins": _file("1,113 proteins side by side, no vertex labels", 43_471, 162_088, 3, 0),
-    "wordnet31": _file("WordNet 3.1 synsets", 117_791, 368_166, 2_048, 45),
-}

@@ -14,12 +14,12 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.build import undirected_graph
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, write_dataset
 from hoptrain.engine.datasets.ogb_binary import write_binary
 from hoptrain.engine.datasets.ogb_download import Release, download
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter
 
 _VERSION = 1
@@ -90,7 +90,7 @@ def _write(writer: FolderWriter, layout: Layout, edges: Array, num_nodes: int, x
     y = np.nan_to_num(labels[:, 0], nan=-1).astype(np.int64)
     data = Dataset(
         name=layout.release.name,
-        graph=undirected_graph(edges[:, 0], edges[:, 1], num_nodes),
+        graph=Graph.from_pairs(edges[:, 0], edges[:, 1], num_nodes),
         x=x,
         y=y,
         splits=_splits(split_folder),

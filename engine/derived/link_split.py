@@ -10,6 +10,8 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
+from hoptrain.kernels.cpu.shuffle import permutation, random_words
+from hoptrain.kernels.shared.philox import HOP_HELD_OUT
 
 _MOST_VERTICES = 3_000_000_000
 """A pair of vertices is numbered by an int64."""
@@ -46,21 +48,22 @@ def hold_out_links(graph: Graph, shares: Mapping[str, float], seed: int = 0) -> 
         raise InputError(f"shares of the links are {dict(shares)}: each is at least 0, together they are below 1; correct them")
     if graph.num_nodes > _MOST_VERTICES:
         raise InputError(f"the graph has {graph.num_nodes:,} vertices: links are held out of up to {_MOST_VERTICES:,}; take a part of it")
-    destinations = np.repeat(np.arange(graph.num_nodes), graph.in_degrees())
+    if not 0 <= seed < 1 << 64:
+        raise InputError(f"the seed of the links held out is {seed}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
+    destinations = graph.destinations()
     sources = graph.indices.astype(np.int64)
     keys = _keys(sources, destinations, graph.num_nodes)
     links = np.unique(keys[sources != destinations])
-    generator = np.random.default_rng(seed)
-    order = generator.permutation(len(links))
+    order = permutation(len(links), seed, 0, HOP_HELD_OUT)
     held, taken, begin = {}, np.zeros(0, np.int64), 0
-    for name, share in shares.items():
+    for place, (name, share) in enumerate(shares.items()):
         number = int(share * len(links))
         if share > 0 and number == 0:
             raise InputError(f"the share {share} of {len(links):,} links is none: hold out more, or nothing")
         chosen = np.sort(links[order[begin : begin + number]])
-        held[name] = _with_negatives(chosen, links, graph.num_nodes, generator)
+        held[name] = _with_negatives(chosen, links, graph.num_nodes, seed, place)
         taken, begin = np.r_[taken, chosen], begin + number
-    return _without(graph, np.isin(keys, taken), destinations), held
+    return graph.with_edges(~np.isin(keys, taken)), held
 
 
 def _keys(sources: Array, destinations: Array, num_nodes: int) -> Array:
@@ -69,22 +72,16 @@ def _keys(sources: Array, destinations: Array, num_nodes: int) -> Array:
     return keys
 
 
-def _with_negatives(chosen: Array, links: Array, num_nodes: int, generator: np.random.Generator) -> HeldOut:
+def _with_negatives(chosen: Array, links: Array, num_nodes: int, seed: int, place: int) -> HeldOut:
     positives, negatives = np.stack(np.divmod(chosen, max(num_nodes, 1))), np.zeros((2, 0), np.int64)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(1, 1 + _ATTEMPTS):
         if negatives.shape[1] >= len(chosen):
             break
-        drawn = generator.integers(0, num_nodes, (2, 2 * len(chosen) + 16))
+        words = random_words(4 * len(chosen) + 32, seed, attempt, place, HOP_HELD_OUT)
+        drawn = (words % np.uint64(max(num_nodes, 1))).astype(np.int64).reshape(2, -1)
         is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], num_nodes), links)
         negatives = np.concatenate([negatives, drawn[:, is_none]], axis=1)
     else:
         raise InputError("hardly any pair of vertices is without a link: there is nothing to tell the links from; take another graph")
     labels = np.repeat(np.array([1, 0], np.float32), len(chosen))
     return HeldOut(np.concatenate([positives, negatives[:, : len(chosen)]], axis=1), labels)
-
-
-def _without(graph: Graph, is_out: Array, destinations: Array) -> Graph:
-    kept = ~is_out
-    indptr = np.r_[0, np.cumsum(np.bincount(destinations[kept], minlength=graph.num_nodes))]
-    weights, times = (None if array is None else array[kept] for array in (graph.weights, graph.times))
-    return Graph(indptr, graph.indices[kept], weights=weights, times=times, is_sorted=graph.is_sorted)

@@ -17,7 +17,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.options import QueueOptions
-from hoptrain.engine.queue.preflight import check_files, check_memory
+from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
 from hoptrain.engine.queue.ring import Recycled, Spec
 from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
 from hoptrain.engine.queue.worker import Task
@@ -79,11 +79,12 @@ class WorkerPool:
             on_map: called with each mapping of a slot in this process, (bytes,) uint8: ``hoptrain.engine.device.page_lock``, for instance.
 
         Raises:
-            InputError: the task cannot be sent, there is too little memory or too few descriptors.
+            InputError: the task cannot be sent, too many workers for the cores, too little memory or too few descriptors.
             WorkerError: a process cannot be started.
         """
         self._queue = queue = queue or QueueOptions()
         num_slots = queue.prefetch + 1
+        check_workers(num_workers)
         check_files(num_workers, num_slots)
         check_memory(num_workers, num_slots, batch_bytes, queue.slots_dir)
         self._generation = -1

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import os
 import resource
-from pathlib import Path
 
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.machine import available_memory, usable_cores
 
+MOST_WORKERS_A_CORE = 32
 _SPARE_FILES = 64  # for what training itself opens: logs, checkpoints, libraries
 _FILES_OF_SLOT = 2  # its own, and the one that Python's mapping of it keeps
 _FILES_BESIDE_SLOTS = 4  # of a worker: socket, lifeline, stack, and one while it is started
 _SPARE_BYTES = 256 << 20
+
+
+def check_workers(num_workers: int) -> None:
+    """Whether the machine's cores can bear so many workers.
+
+    Raises:
+        InputError: they cannot.
+    """
+    cores = usable_cores()
+    if num_workers > MOST_WORKERS_A_CORE * cores:
+        raise InputError(
+            f"num_workers is {num_workers}: each worker is a process that computes, and this process may use {cores} cores; "
+            f"give at most {MOST_WORKERS_A_CORE} workers a core, best one"
+        )
 
 
 def check_files(num_workers: int, num_slots: int) -> None:
@@ -67,17 +82,3 @@ def free_space(folder: str) -> int:
         raise InputError(f"slots_dir {folder} cannot hold the queue's files: give a folder that exists and can be written")
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
-
-
-def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that can still be allocated: of the machine, or of this process's control group if that is less."""
-    meminfo = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines() if ":" in line)
-    free = int(meminfo["MemAvailable"].split()[0]) << 10
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        folder = root / "sys/fs/cgroup"
-        try:
-            room = int((folder / limit).read_text()) - int((folder / used).read_text())
-        except (OSError, ValueError):  # no such control group, or "max"
-            continue
-        free = min(free, max(room, 0))
-    return free

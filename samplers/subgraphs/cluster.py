@@ -127,18 +127,9 @@ def partition(graph: Graph, num_clusters: int) -> Array:
     """
     if find_spec("pymetis") is None:
         raise InputError("ClusterSampler parts the graph by METIS, but pymetis is not installed: 'pip install hoptrain[cluster]'")
-    both = _undirected(graph)
+    dst = graph.destinations()
+    is_pair = dst != graph.indices
+    both = Graph.from_pairs(graph.indices[is_pair], dst[is_pair], graph.num_nodes)
     pymetis = import_module("pymetis")
     _, cluster_of = pymetis.part_graph(num_clusters, pymetis.CSRAdjacency(both.indptr, both.indices))
     return np.array(cluster_of, np.int64)
-
-
-def _undirected(graph: Graph) -> Graph:
-    """Every pair of neighbours in both directions, once; no self loops."""
-    dst = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.in_degrees())
-    is_loop = dst == graph.indices
-    src, dst = graph.indices[~is_loop], dst[~is_loop]
-    both = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], graph.num_nodes)
-    columns = np.repeat(np.arange(graph.num_nodes), both.in_degrees())
-    is_first = np.r_[True, (both.indices[1:] != both.indices[:-1]) | (columns[1:] != columns[:-1])][: both.num_edges]
-    return Graph.from_edges(both.indices[is_first], columns[is_first], graph.num_nodes)

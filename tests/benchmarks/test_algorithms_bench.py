@@ -28,10 +28,10 @@ def _short(monkeypatch):
 def slow_peer(graph):
     """hoptrain's own sampler, twice."""
 
-    def systems(name, task, threads):
+    def systems(name, workload, threads):
         if name == "walk":
             return
-        for own in open_algorithms(graph)(name, task, threads):
+        for own in open_algorithms(graph)(name, workload, threads):
 
             def sample(seeds, first, own=own):
                 return (own.sample(seeds, first) + own.sample(seeds, first)) // 2
@@ -44,8 +44,8 @@ def slow_peer(graph):
 def partial_peer(graph):
     """A peer whose results lack edges."""
 
-    def systems(name, task, threads):
-        for own in open_algorithms(graph)(name, task, threads):
+    def systems(name, workload, threads):
+        for own in open_algorithms(graph)(name, workload, threads):
             yield System(family="PyG", name="lacking", threads=own.threads, sample=lambda *seeds, own=own: own.sample(*seeds) // 2)
 
     return systems
@@ -101,10 +101,10 @@ def test_threads_beyond_the_cores(folder, tmp_path, capsys):
 
 
 def test_seeds_of_a_task_are_those_of_the_schedule(graph):
-    task = ALGORITHMS["neighbor"].task(graph, np.arange(30), quick=True)
-    batches = task.batches(0, 2)
+    workload = ALGORITHMS["neighbor"].workload(graph, np.arange(30), quick=True)
+    batches = workload.batches(0, 2)
     assert sorted(np.concatenate(batches)[:30]) == list(range(30))
-    subgraphs = ALGORITHMS["saint_walk"].task(graph, np.arange(30), quick=True)
+    subgraphs = ALGORITHMS["saint_walk"].workload(graph, np.arange(30), quick=True)
     assert [len(batch) for batch in subgraphs.batches(0, 3)] == [1, 1, 1]
 
 
@@ -120,13 +120,13 @@ def test_peers_do_the_same_work(peer):
         pytest.skip(str(error))
     for name in ("fastgcn", "ladies") if peer == "papers" else TIMED:
         try:
-            task = ALGORITHMS[name].task(graph, np.arange(3000), quick=True)
+            workload = ALGORITHMS[name].workload(graph, np.arange(3000), quick=True)
         except InputError:
             continue  # pymetis is not installed
-        seeds = task.batches(0, 2)
-        (own,) = open_algorithms(graph)(name, task, [1])
+        seeds = workload.batches(0, 2)
+        (own,) = open_algorithms(graph)(name, workload, [1])
         expected = own.sample(seeds, 0)
-        for system in systems(name, task, [1]):
+        for system in systems(name, workload, [1]):
             found = system.sample(seeds, 0)
             if TIMED[name].unit != "batch" and not system.note:
                 assert found == pytest.approx(expected, rel=0.1), name

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hoptrain.benchmarks import report
-from hoptrain.benchmarks.common import memory
+from hoptrain.benchmarks.common import processes
 from hoptrain.benchmarks.common.grid import read_grid
 from hoptrain.benchmarks.study import plots, what_if
 from hoptrain.benchmarks.study.cell import PHASES, Cell, Place
@@ -197,7 +197,7 @@ def test_pictures():
     (axes,) = plots.phases(rows).axes
     widths = [bar.get_width() for bar in axes.patches]
     assert sum(widths) == pytest.approx(sum(row["epoch_s"] + 3 for row in rows))
-    assert len(plots.pictures(rows)) == 3
+    assert len(plots.draw(rows)) == 3
 
 
 # The what-if model.
@@ -276,17 +276,17 @@ def test_all_systems_train_on_the_same(system, workers, tmp_path):
 
 def test_memory_of_a_family():
     code = "import sys, time; block = bytearray(50_000_000); print('ready', flush=True); time.sleep(600)"
-    before = memory.usage(memory.family())
+    before = processes.memory(processes.family())
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert child.stdout.readline() == b"ready\n"
-        pids = memory.family()
+        pids = processes.family()
         assert child.pid in pids
-        assert memory.usage(pids)["pss"] - before["pss"] > 45e6
+        assert processes.memory(pids)["pss"] - before["pss"] > 45e6
     finally:
         child.kill()
         child.communicate()
     deadline = time.monotonic() + 10
-    while child.pid in memory.family() and time.monotonic() < deadline:
+    while child.pid in processes.family() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert memory.usage([child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}
+    assert processes.memory([child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}

@@ -352,3 +352,22 @@ def test_bad_weights(weights, message):
         Graph.from_edges([0, 1], [1, 0], weights=weights)
     with pytest.raises(InputError, match=message):
         Graph(np.array([0, 1, 2]), np.array([1, 0]), weights=weights)
+
+
+# Parts of graphs.
+
+
+def test_with_edges_keeps_weights_and_times():
+    graph = Graph(np.array([0, 2, 3, 3]), np.array([2, 0, 1]), weights=np.arange(3.0), times=np.arange(3))
+    assert graph.destinations().tolist() == [0, 0, 1]
+    part = graph.with_edges(np.array([False, True, True]))
+    assert (part.indptr.tolist(), part.indices.tolist()) == ([0, 1, 2, 2], [0, 1])
+    assert (part.weights.tolist(), part.times.tolist()) == ([1.0, 2.0], [1, 2])
+    assert (graph.is_sorted, part.is_sorted) == (False, True)
+    with pytest.raises(InputError, match=r"is_kept is int64 of shape \(3,\): it is one bool"):
+        graph.with_edges(np.array([0, 1, 1]))
+
+
+def test_from_pairs_has_each_edge_once_each_way():
+    graph = Graph.from_pairs(np.array([0, 1, 0, 2]), np.array([1, 0, 1, 2]), 4)
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 2, 3, 3], [1, 0, 2])

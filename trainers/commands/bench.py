@@ -11,11 +11,11 @@ import importlib
 import importlib.util
 import pkgutil
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hoptrain.trainers.cli import Parser
+from hoptrain.trainers.commands.arguments import Parser
+from hoptrain.trainers.commands.table import table
 
 PACKAGE = "hoptrain.benchmarks"
 
@@ -87,26 +87,3 @@ def option_parser(name: str, question: str, module: Any) -> argparse.ArgumentPar
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
     return parser
-
-
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records as aligned columns, in the order in which their names first appear; numbers to the right, nothing for what is missing."""
-    columns = list(dict.fromkeys(key for record in records for key in record))
-    rows = [[_cell(record.get(column)) for column in columns] for record in records]
-    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-    numeric = [all(isinstance(record.get(column), float | int | None) for record in records) for column in columns]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in [columns, *rows]
-    ]
-    return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)

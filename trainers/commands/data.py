@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets import list_datasets, load_dataset
+from hoptrain.engine.datasets import Entry, list_datasets, load_dataset
+from hoptrain.trainers.commands.table import aligned
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` to the subparsers of ``hoptrain``; the parsed arguments carry ``run``."""
     parser = subparsers.add_parser("data", help="list, inspect and convert data sets", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="every data set that is known, and whether it is present")
+    listing = actions.add_parser("list", help="the data sets that anybody can get, and those on this machine")
     info = actions.add_parser("info", help="sizes, degrees and splits of a data set; verifies its checksums")
     convert = actions.add_parser("convert", help="write a data set as a folder that opens at once, memory-mapped")
     for action in (info, convert):
@@ -43,29 +43,33 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> None:
-    """Print the table of data sets."""
-    header = ["name", "vertices", "edges", "features", "classes", "state", "from", "what"]
-    rows = [
-        [
-            entry.name,
-            *(["?"] * 4 if entry.counts is None else [f"{count:,}" if count else "-" for count in entry.counts]),
-            "present" if entry.is_present else "absent",
-            entry.origin,
-            entry.about,
-        ]
-        for entry in list_datasets(args.root)
-    ]
-    print(table([header, *rows], right_aligned=range(1, 5)))
-    print()
-    print("absent, from a .npz file: put NAME.npz into a folder and name that by --root or in $HOPTRAIN_DATA")
-    print("absent, from a download: it is fetched when first used, into --root or $HOPTRAIN_CACHE/downloads")
+    """Print what anybody can get, and what lies on this machine."""
+    entries = list_datasets(args.root)
+    found = [entry for entry in entries if entry.is_found]
+    print(aligned([["name", *_COUNTS, "state", "from", "what"], *map(_known, (e for e in entries if not e.is_found))], right=_NUMBERS))
+    print("\nabsent: fetched when it is first used, into --root or $HOPTRAIN_CACHE/downloads; graphs serve --task nodes, links and hops")
+    if found:
+        print("\nfiles and folders of this machine (--root, $HOPTRAIN_DATA):")
+        print(aligned([["name", *_COUNTS, "what"], *([e.name, *_counts(e), e.about] for e in found)], right=_NUMBERS))
+
+
+_COUNTS = ("vertices", "edges", "features", "classes")
+_NUMBERS = range(1, 1 + len(_COUNTS))
+
+
+def _known(entry: Entry) -> list[str]:
+    return [entry.name, *_counts(entry), "present" if entry.is_present else "absent", entry.origin, entry.about]
+
+
+def _counts(entry: Entry) -> list[str]:
+    return ["-"] * len(_COUNTS) if entry.counts is None else [f"{count:,}" if count else "-" for count in entry.counts]
 
 
 def run_info(args: argparse.Namespace) -> None:
     """Print what a data set holds, after its checksums have been verified."""
     path = load_dataset(args.name, root=args.root, scale=args.scale).path
     data = Dataset.open(Path(str(path)), verify=True)
-    print(table(facts(data)))
+    print(aligned(facts(data)))
     print("checksums ok")
 
 
@@ -121,15 +125,3 @@ def count_self_loops(data: Dataset) -> int:
 def megabytes(count: int) -> str:
     """Bytes in MB."""
     return f"{count / 1e6:,.2f} MB"
-
-
-def table(rows: Sequence[Sequence[str]], right_aligned: Sequence[int] = ()) -> str:
-    """Rows of text in columns of equal width."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place in right_aligned else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )

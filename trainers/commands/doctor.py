@@ -12,6 +12,7 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hoptrain.trainers.commands.checks import machine, packages
@@ -48,7 +49,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run every check and print what was found; returns 0, or 1 if a check found something wrong."""
-    findings = [examine(check) for check in CHECKS]
+    with ThreadPoolExecutor() as pool:  # most of the time goes into children that import a package
+        findings = list(pool.map(examine, CHECKS))
     wrong = [finding.name for finding in findings if finding.status == "wrong"]
     if args.json:
         print(json.dumps({"healthy": not wrong, "findings": [dataclasses.asdict(finding) for finding in findings]}, indent=1))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hoptrain.samplers import Block
 from hoptrain.samplers.batch.dgl_compat import import_dgl
-from hoptrain.trainers.models.gnn import Arch, gcn_weights, refuse_weights
+from hoptrain.trainers.models.layers import Arch, gcn_weights, refuse_weights
 
 dgl = import_dgl()
 

@@ -15,7 +15,7 @@ from torch_geometric.nn import GATConv, GINConv, SAGEConv
 from torch_geometric.utils import spmm
 
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.gnn import Arch, gcn_weights, mean_weights, refuse_weights
+from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
 
 _ADDITION = 8
 """What adding up a neighbour's value costs, in multiplications of a dense product: it is read from anywhere in memory."""

@@ -101,10 +101,7 @@ def cut_by_index(graph: Graph, chunks: int) -> Graph:
     size = index_range(graph.num_nodes, chunks)
     if size * (chunks - 1) >= graph.num_nodes:
         raise InputError(f"{chunks} chunks of {graph.num_nodes} vertices: the last would have none; use fewer chunks")
-    kept = np.repeat(np.arange(graph.num_nodes) // size, np.diff(graph.indptr)) == graph.indices // size
-    before = np.concatenate([[0], np.cumsum(kept)])
-    weights, times = (None if array is None else array[kept] for array in (graph.weights, graph.times))
-    return Graph(before[graph.indptr], graph.indices[kept], weights=weights, times=times)
+    return graph.with_edges(graph.destinations() // size == graph.indices // size)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -171,7 +168,11 @@ _OF_THE_SCHEDULE = ("split", "batch_size", "seed", "shuffle", "rank", "world_siz
 
 
 class ChunkLoader(EpochLoader[ChunkedBatch]):
-    """Gives ``ChunkedBatch``es. Steps, also in ``state_dict``, are those of whole batches: a run may go on with another number of chunks."""
+    """Gives ``ChunkedBatch``es. Steps, also in ``state_dict``, are those of whole batches: a run may go on with another number of chunks.
+
+    Attributes:
+        parts: the loader of the chunks.
+    """
 
     def __init__(self, data: Dataset, sampler: Sampler, *, chunks: int, chunking: Chunking = "seeds", **options: Any) -> None:
         """Set up; nothing is started yet.
@@ -208,12 +209,12 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             )
         super().__init__(whole, workers)
         self._schedule = ChunkSchedule(batches=whole, chunks=chunks, num_nodes=data.graph.num_nodes if is_lossy else None)
-        self._parts = SampleLoader(data, sampler, schedule=cast(Schedule, self._schedule), **options)
+        self.parts = SampleLoader(data, sampler, schedule=cast(Schedule, self._schedule), **options)
 
     def _run(self, epoch: int, steps: range) -> Iterator[ChunkedBatch]:
         count = self._schedule.chunks
-        self._parts.load_state_dict({"epoch": epoch, "step": steps.start * count})
-        parts = iter(self._parts)
+        self.parts.load_state_dict({"epoch": epoch, "step": steps.start * count})
+        parts = iter(self.parts)
         for step in steps:
             numbers = range(step * count, (step + 1) * count)
             chunks = zip(numbers, islice(parts, count), strict=True)
@@ -222,8 +223,8 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
     @property
     def num_ready(self) -> int:
         """Chunks that lay ready behind the last one when it was taken; 0 without workers."""
-        return self._parts.num_ready
+        return self.parts.num_ready
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
-        self._parts.close()
+        self.parts.close()

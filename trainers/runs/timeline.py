@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
+from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.timeline import BatchTimes, Span, Timeline, bottleneck
 from hoptrain.engine.trace import TraceFile, trace_path
 from hoptrain.samplers.feed.epochs import EpochLoader, Timed
@@ -118,7 +119,7 @@ class TimelineMonitor(Callback):
     def _print(self, trainer: Trainer) -> None:
         loader = trainer.train_dataloader
         if trainer.is_global_zero and isinstance(loader, EpochLoader) and self._timeline.run.num_batches:
-            sentence = bottleneck(self._timeline.run, loader.num_workers, len(os.sched_getaffinity(0)), trainer.num_devices)
+            sentence = bottleneck(self._timeline.run, loader.num_workers, usable_cores(), trainer.num_devices)
             print(f"rank 0's {sentence}" if trainer.world_size > 1 else sentence, flush=True)
 
 

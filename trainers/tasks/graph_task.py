@@ -20,9 +20,9 @@ from hoptrain.trainers.feedback.feedback import Apply, Feedback
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.batches import Takes, apply_model
 from hoptrain.trainers.models.features import to_input
-from hoptrain.trainers.models.gnn import Arch
 from hoptrain.trainers.models.inference import exact_logits, neighborhood_logits
 from hoptrain.trainers.models.layered import LayerWise, address_seed
+from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import ScoredModule

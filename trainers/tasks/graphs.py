@@ -13,7 +13,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.small_graphs import SmallGraphs, load_small_graphs
 from hoptrain.samplers import Block
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.gnn import Arch, Norm
+from hoptrain.trainers.models.gnn import Norm
+from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
 from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training

@@ -10,7 +10,8 @@ from torch import Tensor
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.images import ImageSet, load_images
-from hoptrain.trainers.models.layered import address_seed
+from hoptrain.kernels.cpu.shuffle import random_words
+from hoptrain.kernels.shared.philox import HOP_IMAGES
 from hoptrain.trainers.models.vig import ImageConv, ImageGraph, ViG
 from hoptrain.trainers.models.vig_layers import ImageNorm
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
@@ -63,15 +64,17 @@ class ImageDataModule(ItemDataModule):
         """Images and classes; those for training (they have an address) changed at random."""
         x = torch.from_numpy(np.take(self.data.x, items, axis=0)).float() / self.data.white * 2 - 1
         if address is not None and (self.shift or self.mirror):
-            x = self._change(x, torch.Generator().manual_seed(address_seed(*address)))
+            x = self._change(x, random_words(len(x), *address, HOP_IMAGES))
         return x, torch.from_numpy(np.take(self.data.y, items))
 
-    def _change(self, x: Tensor, random: torch.Generator) -> Tensor:
+    def _change(self, x: Tensor, words: Array) -> Tensor:
+        """Mirrored and moved by the bits of each image's word: one, and 31 for each way."""
         count, height, width, _ = x.shape
         if self.mirror:
-            x = torch.where((torch.rand(count, generator=random) < 0.5)[:, None, None, None], x.flip(2), x)
+            x = torch.where(torch.from_numpy(words >> np.uint64(63) == 1)[:, None, None, None], x.flip(2), x)
         padded = F.pad(x, (0, 0, self.shift, self.shift, self.shift, self.shift))
-        top, left = torch.randint(2 * self.shift + 1, (2, count), generator=random)
+        bits = np.stack([words, words >> np.uint64(31)]) & np.uint64((1 << 31) - 1)
+        top, left = torch.from_numpy((bits * np.uint64(2 * self.shift + 1) >> np.uint64(31)).astype(np.int64))
         rows, columns = top[:, None] + torch.arange(height), left[:, None] + torch.arange(width)
         return padded[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
 

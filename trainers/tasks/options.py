@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning import Trainer
 
 from hoptrain.engine import InputError
+from hoptrain.engine.machine import usable_cores
 
 MOST_RANKS_A_CORE = 8
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
@@ -88,7 +89,7 @@ def check_trainer(trainer: Trainer) -> None:
     """
     if trainer.precision not in PRECISIONS:
         raise InputError(f"trainer.precision is {trainer.precision}: a run has {', '.join(PRECISIONS)}; choose one of them")
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > MOST_RANKS_A_CORE * cores:
         raise InputError(
             f"trainer.devices is {trainer.num_devices}: each rank is a process that computes, and this machine has {cores} cores; "

@@ -3,6 +3,7 @@ import math
 import subprocess
 import sys
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -129,6 +130,11 @@ def test_commit(repository):
     assert harness.commit(repository) == head
     (repository / "file").write_text("two")
     assert harness.commit(repository) == f"{head}-dirty"
+
+
+def test_the_commit_of_the_code_that_runs():
+    checkout = Path(__file__).parents[3]
+    assert harness.commit() == harness.commit(checkout), "found through the links that the packages are imported by"
 
 
 def test_commit_counts_new_files_as_a_change(repository):

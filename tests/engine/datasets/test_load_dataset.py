@@ -71,10 +71,10 @@ def test_root_goes_before_the_environment(tmp_path, monkeypatch):
     [
         ("cora", {"root": "/does/not/exist"}, r"root /does/not/exist is not a folder: .*create it"),
         ("coar", {}, r"'coar' is no data set .*did you mean cora"),
-        ("?", {}, r"'hoptrain data list' names them"),
+        ("?", {}, r"'hoptrain data list' names what there is"),
         ("cora", {"scale": 0.5}, r"scale is 0\.5: cora has one size"),
         ("digits-knn", {"scale": 0.5}, r"scale is 0\.5: digits-knn has one size"),
-        ("karate", {}, r"karate is not on this machine: no root was given and \$HOPTRAIN_DATA is not set; put karate\.npz"),
+        ("karate", {}, r"'karate' is no data set .*neither root nor \$HOPTRAIN_DATA is given"),
         ("./nowhere", {}, r"nowhere is not a folder"),
         ("./nowhere.npz", {}, r"nowhere\.npz cannot be read"),
     ],
@@ -87,7 +87,7 @@ def test_mistakes_are_one_line_with_a_remedy(name, options, message):
 
 def test_a_missing_file_names_both_places(tmp_path, monkeypatch):
     monkeypatch.setenv("HOPTRAIN_DATA", "/elsewhere")
-    with pytest.raises(InputError, match=rf"root {tmp_path} has no karate\.npz and \$HOPTRAIN_DATA \(/elsewhere\) has none"):
+    with pytest.raises(InputError, match=rf"nor a file or folder \({tmp_path}, /elsewhere\)"):
         load_dataset("karate", root=tmp_path)
 
 
@@ -95,13 +95,18 @@ def test_the_list_has_every_name_and_what_lies_in_root(tmp_path):
     write_npz(tmp_path / "ring.npz")
     write_npz(tmp_path / "karate.npz")
     pair().save(tmp_path / "folder")
-    entries = {entry.name: entry for entry in list_datasets(tmp_path)}
-    assert entries.keys() == REGISTRY.keys() | {"ring", "folder"}
-    assert entries["karate"].is_present
-    assert entries["ring"].is_present
-    assert not entries["wordnet31"].is_present
-    assert not entries["reddit"].is_present
-    assert entries["cora"].counts == (2_708, 10_556, 1_433, 7)
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    np.savez(tmp_path / "pictures.npz", train_x=np.zeros((3, 8, 8, 1), np.uint8), train_y=np.zeros(3), test_x=np.zeros((2, 8, 8, 1)))
+    entries = list_datasets(tmp_path)
+    known, found = ({entry.name: entry for entry in entries if entry.is_found == is_found} for is_found in (False, True))
+    assert known.keys() == REGISTRY.keys() | {"digits", "cifar10"}
+    assert known["cora"].counts == (2_708, 10_556, 1_433, 7)
+    assert not known["reddit"].is_present
+    assert {name: entry.counts for name, entry in found.items()} == {
+        "broken": None, "folder": (2, 2, 0, 0), "karate": (3, 3, 0, 0), "pictures": None, "ring": (3, 3, 0, 0),
+    }  # fmt: skip
+    assert found["broken"].about.startswith("cannot be read")
+    assert found["pictures"].about == "5 images, 8 x 8, for task: images"
 
 
 def test_two_processes_may_convert_at_once(tmp_path):

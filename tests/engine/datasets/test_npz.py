@@ -9,11 +9,27 @@ import pytest
 
 from hoptrain.engine import InputError
 from hoptrain.engine.datasets import load_dataset
+from hoptrain.engine.datasets.listing import list_datasets
 from hoptrain.engine.datasets.load import REGISTRY
-from hoptrain.engine.datasets.npz import SOURCES, convert_npz, load_npz
+from hoptrain.engine.datasets.npz import convert_npz, load_npz
 
 REAL = Path(os.environ.get("HOPTRAIN_DATA") or Path(__file__).parents[4] / "shared" / "data")
 
+COUNTS = {
+    "amazon_computers": (13_752, 491_722, 767, 10),
+    "coauthor_physics": (34_493, 495_924, 8_415, 5),
+    "debian_deps": (522_213, 7_201_792, 1_024, 58),
+    "flickr_attr": (7_575, 479_476, 12_047, 9),
+    "karate": (34, 156, 34, 2),
+    "ogbl_ddi_train_graph": (4_267, 2_135_822, 0, 0),
+    "rec_gowalla": (70_839, 1_620_256, 0, 0),
+    "tu_enzymes": (19_580, 74_564, 18, 0),
+    "tu_mutag": (3_371, 7_442, 7, 0),
+    "tu_proteins": (43_471, 162_088, 3, 0),
+    "wordnet31": (117_791, 368_166, 2_048, 45),
+    **{name: REGISTRY[name].counts for name in ("cora", "citeseer", "pubmed")},
+}
+"""V, E, F, C as published."""
 SPLITS = {
     "cora": (140, 500, 1000),
     "citeseer": (120, 500, 1000),
@@ -42,12 +58,19 @@ def real(name):
     return path
 
 
-@pytest.mark.parametrize("name", [*SOURCES, "cora", "citeseer", "pubmed"])
+def test_the_list_reads_the_counts_of_real_files():
+    found = {entry.name: entry.counts for entry in list_datasets(real("cora").parent) if entry.is_found}
+    small = {"tu_enzymes": 6, "tu_mutag": 2, "tu_proteins": 2}  # the classes are those of the graphs
+    assert {name: found[name] for name in COUNTS} == {name: (*sizes[:3], small.get(name, sizes[3])) for name, sizes in COUNTS.items()}
+    assert found["hetero_acm"] is None
+
+
+@pytest.mark.parametrize("name", COUNTS)
 def test_real_files_have_their_published_counts(name):
     real(name)
     data = load_dataset(name, root=REAL)
     graph = data.graph
-    assert (graph.num_nodes, graph.num_edges, data.num_features, data.num_classes) == REGISTRY[name].counts
+    assert (graph.num_nodes, graph.num_edges, data.num_features, data.num_classes) == COUNTS[name]
     assert tuple(len(data.split(split)) for split in ("train", "val", "test") if data.splits) == SPLITS.get(name, ())
     assert graph.is_sorted
     if data.x is not None:

@@ -5,9 +5,9 @@ import resource
 import pytest
 from reference.tasks import Numbers
 
-from hoptrain.engine import InputError
+from hoptrain.engine import InputError, machine
 from hoptrain.engine.queue.pool import WorkerPool
-from hoptrain.engine.queue.preflight import available_memory, check_files, check_memory, free_space
+from hoptrain.engine.queue.preflight import check_files, check_memory, free_space
 
 
 @pytest.fixture
@@ -43,12 +43,23 @@ def test_the_space_of_slots_dir_counts_instead_of_memory(tmp_path):
         check_memory(8, 3, 1 << 50, str(tmp_path))
 
 
+@pytest.mark.parametrize("own", [".", "system.slice/job"])
 @pytest.mark.parametrize(("limit", "free"), [("max", 1000 << 10), ("500000", 300000), ("100", 0)])
-def test_a_control_group_s_limit_counts(tmp_path, limit, free):
-    (tmp_path / "proc").mkdir()
+def test_the_limit_of_the_own_control_group_or_one_above_counts(tmp_path, monkeypatch, own, limit, free):
+    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cgroup")
+    (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 1000 kB\n")
-    group = tmp_path / "sys/fs/cgroup"
+    (tmp_path / "proc/self/cgroup").write_text("0::/system.slice/job\n")
+    group = tmp_path / "cgroup" / own
     group.mkdir(parents=True)
     (group / "memory.max").write_text(limit)
     (group / "memory.current").write_text("200000")
-    assert available_memory(tmp_path) == free
+    assert machine.available_memory() == free
+
+
+def test_more_workers_than_the_cores_bear(monkeypatch):
+    monkeypatch.setattr(machine, "cgroup_cores", lambda: 1.5)
+    assert machine.usable_cores() == 1
+    with pytest.raises(InputError, match=r"num_workers is 33: .* may use 1 cores; give at most 32 workers a core"):
+        WorkerPool(Numbers(), 33)

@@ -22,7 +22,7 @@ def draws(sampler, graph, key, attempt):
     """The reference's drawn vertices for a prepared sampler."""
     columns = reference.columns_of(graph)
     if isinstance(sampler, SaintNodeSampler):
-        return reference.node_draws([table.tolist() for table in sampler._tables], sampler.budget, key, attempt)
+        return reference.node_draws([table.tolist() for table in sampler.tables], sampler.budget, key, attempt)
     if isinstance(sampler, SaintEdgeSampler):
         return reference.edge_draws(columns, sampler.budget, key, attempt)
     return reference.walks(columns, sampler.split.seeds.tolist(), sampler.num_roots, sampler.walk_length, key, attempt)
@@ -50,7 +50,7 @@ def outcomes(sampler, graph):
         ends = [v for v, column in enumerate(columns) if column]
         return [(Fraction(1, len(ends) * len(columns[v])), {u, v}) for v in ends for u in columns[v]]
     shares = [Fraction(0)] * graph.num_nodes
-    for v, (threshold, alias) in enumerate(zip(*(table.tolist() for table in sampler._tables), strict=True)):
+    for v, (threshold, alias) in enumerate(zip(*(table.tolist() for table in sampler.tables), strict=True)):
         shares[v] += Fraction(threshold, 2**32 * graph.num_nodes)
         shares[alias] += Fraction(2**32 - threshold, 2**32 * graph.num_nodes)
     return [(share, {v}) for v, share in enumerate(shares)]
@@ -363,7 +363,7 @@ def test_a_subgraph_without_a_seed_is_drawn_again():
     for batch in range(50):
         sampled = sampler.sample(graph, ONE, batch=batch)
         assert (sampled.seeds.tolist(), sampled.seed_weights.tolist()) == ([15], [1.0])
-    assert sampler.num_units == 1
+    assert sampler.num_items == 1
 
 
 def test_a_split_that_cannot_be_met():
@@ -386,7 +386,7 @@ def test_an_epoch_has_as_many_seeds_as_the_split(graph):
     assert abs(total / len(split) - 1) < 0.15
     assert len(SaintEdgeSampler(20, num_subgraphs=5).prepare(graph, split).items(graph, split)) == 5
     plain = SaintWalkSampler(20, normalise=False).prepare(graph, split)
-    assert (plain.weights, plain.num_units) == (None, SaintWalkSampler(20).prepare(graph, split).num_units)
+    assert (plain.weights, plain.num_items) == (None, SaintWalkSampler(20).prepare(graph, split).num_items)
 
 
 def test_through_the_loader(dataset):

@@ -14,7 +14,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGECo
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.gnn import gcn_weights
+from hoptrain.trainers.models.layers import gcn_weights
 from hoptrain.trainers.models.pyg_layers import SAGELayer, _narrows_first, make_layer
 
 ARCHS = ("sage", "gat", "gcn", "gin")

@@ -9,11 +9,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from hoptrain.engine.machine import allowed_cores, cgroup_cores, cgroup_memory, machine_memory
 from hoptrain.trainers.commands.checks.child import ask_child
 from hoptrain.trainers.commands.checks.finding import GIB, Finding
 
 PROC = Path("/proc")
-CGROUP = Path("/sys/fs/cgroup")
 SHM = Path("/dev/shm")
 MIN_OPEN_FILES = 1024
 
@@ -70,40 +70,9 @@ def check_locked_memory() -> Finding:
     return Finding("locked memory", "ok", f"at most {_limit(soft, 1024)} KiB" if soft != resource.RLIM_INFINITY else "unlimited")
 
 
-def _cgroup_folders() -> list[Path]:
-    """The folders of this process's cgroup, from its own to the root: a limit in any of them binds."""
-    try:
-        lines = (PROC / "self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    folder = CGROUP / own
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(CGROUP))]
-
-
-def _cgroup_values(*files: str) -> list[list[str]]:
-    """The words of these files, where they exist in a folder of our cgroup (version 2, or version 1 as containers mount it)."""
-    return [(folder / file).read_text().split() for folder in _cgroup_folders() for file in files if (folder / file).is_file()]
-
-
-def cgroup_cores() -> float | None:
-    """Cores that the cgroup's quota allows, or None without a quota."""
-    quotas = [int(quota) / int(period) for quota, period in _cgroup_values("cpu.max") if quota != "max"]
-    old = zip(_cgroup_values("cpu/cpu.cfs_quota_us"), _cgroup_values("cpu/cpu.cfs_period_us"), strict=False)
-    quotas += [int(quota) / int(period) for (quota,), (period,) in old if int(quota) > 0]
-    return min(quotas, default=None)
-
-
-def cgroup_memory() -> int | None:
-    """Bytes that the cgroup allows, or None without a limit."""
-    values = [value for (value,) in _cgroup_values("memory.max", "memory/memory.limit_in_bytes")]
-    limits = [int(value) for value in values if value != "max" and int(value) < 1 << 60]  # version 1 writes "none" as about 2**63
-    return min(limits, default=None)
-
-
 def check_cores() -> Finding:
     """Cores that this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = allowed_cores()
     quota = cgroup_cores()
     found = f"{allowed} of {os.cpu_count()}" + (f", cgroup quota {quota:.1f}" if quota is not None else "")
     if quota is not None and quota < allowed:
@@ -114,9 +83,7 @@ def check_cores() -> Finding:
 
 def check_memory() -> Finding:
     """Memory of the machine and of our cgroup."""
-    text = (PROC / "meminfo").read_text()
-    sizes = {key: int(kib) * 1024 for key, kib in re.findall(r"(\w+):\s+(\d+) kB", text)}
-    total, available = sizes["MemTotal"], sizes["MemAvailable"]
+    total, available = machine_memory()
     limit = cgroup_memory()
     found = f"{available / GIB:.1f} GiB available of {total / GIB:.1f} GiB"
     if limit is not None and limit < total:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import platform
+import threading
 from typing import Any
 
 from hoptrain.trainers.commands.checks.child import ask_child
@@ -36,9 +37,17 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "gpu
 """
 
 
-@functools.cache
+_ASKING = threading.Lock()
+
+
 def torch_facts() -> dict[str, Any]:
-    """Version, CUDA version of the build (or None), names and bytes of the GPUs; or an error. Asked once."""
+    """Version, CUDA version of the build (or None), names and bytes of the GPUs; or an error. Asked once, whoever asks."""
+    with _ASKING:
+        return _ask_torch()
+
+
+@functools.cache
+def _ask_torch() -> dict[str, Any]:
     return ask_child(ASK_TORCH)
 
 

@@ -4,6 +4,7 @@ from collections import namedtuple
 
 import pytest
 
+from hoptrain.engine import machine as limits
 from hoptrain.trainers.commands.checks import machine
 from hoptrain.trainers.commands.checks.finding import GIB, Finding
 
@@ -61,8 +62,8 @@ def cgroup(monkeypatch, tmp_path):
     """Replaces /sys/fs/cgroup and /proc by folders with these files."""
 
     def replace(own="0::/", **files):
-        monkeypatch.setattr(machine, "CGROUP", tmp_path / "cgroup")
-        monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
+        monkeypatch.setattr(limits, "CGROUP", tmp_path / "cgroup")
+        monkeypatch.setattr(limits, "PROC", tmp_path / "proc")
         (tmp_path / "proc/self").mkdir(parents=True)
         (tmp_path / "proc/self/cgroup").write_text(f"1:name=systemd:/\n{own}\n")
         (tmp_path / "proc/meminfo").write_text(

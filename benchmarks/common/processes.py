@@ -1,27 +1,50 @@
-"""The memory of a process and of all that it has started, as Linux counts it."""
+"""Processes as Linux lists them: who started whom, their processor time, and their memory."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def stat(path: Path) -> list[str]:
+    """The fields of a ``stat`` file behind the name, which may hold anything: state, parent, group, session, and so on.
+
+    Raises:
+        OSError: the process is gone.
+    """
+    return path.read_text().rpartition(")")[2].split()
+
+
+def processes() -> Iterator[tuple[int, list[str]]]:
+    """Id and ``stat`` of every process; one that ends meanwhile is left out."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if fields := stat(path):
+                yield int(path.parent.name), fields
+
+
+def cpu_seconds(fields: list[str], *, ended_children: bool = False) -> float:
+    """Processor time of a process by its ``stat``; on demand with that of the children that it has seen the end of."""
+    return sum(map(int, fields[11 : 15 if ended_children else 13])) / _TICKS
 
 
 def family(pid: int | None = None) -> list[int]:
     """Process ids: ``pid`` (by default this process) and its living descendants."""
     children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
+    for one, fields in processes():
+        children.setdefault(int(fields[1]), []).append(one)
     found = [os.getpid() if pid is None else pid]
     for one in found:  # grows while it is walked
         found += children.get(one, [])
     return found
 
 
-def usage(pids: list[int]) -> dict[str, int]:
+def memory(pids: list[int]) -> dict[str, int]:
     """Bytes of the processes together.
 
     Returns:

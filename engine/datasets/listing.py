@@ -1,0 +1,110 @@
+"""``list_datasets``: what anybody can get, and the files and folders that lie on this machine, with the counts read from them."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import Dataset, num_classes_of
+from hoptrain.engine.datasets import npz
+from hoptrain.engine.datasets.cache import is_folder
+from hoptrain.engine.datasets.cifar10 import find_cifar10
+from hoptrain.engine.datasets.load import REGISTRY, existing_root
+from hoptrain.engine.datasets.source import Counts
+from hoptrain.engine.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A line of ``list_datasets``.
+
+    Attributes:
+        name: for ``load_dataset``, or what ``about`` says.
+        about: one line.
+        origin: where it comes from; for a file or a folder its path.
+        counts: V, E, F, C, or None if not known before it is loaded, or not of that kind.
+        is_present: whether it can be had without the network.
+        is_found: whether it is a file or a folder of this machine, that others need not have.
+    """
+
+    name: str
+    about: str
+    origin: str
+    counts: Counts | None = None
+    is_present: bool = True
+    is_found: bool = False
+
+
+def list_datasets(root: str | Path | None = None) -> list[Entry]:
+    """What anybody can get, in order of names; after it the ``.npz`` files and hoptrain folders in ``root`` and ``$HOPTRAIN_DATA``.
+
+    Raises:
+        InputError: a root that does not exist.
+    """
+    root = existing_root(root)
+    known = [
+        Entry(name=name, about=source.about, origin=source.origin, counts=source.counts, is_present=source.is_present(name, root))
+        for name, source in REGISTRY.items()
+    ]
+    known.append(Entry(name="digits", about="1,797 images of digits, 8 x 8, for task: images", origin="scikit-learn, offline"))
+    is_there = bool(find_cifar10(npz.places(root)))
+    known.append(Entry(name="cifar10", about="60,000 images, 32 x 32, for task: images", origin="its archive in root", is_present=is_there))
+    paths = [path for place in npz.places(root) for path in sorted(place.iterdir() if place.is_dir() else [])]
+    found = [_described(path) for path in paths if path.suffix == ".npz" or is_folder(path)]
+    return sorted(known, key=lambda entry: entry.name) + list({entry.name: entry for entry in reversed(found)}.values())[::-1]
+
+
+def _described(path: Path) -> Entry:
+    try:
+        about, counts = _in_folder(path) if path.is_dir() else _in_file(path)
+    except (InputError, OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        about, counts = f"cannot be read ({' '.join(str(error).split())[:80] or type(error).__name__})", None
+    return Entry(name=path.stem if path.suffix == ".npz" else path.name, about=about, origin=str(path), counts=counts, is_found=True)
+
+
+def _in_folder(path: Path) -> tuple[str, Counts | None]:
+    data = Dataset.open(path, verify=False)
+    return "a graph", Counts(data.graph.num_nodes, data.graph.num_edges, data.num_features, data.num_classes)
+
+
+def _in_file(path: Path) -> tuple[str, Counts | None]:
+    shapes = _shapes(path)
+    if "train_x" in shapes and len(shapes["train_x"]) == 4:
+        number, height, width, _ = shapes["train_x"]
+        return f"{number + shapes['test_x'][0]:,} images, {height} x {width}, for task: images", None
+    if (other := npz.other_kind(shapes)) is not None:
+        return other[0], None
+    num_nodes = shapes["indptr"][0] - 1
+    with np.load(path, allow_pickle=False) as file:
+        y = file["graph_y"] if "graph_y" in shapes else file["y"] if "y" in shapes else np.zeros(0, np.int64)
+        counts = Counts(num_nodes, shapes["indices"][0], _num_features(file, shapes, num_nodes), num_classes_of(y))
+    return f"{len(y):,} small graphs, for task: graphs" if "graph_y" in shapes else "a graph", counts
+
+
+def _num_features(file: Any, shapes: dict[str, tuple[int, ...]], num_nodes: int) -> int:
+    if "x" in shapes:
+        return shapes["x"][1]
+    if "x_shape" in shapes:
+        return int(file["x_shape"][1])
+    if "node_label" in shapes:
+        kinds: Array = file["node_label"]
+        return int(kinds.max(initial=-1)) + 1
+    return num_nodes if "y" in shapes and num_nodes <= npz.IDENTITY_LIMIT else 0
+
+
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of a file's arrays: their headers are read, and nothing else."""
+    shapes = {}
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shapes[name.removesuffix(".npy")] = read(stream)[0]
+    return shapes

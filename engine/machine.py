@@ -1,0 +1,75 @@
+"""What this process may use of its machine: memory and cores, within the limits of its control group. Imports the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+PROC = Path("/proc")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def _cgroup_folders() -> list[Path]:
+    """The folders of this process's cgroup, from its own to the root: a limit in any of them binds."""
+    try:
+        lines = (PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    folder = CGROUP / own
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(CGROUP))]
+
+
+def cgroup_cores() -> float | None:
+    """Cores that the cgroup's quota allows (version 2, or version 1 as containers mount it), or None without a quota."""
+    quotas = [_word(folder / "cpu.max") for folder in _cgroup_folders()]
+    quotas += [f"{_word(folder / 'cpu/cpu.cfs_quota_us')} {_word(folder / 'cpu/cpu.cfs_period_us')}" for folder in _cgroup_folders()]
+    parts = [words for words in map(str.split, quotas) if len(words) == 2 and words[0].isdecimal()]  # none is "max", or -1
+    return min((int(quota) / int(period) for quota, period in parts), default=None)
+
+
+def _memory_limits() -> list[tuple[int, int]]:
+    """Bytes that are allowed, and those in use, for each limit that binds us."""
+    found = []
+    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        for folder in _cgroup_folders():
+            value = _word(folder / limit)
+            if value.isdecimal() and int(value) < 1 << 60:  # version 2 writes none as "max", version 1 as about 2**63
+                found.append((int(value), int(_word(folder / used) or 0)))
+    return found
+
+
+def _word(path: Path) -> str:
+    """What the file holds, nothing if there is none."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def cgroup_memory() -> int | None:
+    """Bytes that the cgroup allows, or None without a limit."""
+    return min((limit for limit, _ in _memory_limits()), default=None)
+
+
+def machine_memory() -> tuple[int, int]:
+    """Bytes of the machine: all, and those that can still be allocated."""
+    sizes = {key: int(kib) << 10 for key, kib in re.findall(r"(\w+):\s+(\d+) kB", (PROC / "meminfo").read_text())}
+    return sizes["MemTotal"], sizes["MemAvailable"]
+
+
+def available_memory() -> int:
+    """Bytes that can still be allocated: of the machine, or of this process's control group if that is less."""
+    return min(machine_memory()[1], *(max(limit - used, 0) for limit, used in _memory_limits()), 1 << 62)
+
+
+def allowed_cores() -> int:
+    """Cores that this process may run on, quota aside."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable_cores() -> int:
+    """Cores that this process may keep busy, at least 1: those that it may run on, or the whole cores of its cgroup's quota if these are fewer."""
+    quota = cgroup_cores()
+    return allowed_cores() if quota is None else max(1, min(allowed_cores(), int(quota)))

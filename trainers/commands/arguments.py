@@ -1,0 +1,34 @@
+"""The parser of the commands that take their own options; ``fit`` and its like have Lightning's (``hoptrain.trainers.commands.parser``)."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from typing import NoReturn
+
+from hoptrain.engine import InputError
+from hoptrain.engine.errors import did_you_mean
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a mistake as InputError, like everything else."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        hint = ""
+        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            names = choice[2].replace("'", "")
+            message, hint = f"there is no {choice[1]!r}: choose one of {names}", did_you_mean(choice[1], names.split(", "))
+        elif unknown := re.match(r"unrecognized arguments: (--\S+)", message):
+            hint = did_you_mean(unknown[1], sorted(set(_options(self))))
+        hint = hint or f"see '{self.prog} --help'"
+        raise InputError(f"{message}; {hint}")
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The options of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield from action.option_strings
+        for inner in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            yield from _options(inner)
