@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _HOME = {
     "Address": "schedule",
     "BFLOAT16": "arrays",
-    "Address": "schedule",
     "Dataset": "dataset",
     "Graph": "graph",
     "HeteroDataset": "hetero_dataset",

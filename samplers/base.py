@@ -16,7 +16,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import check_address
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.scratch.workspace import Driver, Workspace
 
 SomeGraph = TypeVar("SomeGraph", default=Graph)
 SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
@@ -168,8 +168,8 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        drivers = import_module(_DRIVERS)
-        return drivers.driver_for(graph, self, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+        driver: Driver = import_module(_DRIVERS).driver_for(graph, self, workspace)
+        return driver.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:
