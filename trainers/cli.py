@@ -61,9 +61,12 @@ def _run(arguments: list[str]) -> int:
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         with watched():
+            gc.disable()  # else it looks through all that torch and Lightning define, again and again
             from hoptrain.trainers.commands.configs import with_paths
             from hoptrain.trainers.commands.lightning import run  # torch and Lightning take seconds to import: only where they are needed
 
+            gc.freeze()  # it is never garbage: also the training's own collections leave it out
+            gc.enable()
             run(with_paths(arguments))
         return 0
     options = _parser().parse_args(arguments)
