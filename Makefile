@@ -1,4 +1,5 @@
-# make train: set up what training needs, then train the quickstart.   make test: set up the rest, then the tests.   make check: lint, types, floors.
+# make train: set up what training needs, then train the quickstart.   make check: lint, types, rooms.
+# make test: set up the rest, then the tests that take minutes.   make test-all: those that take longer (marked `long`), not the others again.
 # make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed;
@@ -10,8 +11,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
+IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup train test test-gpu test-faults soak check format clean
+.PHONY: setup train test test-all test-gpu test-faults soak check format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -32,8 +34,12 @@ train: $(RUNS)
 	@$(BIN)/hoptrain fit --config quickstart
 
 test: $(STAMP)
-	@echo "testing: the whole suite, in two processes"
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	@echo "testing, in two processes; make test-all runs what takes longer"
+	@$(BIN)/pytest -m 'not long' $(IN_TWO)
+
+test-all: $(STAMP)
+	@echo "testing what takes longer, in two processes"
+	@$(BIN)/pytest -m long $(IN_TWO)
 
 test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/cuda

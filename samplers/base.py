@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import chain
 from typing import Any, Generic
 
@@ -15,10 +16,14 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import check_address
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.scratch.workspace import Driver, Workspace
 
 SomeGraph = TypeVar("SomeGraph", default=Graph)
 SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
+
+
+_DRIVERS = "hoptrain.samplers.cuda.drivers"
+"""The table of what samples on a device, by its name: it knows every sampler, and so none may know it."""
 
 
 class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
@@ -163,9 +168,8 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        from hoptrain.samplers.cuda.drivers import driver_for  # samplers know nothing else of CUDA
-
-        return driver_for(graph, self, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+        driver: Driver = import_module(_DRIVERS).driver_for(graph, self, workspace)
+        return driver.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:

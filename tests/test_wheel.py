@@ -10,6 +10,8 @@ import pytest
 import torch
 import yaml
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 FLOORS = ("benchmarks", "engine", "kernels", "samplers", "trainers")
 

@@ -1,14 +1,16 @@
-"""A mini-batch as the objects of PyG and DGL, for code that was written for their loaders."""
+"""A mini-batch as the objects of PyG and DGL, for code that was written for their loaders.
+
+A batch is a ``MiniBatch`` here, which is not imported: its methods call these functions.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hoptrain.engine import InputError
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 
 
-def to_pyg(batch: MiniBatch) -> Any:
+def to_pyg(batch: Any) -> Any:
     """A ``torch_geometric.data.Data`` like those of PyG's ``NeighborLoader``.
 
     ``edge_index`` (2, M) holds every sampled edge once, in local ids, also where it was drawn in several hops; ``n_id`` (S,) and ``e_id``
@@ -45,7 +47,7 @@ def to_pyg(batch: MiniBatch) -> Any:
     )
 
 
-def to_dgl(batch: MiniBatch) -> tuple[Any, Any, list[Any]]:
+def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
     """(input nodes, seeds, blocks) as DGL's ``NeighborSampler`` gives them; blocks carry ``dgl.NID`` and ``dgl.EID``.
 
     Raises:
@@ -60,7 +62,7 @@ def to_dgl(batch: MiniBatch) -> tuple[Any, Any, list[Any]]:
     return batch.node_ids, batch.seeds, [_dgl_block(dgl, block, batch) for block in batch.blocks]
 
 
-def _dgl_block(dgl: Any, block: Block, batch: MiniBatch) -> Any:
+def _dgl_block(dgl: Any, block: Any, batch: Any) -> Any:
     csc = (block.indptr.to(block.indices.dtype), block.indices, block.indices.new_empty(0))
     made = dgl.create_block(("csc", csc), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
     made.srcdata[dgl.NID] = batch.node_ids[: block.num_src]

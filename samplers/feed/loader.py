@@ -73,11 +73,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 is then taken as it is, prepared if it has to be.
 
         Raises:
-            InputError: unknown or empty split, a seed outside the graph, sizes that cannot be, fewer batches than ranks, an option that has no
-                effect with the others, no CUDA where it is asked for.
+            InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
         _check_options(num_workers, queue, device, bulk, page_lock)
-        sampler.check_data(data)
         plain: dict[str, Any] = {
             "split": split,
             "batch_size": batch_size,
@@ -86,17 +84,12 @@ class SampleLoader(EpochLoader[SomeBatch]):
             "rank": rank,
             "world_size": world_size,
         }
-        if schedule is None:
-            sampler, schedule = plain_schedule(data, sampler, **plain)
-        elif not isinstance(split, str) or plain != _PLAIN:
-            raise InputError("a schedule beside split, batch_size, seed, shuffle, rank or world_size: it says all of these; leave them out")
+        sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
         workspace = Workspace(_threads(threads, num_workers, device), device)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
-        self._queue = queue or QueueOptions()
-        self._on_map = lock_pages if page_lock else None
-        self._bulk = bulk or _DEFAULT_BULK
-        self._memory = Recycled()
+        self._queue, self._on_map = queue, lock_pages if page_lock else None
+        self._bulk, self._memory = bulk or _DEFAULT_BULK, Recycled()
         self._feed: DeviceFeed[SomeBatch] | None = None
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
@@ -131,6 +124,18 @@ def _check_options(num_workers: int, queue: QueueOptions | None, device: str, bu
         raise InputError("page_lock is on, but torch has no CUDA device: the queue's memory is locked for a GPU only; leave it out")
     if device == "cuda":
         check_cuda()
+
+
+def _scheduled(
+    data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: Schedule | None, plain: dict[str, Any]
+) -> tuple[Sampler[Any, SomeBatch], Schedule]:
+    """Sampler and schedule: those given, or the ones that the plain arguments make."""
+    sampler.check_data(data)
+    if schedule is None:
+        return plain_schedule(data, sampler, **plain)
+    if not isinstance(plain["split"], str) or plain != _PLAIN:
+        raise InputError("a schedule beside split, batch_size, seed, shuffle, rank or world_size: it says all of these; leave them out")
+    return sampler, schedule
 
 
 def plain_schedule(

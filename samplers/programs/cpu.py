@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,8 +18,21 @@ from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
-if TYPE_CHECKING:
-    from hoptrain.samplers.programs.program import Program
+
+class Program(Protocol):
+    """What these loops ask of a ``hoptrain.samplers.programs.program.Program``, whose file imports this one."""
+
+    steps: int
+    sampling_type: str
+    num_walks: int
+    state_size: int
+
+    def sample_size(self, step: int) -> int: ...  # noqa: D102
+    def unique(self, step: int) -> bool: ...  # noqa: D102
+    def transit_of(self, earlier: Any, step: int, random: Any) -> int: ...  # noqa: D102
+    def next(self, transit: Any, step: int, random: Any) -> Any: ...  # noqa: D102
+    def cpu_walks(self, graph: Graph) -> Callable[..., None] | None: ...  # noqa: D102
+    def parameters(self) -> Any: ...  # noqa: D102
 
 
 def walk(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> Array:

@@ -272,6 +272,7 @@ def with_thresholds(thresholds, **options):
     return workspace
 
 
+@pytest.mark.long
 def test_device_grid(graph, tmp_path, monkeypatch):
     device = pytest.importorskip("hoptrain.engine.device")
     if device.cuda_status() is not None:

@@ -29,6 +29,7 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "bench"
 # The whole study.
 
 
+@pytest.mark.long
 def test_hoptrain_alone(dataset, tmp_path, capsys):
     dataset.save(tmp_path / "data")
     config = tmp_path / "grid.yaml"

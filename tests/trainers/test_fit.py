@@ -63,17 +63,20 @@ def test_a_run_leaves_logs_and_checkpoints(inline_run):
     assert all(0 <= float(v) <= 100 for v in column(inline_run[0], "wait_%"))
 
 
+@pytest.mark.long
 def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, tmp_path):
     quick_fit(tmp_path, "--data.num_workers", 4)
     for name in ("train_loss_step", "val_loss", "val_acc"):
         assert column(tmp_path, name) == column(inline_run[0], name)
 
 
+@pytest.mark.long
 def test_another_seed_gives_another_curve(inline_run, tmp_path):
     quick_fit(tmp_path, "--data.num_workers", 0, "--seed_everything", 2, epochs=1)
     assert column(tmp_path, "train_loss_step") != column(inline_run[0], "train_loss_step")[:9]
 
 
+@pytest.mark.long
 def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, tmp_path):
     """One epoch, then the second from the checkpoint with two workers: the losses are those of the run in one piece."""
     quick_fit(tmp_path, "--data.num_workers", 0, epochs=1)
@@ -83,6 +86,7 @@ def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, tmp_path):
     assert curve == column(inline_run[0], "train_loss_step")
 
 
+@pytest.mark.long
 def test_two_ranks_share_the_epoch(tmp_path):
     """Each rank makes the same steps; metrics count every vertex of both."""
     done = quick_fit(tmp_path, "--trainer.accelerator", "cpu", "--trainer.devices", 2, "--data.num_workers", 1)
@@ -101,11 +105,13 @@ def checkpoint_of(run):
     return run[0] / "runs" / "version_0" / "checkpoints" / "last.ckpt"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "score"), [("validate", "val_acc"), ("test", "test_acc")])
 def test_a_checkpoint_is_evaluated(inline_run, tmp_path, command, score):
     assert score in hoptrain(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run), cwd=tmp_path).stdout
 
 
+@pytest.mark.long
 def test_predictions_are_the_same_from_one_rank_and_two(inline_run, tmp_path):
     scores = []
     for version, options in enumerate([(), ("--trainer.accelerator", "cpu", "--trainer.devices", 2)]):

@@ -22,7 +22,7 @@ SHORT = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=
 ON_EXCEPTION = ("--trainer.callbacks+=OnExceptionCheckpoint", "--trainer.callbacks.dirpath=end")
 
 START_S = 200  # a busy machine takes a minute to start two ranks
-pytestmark = pytest.mark.timeout(2 * START_S + 50)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * START_S + 50)]
 
 
 def start(folder, *arguments, launcher=("-m", "hoptrain.trainers.cli")):

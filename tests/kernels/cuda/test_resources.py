@@ -14,7 +14,7 @@ from cuda_case import needs_cuda
 
 from hoptrain.kernels.cuda import KERNELS
 
-pytestmark = [needs_cuda, pytest.mark.timeout(620)]
+pytestmark = [pytest.mark.long, needs_cuda, pytest.mark.timeout(620)]
 
 SCRIPT = Path(__file__).with_name("resources.py")
 PACKAGE = "hoptrain.kernels.cuda"

@@ -53,6 +53,7 @@ def test_equal_to_the_cpu(small, expand, bulk):
     assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sampler",
     [LaborSampler([2]), PinSAGESampler([2], num_walks=4), MVSSampler(NeighborSampler([2]), 2), LinkSampler(VRGCNSampler([2]))],

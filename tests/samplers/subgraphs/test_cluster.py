@@ -80,7 +80,7 @@ def test_clusters_without_a_seed_are_not_dealt_out(dataset):
     assert 1 <= len(units) <= 2
     other = np.setdiff1d(np.arange(20), units)[:1]
     with pytest.raises(
-        InputError, match=rf"clusters \[{other[0]}\] hold none of the vertices to train on: take clusters among sampler.units"
+        InputError, match=rf"clusters \[{other[0]}\] hold none of the vertices to train on: take clusters among sampler.items"
     ):
         sampler.sample(dataset.graph, other)
 

@@ -363,7 +363,7 @@ def test_a_subgraph_without_a_seed_is_drawn_again():
     for batch in range(50):
         sampled = sampler.sample(graph, ONE, batch=batch)
         assert (sampled.seeds.tolist(), sampled.seed_weights.tolist()) == ([15], [1.0])
-    assert sampler.num_units == 1
+    assert sampler.num_items == 1
 
 
 def test_a_split_that_cannot_be_met():
@@ -386,7 +386,7 @@ def test_an_epoch_has_as_many_seeds_as_the_split(graph):
     assert abs(total / len(split) - 1) < 0.15
     assert len(SaintEdgeSampler(20, num_subgraphs=5).prepare(graph, split).items(graph, split)) == 5
     plain = SaintWalkSampler(20, normalise=False).prepare(graph, split)
-    assert (plain.weights, plain.num_units) == (None, SaintWalkSampler(20).prepare(graph, split).num_units)
+    assert (plain.weights, plain.num_items) == (None, SaintWalkSampler(20).prepare(graph, split).num_items)
 
 
 def test_through_the_loader(dataset):

@@ -21,6 +21,7 @@ def fail(how):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "words"),
     [

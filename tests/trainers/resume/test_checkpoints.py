@@ -62,6 +62,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     assert os.listdir(tmp_path) == ["last.ckpt"]
 
 
+@pytest.mark.long
 def test_a_killed_writer_leaves_a_whole_checkpoint(tmp_path):
     path, seen = tmp_path / "last.ckpt", set()
     for delay in (0.0, 0.013, 0.029):
@@ -100,6 +101,7 @@ def test_a_run_on_a_full_disk_ends_with_one_line(tmp_path, monkeypatch, capsys):
     assert last.read_bytes() == before
 
 
+@pytest.mark.long
 def test_the_last_checkpoint_is_found_in_a_folder_with_brackets(tmp_path, monkeypatch, capsys):
     """By the root of the runs, and by the folder of the checkpoints; what begins anew says so."""
     monkeypatch.chdir(tmp_path)
@@ -137,6 +139,7 @@ def test_weights_that_nothing_was_learnt_by_have_to_be_asked_for(tmp_path, monke
         assert words in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_last_is_the_last_one_though_the_score_was_better_before(tmp_path, monkeypatch):
     """Lightning's would be that of the best epoch, and training would go on from there."""
     monkeypatch.chdir(tmp_path)

@@ -104,6 +104,7 @@ def go_on(folder, case):
     raise AssertionError("unreachable")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(COUNT))
 def test_a_run_that_is_stopped_and_resumed(folder, number):
     case = resume_case.draw(SEED, number)

@@ -110,6 +110,7 @@ def test_scores_are_learnt_and_reach_the_sampler(dataset, tmp_path):
         assert torch.equal(value, with_workers.state_dict()[name]), name
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("stop", [6, 8])
 def test_a_resumed_run_ends_the_same(dataset, tmp_path, stop):

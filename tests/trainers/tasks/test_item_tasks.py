@@ -172,6 +172,7 @@ def vig_run(tmp_path, monkeypatch):
     return Path(cli.trainer.log_dir)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # its callback was that of another command
 def test_images(vig_run, capsys):
     """A run that is resumed in the middle of an epoch ends as the one in one piece; a checkpoint predicts, and fits its own model only."""
@@ -193,6 +194,7 @@ def test_images(vig_run, capsys):
     assert "the checkpoint's model has num_blocks 1, this one 4" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_images_in_a_pipeline(vig_run, tmp_path):
     """Two stages, three chunks: the losses and scores of the run in one process, but for rounding."""
     options = ("--trainer.max_epochs=2", "--trainer.strategy.init_args.chunks=3", "--trainer.strategy.init_args.balance=[2,1]")

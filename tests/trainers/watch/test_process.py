@@ -132,6 +132,7 @@ def test_a_stopped_rank_and_one_that_holds_the_interpreter_are_killed(ranks):
     assert lines == [[f"hoptrain: {cause}"], [f"hoptrain: rank 1 ends, because {cause}"], [f"hoptrain: rank 2 ends, because {cause}"]]
 
 
+@pytest.mark.long
 def test_a_rank_that_waits_for_ever_before_it_arrives(ranks):
     ranks.start("wait", "late", "wait")
     _, lines = ranks.wait()
@@ -152,6 +153,7 @@ def test_an_error_that_follows_from_another_is_not_told(ranks):
         assert line.startswith(f"hoptrain: rank {rank} ends, because rank 0 failed: RuntimeError: worker 3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [("INT", -signal.SIGINT), ("TERM", -signal.SIGTERM)])
 def test_a_rank_that_is_asked_to_end_is_no_failure(ranks, number, code):
     ranks.start("wait", number, "wait")

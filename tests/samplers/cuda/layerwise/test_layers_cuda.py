@@ -27,6 +27,7 @@ def test_equal_to_the_cpu(small, name):
     check_bulks(SAMPLERS[name], small, [[[3, 0, 35], [38]], [[5]]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", [FastGCNSampler([2]), LadiesSampler([2]), ASGCNSampler([2])])
 def test_a_bulk_of_16(small, sampler):
     check_bulk_of_16(sampler, small, [[i] for i in range(16)])

@@ -56,6 +56,7 @@ def test_an_edge_that_is_none_of_the_transit(small):
         Beyond([2]).sample(small, np.array([0, 3]), workspace=workspace("sample"), **ADDRESS)
 
 
+@pytest.mark.long
 def test_collective(small):
     """Batches of several sizes, and a second bulk that finds buffers larger than it needs."""
     check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
@@ -63,6 +64,7 @@ def test_collective(small):
         BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
 
 
+@pytest.mark.long
 def test_a_bulk_of_16(small):
     check_bulk_of_16(NarrowLayer(), small, [[i] for i in range(16)])
 

@@ -23,6 +23,7 @@ def test_equal_to_the_cpu(small, sampler):
     check_bulks(sampler, small, [[[3, 0, 35]], [[5], [1, 2]]])
 
 
+@pytest.mark.long
 def test_a_bulk_of_16(small, monkeypatch):
     start_without_room(monkeypatch)
     check_bulk_of_16(ShadowSampler(1, 2), small, [[i] for i in range(16)])

@@ -1,0 +1,85 @@
+"""The house keeps its order: small rooms, short functions, no circle of files, and every room is in the package."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ("kernels", "engine", "samplers", "trainers", "benchmarks")
+MAX_FILES, MAX_FUNCTION_LINES, MAX_FILE_LINES = 15, 60, 400
+
+
+def sources() -> dict[str, Path]:
+    """The files of the library by the name of their module."""
+    files = (path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py")))
+    names = ((path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."), path) for path in files)
+    return {"hoptrain." + name.removesuffix(".__init__"): path for name, path in names}
+
+
+def imported(tree: ast.AST, modules: dict[str, Path]) -> Iterator[str]:
+    """The modules of the library that a file imports anywhere: at its top, in a function, or for types only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            named = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else node.module for name in named)
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of modules of which each reaches every other one (Tarjan's strongly connected components), those of one module left out."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for other in arrows[module]:
+            if other not in index:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], index[other])
+        if low[module] == index[module]:
+            place = stack.index(module)
+            found.append(sorted(stack[place:]))
+            del stack[place:]
+
+    for module in arrows:
+        if module not in index:
+            visit(module)
+    return [circle for circle in found if len(circle) > 1]
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
+
+
+def test_no_circle_of_imports():
+    modules = sources()
+    arrows = {name: set(imported(ast.parse(path.read_text()), modules)) - {name} for name, path in modules.items()}
+    assert circles(arrows) == []
+
+
+def test_no_room_is_a_hall():
+    rooms = {path.parent for path in sources().values()} | {path.parent for path in (ROOT / "tests").rglob("*.py")}
+    assert {str(room.relative_to(ROOT)): n for room in rooms if (n := len(list(room.glob("*.py")))) > MAX_FILES} == {}
+
+
+def test_functions_and_files_are_short():
+    long = {}
+    for name, path in sources().items():
+        text = path.read_text()
+        if text.count("\n") > MAX_FILE_LINES:
+            long[name] = text.count("\n")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES:
+                long[f"{name}.{node.name}"] = node.end_lineno - node.lineno + 1
+    assert long == {}
+
+
+def test_every_room_is_a_package():
+    """Then the wheel has it, and import-linter sees it; ``tests/test_wheel.py`` compares the two."""
+    assert {path.parent for path in sources().values() if not path.with_name("__init__.py").exists()} == set()
