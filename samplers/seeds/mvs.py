@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import weakref
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES
+from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file
 from hoptrain.kernels.cpu.seeds.mvs import draw_seeds
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
@@ -36,7 +34,7 @@ class MVSSampler(Sampler):
     the large batch, and so are the gradients; their variance is least where norms are the true ones.
 
     Norms belong to the trainer: ``update`` sets them, all being 1 before, between two epochs, as ``NodeClassifier`` does. Workers see them
-    through a mapped file. With the same norms batches are the same; norms are not part of a checkpoint. On CUDA the host, which has the norms,
+    through shared memory. With the same norms batches are the same; norms are not part of a checkpoint. On CUDA the host, which has the norms,
     draws the seeds, and the device samples their neighbourhoods.
     """
 
@@ -94,7 +92,7 @@ class MVSSampler(Sampler):
         """Make room for the norms, all 1; a sampler that was prepared for this many vertices stays as it is."""
         self.sampler = self.sampler.prepare(graph, seeds)
         if self._norms is None or self._num_vertices != graph.num_nodes:
-            self._norms, self._num_vertices = _mapped(self, graph.num_nodes), graph.num_nodes
+            self._norms, self._num_vertices = _mapped(graph.num_nodes), graph.num_nodes
         return self
 
     def update(self, vertices: Array, norms: Array) -> None:
@@ -154,17 +152,10 @@ def _integers(norms: Array, uniform: float) -> tuple[Array, Array, np.uint64]:
     return shares, (1 - part) * shares / float(shares.sum()) + part / len(norms), even
 
 
-def _mapped(owner: MVSSampler, num_vertices: int) -> Array:
-    """Ones in a file that goes with its owner; with room enough that workers map it instead of taking a copy."""
-    descriptor, path = tempfile.mkstemp(prefix="hoptrain-norms-")
-    os.close(descriptor)
-    norms = np.memmap(path, np.float64, "w+", shape=(max(num_vertices, SHARE_FROM_BYTES // 8),))
+def _mapped(num_vertices: int) -> Array:
+    """Ones in memory without a name, which workers find through this process; with room enough that they map it instead of taking a copy."""
+    descriptor = anonymous_file("hoptrain-norms")
+    norms = np.memmap(f"/proc/{os.getpid()}/fd/{descriptor}", np.float64, "w+", shape=(max(num_vertices, SHARE_FROM_BYTES // 8),))
+    weakref.finalize(norms, os.close, descriptor)
     norms[:] = 1.0
-    weakref.finalize(owner, _remove, path, os.getpid())
     return norms
-
-
-def _remove(path: str, pid: int) -> None:
-    if os.getpid() == pid:
-        with suppress(FileNotFoundError):
-            os.unlink(path)

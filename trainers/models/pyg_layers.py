@@ -1,4 +1,7 @@
-"""PyG's convolutions over a block. Each layer maps (num_src, C) to (num_dst, C')."""
+"""PyG's convolutions over a block. Each layer maps (num_src, C) to (num_dst, C').
+
+Weights begin as PyG's do, to the bit, and outputs equal theirs. Only GAT is PyG's own code: importing that takes most of a second.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GINConv, SAGEConv
-from torch_geometric.utils import spmm
 
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
@@ -24,8 +25,7 @@ _ADDITION = 8
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
     """One layer; ``options`` are GAT's heads, concat and dropout."""
     kinds: dict[Arch, type[nn.Module]] = {"sage": SAGELayer, "gat": GATLayer, "gcn": GCNLayer, "gin": GINLayer}
-    with _temporary_files_that_go():
-        return kinds[arch](in_channels, out_channels, **options)
+    return kinds[arch](in_channels, out_channels, **options)
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def _temporary_files_that_go() -> Iterator[None]:
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
     """Over each destination's edges the sum (or the mean) of ``x`` (num_src, C), times ``weights`` (M,): (num_dst, C), at least float32.
 
-    Sums are float32 in mixed precision too, by PyG's fused gather-and-reduce: one of many values of 16 bits would stop growing, and its
+    Sums are float32 in mixed precision too, by torch's fused gather-and-reduce: one of many values of 16 bits would stop growing, and its
     kernel on the CPU takes no two kinds of numbers.
     """
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
@@ -51,8 +51,11 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
         x = x if x.dtype == torch.float64 else x.float()
         values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
         shape = (block.num_dst, block.num_src)
-        out: Tensor = spmm(torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False), x, reduce=reduce)
-        return out
+        edges = torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False)
+        if reduce == "mean" and not x.is_cuda:
+            return torch.sparse.mm(edges, x, "mean")
+        total = torch.sparse.mm(edges, x)
+        return total if reduce == "sum" else total / block.indptr.diff().clamp(min=1)[:, None]  # no mean on CUDA
 
 
 class SAGELayer(nn.Module):
@@ -60,15 +63,16 @@ class SAGELayer(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.conv = SAGEConv((in_channels, in_channels), out_channels)
+        self.lin_l, self.lin_r = nn.Linear(in_channels, out_channels), nn.Linear(in_channels, out_channels, bias=False)
+        _draw_again(self.lin_l, self.lin_r)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block: by the plain mean, or with weights by its estimate."""
         if block.weights is not None:
             out = self.combine(aggregate(block, x, mean_weights(block, degrees)), x[: block.num_dst])
-        elif _narrows_first(block, x.shape[1], self.conv.lin_l.out_channels):
+        elif _narrows_first(block, x.shape[1], self.lin_l.out_features):
             narrow, own = self._narrow(x, block.num_dst)
-            out = aggregate(block, narrow, reduce="mean") + self.conv.lin_l.bias + own
+            out = aggregate(block, narrow, reduce="mean") + self.lin_l.bias + own
         else:
             out = self.combine(aggregate(block, x, reduce="mean"), x[: block.num_dst])
         return out
@@ -78,15 +82,21 @@ class SAGELayer(nn.Module):
 
         A destination's vector is read once for both: products with few columns are bound by reading their rows.
         """
-        to_mean, to_own = self.conv.lin_l.weight, self.conv.lin_r.weight
+        to_mean, to_own = self.lin_l.weight, self.lin_r.weight
         both = F.linear(x[:num_dst], torch.cat([to_mean, to_own]))
         mine, own = both.tensor_split([len(to_mean)], dim=1)
         return torch.cat([mine, F.linear(x[num_dst:], to_mean)]), own
 
     def combine(self, mean: Tensor, own: Tensor) -> Tensor:
         """The layer's output from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
-        out: Tensor = self.conv.lin_l(mean) + self.conv.lin_r(own)
+        out: Tensor = self.lin_l(mean) + self.lin_r(own)
         return out
+
+
+def _draw_again(*layers: nn.Linear) -> None:
+    """Draw the weights a second time, as PyG's convolutions do: with a seed they are PyG's."""
+    for layer in layers:
+        layer.reset_parameters()
 
 
 def _narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:
@@ -100,12 +110,14 @@ class GINLayer(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        mlp = nn.Sequential(nn.Linear(in_channels, out_channels), nn.ReLU(), nn.Linear(out_channels, out_channels))
-        self.conv = GINConv(mlp, train_eps=True)
+        first, second = nn.Linear(in_channels, out_channels), nn.Linear(out_channels, out_channels)
+        _draw_again(first, second)
+        self.mlp = nn.Sequential(first, nn.ReLU(), second)
+        self.eps = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block."""
-        out: Tensor = self.conv.nn(aggregate(block, x, block.weights) + (1 + self.conv.eps) * x[: block.num_dst])
+        out: Tensor = self.mlp(aggregate(block, x, block.weights) + (1 + self.eps) * x[: block.num_dst])
         return out
 
 
@@ -115,7 +127,10 @@ class GATLayer(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, *, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
         width = out_channels // heads if concat else out_channels
-        self.conv = GATConv(in_channels, width, heads=heads, concat=concat, dropout=dropout)
+        with _temporary_files_that_go():
+            from torch_geometric.nn import GATConv
+
+            self.conv = GATConv(in_channels, width, heads=heads, concat=concat, dropout=dropout)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
 from hoptrain.engine import Graph, InputError
@@ -51,17 +52,39 @@ def whole_graph_layer(arch, layer):
         conv = GCNConv(layer.linear.in_features, layer.linear.out_features)
         conv.lin.weight, conv.bias = layer.linear.weight, layer.bias
         return conv
-    assert isinstance(layer.conv, {"sage": SAGEConv, "gat": GATConv, "gin": GINConv}[arch])
+    if arch == "sage":
+        return sage_of_pyg(layer)
+    if arch == "gin":
+        conv = GINConv(nn.Identity(), train_eps=True)
+        conv.nn, conv.eps = layer.mlp, layer.eps
+        return conv
+    assert isinstance(layer.conv, GATConv)
     return layer.conv
+
+
+def sage_of_pyg(layer):
+    conv = SAGEConv((layer.lin_l.in_features, layer.lin_r.in_features), layer.lin_l.out_features)
+    conv.lin_l, conv.lin_r = layer.lin_l, layer.lin_r
+    return conv
+
+
+@pytest.mark.parametrize("arch", ["sage", "gin"])
+def test_initial_weights_are_pygs(arch):
+    torch.manual_seed(1)
+    ours = make_layer(arch, 5, 3)
+    torch.manual_seed(1)
+    mlp = [nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 3)] if arch == "gin" else []
+    theirs = GINConv(nn.Sequential(*mlp), train_eps=True) if mlp else SAGEConv((5, 5), 3)
+    torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=0, atol=0)
 
 
 def test_no_file_is_left(monkeypatch, tmp_path):
     """PyG writes one with the first convolution of a kind."""
-    name = f"{SAGEConv.__module__}_SAGEConv_propagate"
-    monkeypatch.setattr(SAGEConv, "propagate", MessagePassing.propagate)
+    name = f"{GATConv.__module__}_GATConv_propagate"
+    monkeypatch.setattr(GATConv, "propagate", MessagePassing.propagate)
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    make_layer("sage", 3, 2)
+    make_layer("gat", 3, 2, heads=1, concat=True, dropout=0.0)
     assert Path(sys.modules[name].__file__).is_relative_to(tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert tempfile.tempdir == str(tmp_path)
@@ -91,7 +114,7 @@ def test_sage_in_either_order_is_pygs(simple_graph, channels):
     assert _narrows_first(block, *channels) == (channels[0] > channels[1])
     x = torch.randn(block.num_src, channels[0], dtype=torch.float64)
     size = (block.num_src, block.num_dst)
-    outputs = layer(x, block, None), layer.conv((x, x[: block.num_dst]), block.edge_index(), size=size)
+    outputs = layer(x, block, None), sage_of_pyg(layer)((x, x[: block.num_dst]), block.edge_index(), size=size)
     torch.testing.assert_close(*outputs)
     gradients = [torch.autograd.grad(output.square().sum(), list(layer.parameters())) for output in outputs]
     torch.testing.assert_close(*gradients)
