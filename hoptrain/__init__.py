@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset
     from hoptrain.samplers import ASGCNSampler, Block, ClusterSampler, FastGCNSampler, HeteroSampler, LaborSampler, LadiesSampler
+    from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk
     from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, Program, RippleWalkSampler
     from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler, SampleLoader, Sampler, ShadowPPRSampler
     from hoptrain.samplers import ShadowSampler, TemporalSampler, VRGCNSampler, Workspace
@@ -30,7 +31,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler MiniBatch "
-    "NeighborSampler PinSAGESampler Program RippleWalkSampler SaintEdgeSampler SaintNodeSampler SaintWalkSampler SampleLoader Sampler "
+    "MetapathWalk NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler SaintNodeSampler SaintWalkSampler SampleLoader Sampler "
     "ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler Workspace",
     "trainers.models": "GNN",
     "trainers.models.inference": "exact_logits",
