@@ -63,7 +63,9 @@ def _dispatch(arguments: list[str]) -> int:
         with watched():
             from hoptrain.kernels.cpu.compile import CACHE_ROOT
 
-            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor"))  # else torch leaves a folder in the temporary one
+            os.environ.setdefault(
+                "TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor")
+            )  # else torch leaves a folder in the temporary one
             gc.disable()  # else it looks through all that torch and Lightning define, again and again
             from hoptrain.trainers.commands.configs import with_paths
             from hoptrain.trainers.commands.lightning import run  # torch and Lightning take seconds to import: only where they are needed

@@ -52,10 +52,13 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
         values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
         shape = (block.num_dst, block.num_src)
         edges = torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False)
+        total: Tensor
         if reduce == "mean" and not x.is_cuda:
-            return torch.sparse.mm(edges, x, "mean")
-        total = torch.sparse.mm(edges, x)
-        return total if reduce == "sum" else total / block.indptr.diff().clamp(min=1)[:, None]  # no mean on CUDA
+            total = torch.sparse.mm(edges, x, "mean")
+        else:
+            total = torch.sparse.mm(edges, x)
+            total = total if reduce == "sum" else total / block.indptr.diff().clamp(min=1)[:, None]  # CUDA has no mean
+        return total
 
 
 class SAGELayer(nn.Module):

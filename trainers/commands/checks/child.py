@@ -20,7 +20,11 @@ def ask_child(code: str, **environment: str) -> dict[str, Any]:
     """The dict that ``code`` prints as JSON in a child process; ``{"error": ...}`` if it fails, crashes or hangs."""
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _QUICKLY.format(code)], capture_output=True, text=True, timeout=LOAD_SECONDS, env=os.environ | environment
+            [sys.executable, "-c", _QUICKLY.format(code)],
+            capture_output=True,
+            text=True,
+            timeout=LOAD_SECONDS,
+            env=os.environ | environment,
         )
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {LOAD_SECONDS} s"}
