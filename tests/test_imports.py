@@ -26,6 +26,7 @@ def test_the_command_starts_without_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "program",
     [

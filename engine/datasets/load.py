@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets import digits, npz, ogb, pyg, synthetic
+from hoptrain.engine.datasets import digits, npz, pyg, synthetic
 from hoptrain.engine.datasets.cache import is_folder
+from hoptrain.engine.datasets.ogb import source as ogb
 from hoptrain.engine.datasets.source import Source
 from hoptrain.engine.errors import InputError, did_you_mean
 
@@ -84,6 +85,7 @@ def _check_unscaled(name: str, scale: float) -> None:
 
 
 def _unknown(name: str, root: Path | None) -> InputError:
+    if near := did_you_mean(name, list(REGISTRY)):
+        return InputError(f"{name!r} is no data set that is known, nor a file or folder: {near}")
     looked = ", ".join(map(str, npz.places(root))) or "neither root nor $HOPTRAIN_DATA is given"
-    remedy = did_you_mean(name, list(REGISTRY)) or "'hoptrain data list' names what there is"
-    return InputError(f"{name!r} is no data set that is known, nor a file or folder ({looked}): {remedy}")
+    return InputError(f"{name!r} is no data set that is known, nor a file or folder ({looked}): 'hoptrain data list' names what there is")

@@ -60,6 +60,7 @@ def run(folder, out, *options):
     return json.loads((out / "results.json").read_text())
 
 
+@pytest.mark.long
 def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": absent, "papers": absent})
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
@@ -85,6 +86,7 @@ def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
     assert "skipped pyg: not installed" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": partial_peer})
     monkeypatch.setattr(options, "cores", lambda: 2)

@@ -52,13 +52,9 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
         values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
         shape = (block.num_dst, block.num_src)
         edges = torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False)
-        total: Tensor
-        if reduce == "mean" and not x.is_cuda:
-            total = torch.sparse.mm(edges, x, "mean")
-        else:
-            total = torch.sparse.mm(edges, x)
-            total = total if reduce == "sum" else total / block.indptr.diff().clamp(min=1)[:, None]  # CUDA has no mean
-        return total
+        in_one = reduce == "mean" and not x.is_cuda  # CUDA has no mean
+        out: Tensor = torch.sparse.mm(edges, x, "mean") if in_one else torch.sparse.mm(edges, x)
+        return out if in_one or reduce == "sum" else out / block.indptr.diff().clamp(min=1)[:, None]
 
 
 class SAGELayer(nn.Module):

@@ -53,7 +53,7 @@ def check_trainer_options(options: Any) -> None:
     for name, least in _LEAST.items():
         value = options.get(name)
         if value is not None and value < least:
-            raise InputError(f"trainer.{name} is {value}: it is at least {least}; correct it or leave it out")
+            raise InputError(f"trainer.{name} is {value:g}: it is at least {least}; correct it or leave it out")
     if options.get("accelerator") in ("gpu", "cuda") and not torch.cuda.is_available():
         raise InputError(
             f"trainer.accelerator is {options.accelerator}: no GPU can be used here ('hoptrain doctor' tells why); leave it out"

@@ -73,6 +73,7 @@ def test_all_vertices_that_are_not_held_out_are_for_training():
     assert (more.split("val").tolist(), more.split("test").tolist()) == ([3], [5, 6])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on runs this small
 def test_samplers_are_trained_with(data):
     """One of each kind of batch, and the one that is trained from Python."""

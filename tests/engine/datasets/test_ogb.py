@@ -9,7 +9,7 @@ import pytest
 
 from hoptrain.engine import InputError
 from hoptrain.engine.datasets import load_dataset
-from hoptrain.engine.datasets.ogb_download import ACCEPT
+from hoptrain.engine.datasets.ogb.download import ACCEPT
 
 EDGES = np.array([[0, 1], [1, 0], [2, 0], [4, 3], [4, 3]])
 X = np.arange(10, dtype=np.float64).reshape(5, 2) / 4

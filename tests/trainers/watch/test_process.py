@@ -124,6 +124,7 @@ def test_every_rank_tells_the_cause(ranks, victim, action, cause, code):
         assert len(lines[rank]) == 1 or (rank == victim and action == "raise")
 
 
+@pytest.mark.long
 def test_a_stopped_rank_and_one_that_holds_the_interpreter_are_killed(ranks):
     ranks.start("STOP", "hold", "wait")
     codes, lines = ranks.wait()
@@ -195,6 +196,7 @@ def greet(address, rank, key=None):
     return connection
 
 
+@pytest.mark.long
 def test_a_machine_that_is_cut_off(ranks):
     ranks.begin("wait", "wait", "absent")
     with greet(ranks.address, 2):
@@ -205,6 +207,7 @@ def test_a_machine_that_is_cut_off(ranks):
     assert lines == [[f"hoptrain: rank {rank} ends, because {cause}"] for rank in (0, 1)]
 
 
+@pytest.mark.long
 def test_the_machine_that_is_cut_off_from_rank_0(ranks):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         ranks.address = f"127.0.0.1 {silent.getsockname()[1]} key"

@@ -15,8 +15,8 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, write_dataset
-from hoptrain.engine.datasets.ogb_binary import write_binary
-from hoptrain.engine.datasets.ogb_download import Release, download
+from hoptrain.engine.datasets.ogb.binary import write_binary
+from hoptrain.engine.datasets.ogb.download import Release, download
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
