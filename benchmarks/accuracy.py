@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.benchmarks.cases.accuracy import run_samplers
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 from hoptrain.trainers.commands.configs import FOLDER
-from hoptrain.trainers.commands.lightning import run as run_cli
 
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
 PRODUCTS = "synthetic_products"
@@ -42,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
     if args.samplers:
+        from hoptrain.benchmarks.cases.accuracy import run_samplers  # here, lest --help wait for torch
+
         return run_samplers(args)
     if args.data or args.only or args.root:
         raise InputError("--data, --only and --root are for --samplers: add it, or leave them out")
@@ -71,6 +71,8 @@ def _repeat(
 
 
 def _test_accuracy(config: str, options: Mapping[str, str], seed: int, scratch: str) -> float:
+    from hoptrain.trainers.commands.lightning import run as run_cli
+
     fixed = {
         "config": str(FOLDER / f"{config}.yaml"),
         "seed_everything": str(seed),

@@ -25,14 +25,15 @@ from hoptrain.benchmarks.common import options, pictures, tables
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Cost, Costs, Paced, time_rounds
-from hoptrain.benchmarks.peers import dgl, hoptrain, papers, pyg
+from hoptrain.benchmarks.peers import hoptrain
+from hoptrain.benchmarks.peers.installed import call
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, open_peers
 from hoptrain.engine import Graph
 
 PEERS: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
-    "dgl": dgl.open_algorithms,
-    "pyg": pyg.open_algorithms,
-    "papers": papers.open_algorithms,
+    "dgl": partial(call, "dgl", "open_algorithms"),
+    "pyg": partial(call, "pyg", "open_algorithms"),
+    "papers": partial(call, "papers", "open_algorithms"),
 }
 GOAL = 2.0
 """How many times as fast as a peer hoptrain should be."""

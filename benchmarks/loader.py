@@ -36,8 +36,8 @@ from hoptrain.benchmarks.common.child import Child, ChildError
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Cost, time_rounds
-from hoptrain.benchmarks.peers import dgl, hoptrain, pyg
-from hoptrain.benchmarks.peers.installed import tcmalloc
+from hoptrain.benchmarks.peers import hoptrain
+from hoptrain.benchmarks.peers.installed import call, tcmalloc
 from hoptrain.benchmarks.peers.loaders import Case, Consumer, Load, Open, idle_cpu_share
 from hoptrain.engine import Dataset, InputError
 
@@ -54,7 +54,10 @@ class Peer(NamedTuple):
     open_loaders: Open
 
 
-PEERS: Mapping[str, Peer] = {"dgl": Peer("DGL", "all", dgl.open_loader), "pyg": Peer("PyG", "new", pyg.open_loader)}
+PEERS: Mapping[str, Peer] = {
+    "dgl": Peer("DGL", "all", partial(call, "dgl", "open_loader")),
+    "pyg": Peer("PyG", "new", partial(call, "pyg", "open_loader")),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hoptrain.benchmarks.common import options, pictures
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
-from hoptrain.benchmarks.pipelines.ranks import SEED, WHOLE, Launch, Track, Way, study
-from hoptrain.trainers.pipeline import run_ranks
+
+if TYPE_CHECKING:
+    from hoptrain.benchmarks.pipelines.ranks import Launch, Track, Way
 
 OURS, ALONE, PAPER = HOPTRAIN, "no pipeline", "Raffi 2024"
 _CROWDED_ROUNDS = 2
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Launch every number of stages and copies once; with ``--quick`` 1 and 2 stages, two numbers of chunks, fewer images and steps."""
+    from hoptrain.benchmarks.pipelines.ranks import SEED, Launch, study  # here, lest --help wait for torch
+    from hoptrain.trainers.pipeline import run_ranks
+
     stages, data, chunks, images, rounds = args.stages, args.data, args.chunks, args.images, args.rounds
     if args.quick:
         stages, data, chunks, images, rounds = (1, 2), (1,), (5, 10), 40, 3
@@ -65,6 +69,8 @@ def bound(stages: float, chunks: float, data: float) -> float:
 
 def records_of(launch: Launch, results: Sequence[dict[Way, Track]]) -> list[dict[str, Any]]:
     """A row for each number of chunks of a launch; before them, in the launch of one process only, one for the whole batch at once."""
+    from hoptrain.benchmarks.pipelines.ranks import WHOLE
+
     first = results[0]
     rows = [_row(launch, 1, [first[WHOLE]], first[WHOLE], first[WHOLE]) | {"system": ALONE}] if len(results) == 1 else []
     return rows + [

@@ -13,20 +13,14 @@ import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from hoptrain.benchmarks.common import tables
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, load_dataset
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.inference import exact_logits
-from hoptrain.trainers.pipeline import ChunkLoader, apply_layers, chunk_of, cut_by_index
-from hoptrain.trainers.pipeline.seeds import Chunking
 
 EPOCHS, CHUNKS = 300, (1, 2, 3, 4)
 BARE = "by-index, no self loops"
@@ -63,12 +57,19 @@ def run(args: argparse.Namespace) -> Result:
 
 def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dict[str, Any]:
     """One run: its accuracies after the last epoch, on the whole graph and on the cut one, and the milliseconds of an epoch."""
+    import torch  # here, lest --help wait for it
+    import torch.nn.functional as F
+
+    from hoptrain.trainers.models import GNN
+    from hoptrain.trainers.models.inference import exact_logits
+    from hoptrain.trainers.pipeline import ChunkLoader, apply_layers, chunk_of, cut_by_index
+
     torch.manual_seed(seed)
     model = GNN("gat", data.num_features, 64, data.num_classes, 2, dropout=0.6, input_dropout=0.6, heads=8, out_heads=8)
     for layer in model.layers:
         convolution: Any = layer.conv
         convolution.add_self_loops = kind != BARE
-    chunking: Chunking = "seeds" if kind == "seeds" else "by-index"
+    chunking: Literal["seeds", "by-index"] = "seeds" if kind == "seeds" else "by-index"
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=1e-3)
     loader = ChunkLoader(data, NeighborSampler([-1, -1]), chunks=chunks, chunking=chunking, batch_size=512, seed=seed)
     degrees = torch.from_numpy(data.graph.in_degrees()).float()

@@ -36,16 +36,17 @@ from hoptrain.benchmarks.common.floor import Floor, count_work, floor_per_edge
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Costs, Paced, time_rounds
-from hoptrain.benchmarks.peers import dgl, hoptrain, pyg
+from hoptrain.benchmarks.peers import hoptrain
+from hoptrain.benchmarks.peers.installed import call
 from hoptrain.benchmarks.peers.systems import NeighborSystems, System, open_peers
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
 
 PEERS: Mapping[str, Callable[[Graph], NeighborSystems]] = {
-    "dgl": dgl.open_neighbor,
-    "pyg-lib": partial(pyg.open_neighbor, "pyg-lib"),
-    "torch-sparse": partial(pyg.open_neighbor, "torch-sparse"),
+    "dgl": partial(call, "dgl", "open_neighbor"),
+    "pyg-lib": partial(call, "pyg", "open_neighbor", "pyg-lib"),
+    "torch-sparse": partial(call, "pyg", "open_neighbor", "torch-sparse"),
 }
 _COUNTED = 2
 """Mini-batches in which the floor's cache lines are counted."""

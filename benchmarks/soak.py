@@ -22,8 +22,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.common.processes import processes
 from hoptrain.engine import InputError
@@ -137,6 +135,8 @@ class _Training:
 
     def checkpoint(self) -> dict[str, Any]:
         """The newest one."""
+        import torch  # here, lest --help wait for it
+
         path = self._last()
         if path is None:
             raise RuntimeError(f"no checkpoint was written: {self._text()}")

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.trial import BEGIN, DONE, say
@@ -78,6 +77,8 @@ def _threads(system: str, data: Path, scratch: Path) -> None:
 
 
 def _two_threads_in_worker(worker: int) -> None:
+    import torch  # here, lest --help wait for it
+
     torch.set_num_threads(2)
 
 

@@ -21,12 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader
 
 from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.deadlocks.faults import FANOUTS, Fault, FaultySampler
-from hoptrain.benchmarks.peers import dgl, pyg
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader
@@ -89,6 +86,9 @@ def _open_hoptrain(data: Dataset, fault: tuple[str, str] | None, seeds: Array, o
 
 
 def _open_torch(data: Dataset, fault: tuple[str, str] | None, seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
+    import torch  # here, lest --help wait for it
+    from torch.utils.data import DataLoader
+
     x, strike = torch.tensor(data.x), Fault(*fault) if fault else None
     copies = 10  # as many tensors as two blocks, features and labels are
 
@@ -101,6 +101,10 @@ def _open_torch(data: Dataset, fault: tuple[str, str] | None, seeds: Array, opti
 
 
 def _open_pyg(data: Dataset, fault: tuple[str, str] | None, seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
+    import torch
+
+    from hoptrain.benchmarks.peers import pyg
+
     owned, strike = pyg.feature_data(data), Fault(*fault) if fault else None
 
     def transform(batch: Any) -> Any:
@@ -115,6 +119,10 @@ def _open_pyg(data: Dataset, fault: tuple[str, str] | None, seeds: Array, option
 
 
 def _open_dgl(data: Dataset, fault: tuple[str, str] | None, seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
+    import torch
+
+    from hoptrain.benchmarks.peers import dgl
+
     graph, strike = dgl.feature_graph(data), Fault(*fault) if fault else None
 
     def sample(inner: Callable[..., Any], *args: Any, **named: Any) -> Any:

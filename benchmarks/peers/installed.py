@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes.util import find_library
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,6 +19,11 @@ def require(package: str) -> None:
     """
     if find_spec(package) is None:
         raise InputError("not installed")
+
+
+def call(peer: str, function: str, *arguments: Any) -> Any:
+    """Call a function of a peer's file, which is imported only now: most import torch, for which ``--help`` need not wait."""
+    return getattr(import_module(f"hoptrain.benchmarks.peers.{peer}"), function)(*arguments)
 
 
 def dgl() -> Any:

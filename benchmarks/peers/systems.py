@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -63,6 +64,8 @@ def open_peers(peers: Mapping[str, Callable[[Graph], T]], names: Sequence[str], 
 
 def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array], first: int) -> int:
     """Whole mini-batches for each thread."""
+    import torch  # here, lest --help wait for it
+
     torch.set_num_threads(1)
     return sum(pool.map(sample, seeds))
 

@@ -33,23 +33,32 @@ def is_folder(path: Path) -> bool:
     return (path / HEADER).is_file()
 
 
-def open_cached(key: str, write: Callable[[FolderWriter], None]) -> Dataset:
-    """Open the converted data set called ``key``; ``write`` makes it first if it is not there.
+def convert_once(key: str, kind: str, write: Callable[[FolderWriter], None]) -> Path:
+    """The folder in the cache that is called ``key``; ``write`` makes it first if it is not there.
 
     ``key`` has to change with the source and with the converter. Two processes may convert at once: each writes a folder of its own and
     the first to end gives it the name.
 
     Raises:
-        InputError: the cache cannot be written, or what ``write`` and ``Dataset.open`` raise.
+        InputError: the cache cannot be written, or what ``write`` raises.
     """
     path = converted(key)
     if not is_folder(path):
         try:
-            with create_folder(path, KIND) as writer:
+            with create_folder(path, kind) as writer:
                 write(writer)
         except OSError as error:
             raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
-    return Dataset.open(path)
+    return path
+
+
+def open_cached(key: str, write: Callable[[FolderWriter], None]) -> Dataset:
+    """Open the converted data set called ``key``, made first as by ``convert_once``.
+
+    Raises:
+        InputError: as ``convert_once`` and ``Dataset.open``.
+    """
+    return Dataset.open(convert_once(key, KIND, write))
 
 
 def check_room(folder: Path, num_bytes: int) -> None:

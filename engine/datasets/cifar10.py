@@ -61,7 +61,10 @@ def read_cifar10(files: Sequence[Path]) -> tuple[tuple[Array, Array], tuple[Arra
 def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     if files[0].name not in _ARCHIVES:
         for file in files:
-            yield file.name, file.read_bytes()
+            try:
+                yield file.name, file.read_bytes()
+            except OSError as error:
+                raise InputError(f"{file} cannot be read ({error.strerror}): make it readable, or fetch the archive again") from None
         return
     folder = _ARCHIVES[files[0].name]
     try:

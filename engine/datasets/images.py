@@ -12,11 +12,11 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, random_splits
-from hoptrain.engine.datasets.cache import converted, fingerprint, is_folder
+from hoptrain.engine.datasets.cache import convert_once, fingerprint
 from hoptrain.engine.datasets.cifar10 import find_cifar10, read_cifar10
 from hoptrain.engine.datasets.npz import find_npz, places
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.store import create_folder, open_folder
+from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
 
 KIND = "images"
@@ -87,17 +87,13 @@ def _not_found(name: str, root: Path | None) -> InputError:
 
 
 def _open_cached(key: str, read: Callable[[], ImageSet]) -> ImageSet:
-    path = converted(key)
-    if not is_folder(path):
+    def write(writer: FolderWriter) -> None:
         images = read()
-        try:
-            with create_folder(path, KIND) as writer:
-                for name, array in {"x": images.x, "y": images.y, **{f"split_{k}": v for k, v in images.splits.items()}}.items():
-                    writer.add(name, array)
-                writer.meta.update(name=images.name, num_classes=images.num_classes, white=images.white, info=dict(images.meta))
-        except OSError as error:
-            raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
-    arrays, meta = open_folder(path, KIND)
+        for name, array in {"x": images.x, "y": images.y, **{f"split_{k}": v for k, v in images.splits.items()}}.items():
+            writer.add(name, array)
+        writer.meta.update(name=images.name, num_classes=images.num_classes, white=images.white, info=dict(images.meta))
+
+    arrays, meta = open_folder(convert_once(key, KIND, write), KIND)
     splits = {name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")}
     facts = {key: meta[key] for key in ("name", "num_classes", "white")}
     return ImageSet(x=arrays["x"], y=arrays["y"], splits=splits, meta=meta["info"], **facts)

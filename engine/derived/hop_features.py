@@ -6,15 +6,16 @@ A row of hop k + 1 is read from the files of hop k in blocks of rows, so memory 
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from hoptrain.engine.arrays import BFLOAT16, Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.cache import check_room, converted, is_folder
+from hoptrain.engine.datasets.cache import check_room, convert_once
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.store import HEADER, FolderWriter, create_folder, open_folder
+from hoptrain.engine.store import HEADER, FolderWriter, open_folder
 
 KIND = "hop features"
 BLOCK_EDGES = 1 << 20
@@ -41,14 +42,9 @@ def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) 
     if num_hops < 0:
         raise InputError(f"num_hops is {num_hops}: features reach from 0 hops on; give 0 or more")
     name = "memory" if data.path is None else data.name.replace(":", "-")
-    path = converted(f"{name}-hops{num_hops}{'-normalized' if normalize else ''}-{_VERSION}-{_checksum(data, data.x):08x}")
-    if not is_folder(path):
-        try:
-            with create_folder(path, KIND) as writer:
-                _write(writer, data, data.x, num_hops, normalize)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
-    arrays, _ = open_folder(path, KIND)
+    key = f"{name}-hops{num_hops}{'-normalized' if normalize else ''}-{_VERSION}-{_checksum(data, data.x):08x}"
+    write = partial(_write, data=data, x=data.x, num_hops=num_hops, normalize=normalize)
+    arrays, _ = open_folder(convert_once(key, KIND, write), KIND)
     return [arrays[f"hop{hop}"] for hop in range(num_hops + 1)]
 
 

@@ -12,11 +12,10 @@ from typing import Literal
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.datasets.cache import check_room, converted, is_folder
+from hoptrain.engine.datasets.cache import check_room, convert_once
 from hoptrain.engine.derived.hop_features import row_blocks
-from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.store import create_folder, open_folder
+from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.projection import sparse_signs
 
 MadeFeatures = Literal["degrees", "walks"]
@@ -44,15 +43,13 @@ def make_features(graph: Graph, kind: MadeFeatures) -> Array:
     Raises:
         InputError: the cache cannot be written.
     """
-    path = converted(f"features-{kind}-{_VERSION}-{graph.num_nodes}-{_checksum(graph):08x}")
-    if not is_folder(path):
-        try:
-            with create_folder(path, KIND) as writer:
-                if kind == "walks":
-                    check_room(writer.folder, 4 * WIDTH * graph.num_nodes)
-                writer.add("x", walk_features(graph) if kind == "walks" else degree_features(graph))
-        except OSError as error:
-            raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
+
+    def write(writer: FolderWriter) -> None:
+        if kind == "walks":
+            check_room(writer.folder, 4 * WIDTH * graph.num_nodes)
+        writer.add("x", walk_features(graph) if kind == "walks" else degree_features(graph))
+
+    path = convert_once(f"features-{kind}-{_VERSION}-{graph.num_nodes}-{_checksum(graph):08x}", KIND, write)
     return open_folder(path, KIND)[0]["x"]
 
 

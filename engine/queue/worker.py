@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
+import gc
 import os
 import pickle
 import select
@@ -71,6 +72,8 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
         for slot in slots:
             slot.writable(batch_bytes)
         task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # from our own parent, in memory without a name
+        gc.freeze()  # what was imported, with the collector off, is never garbage
+        gc.enable()
     except Exception as error:
         connection.send(_failure(-1, -1, error))
         return

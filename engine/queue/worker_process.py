@@ -124,7 +124,7 @@ class WorkerProcess:
                     [
                         sys.executable,
                         "-c",
-                        "from hoptrain.engine.queue.worker import main; main()",
+                        "import gc; gc.disable(); from hoptrain.engine.queue.worker import main; main()",
                         *map(str, [self._batch_bytes, *inherited, *slots]),
                     ],
                     pass_fds=[*inherited, *slots, *self._descriptors],

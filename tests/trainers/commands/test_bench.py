@@ -145,3 +145,19 @@ def test_table():
         "         12"
     )  # fmt: skip
     assert bench.table([]) == ""
+
+
+def test_the_help_of_no_benchmark_waits_for_torch():
+    code = """
+import sys
+from contextlib import suppress
+from hoptrain.trainers.cli import main
+from hoptrain.trainers.commands.bench import questions
+for options in ([], *([name] for name in questions())):
+    with suppress(SystemExit):
+        main(["bench", *options, "--help"])
+    assert "torch" not in sys.modules, options
+"""
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert child.returncode == 0, child.stderr
+    assert child.stdout.count("usage: hoptrain bench") == 1 + len(bench.questions())
