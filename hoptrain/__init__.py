@@ -30,9 +30,10 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset",
-    "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler MiniBatch "
-    "MetapathWalk NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler SaintNodeSampler SaintWalkSampler SampleLoader Sampler "
-    "ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler Workspace",
+    "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler "
+    "MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
+    "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
+    "Workspace",
     "trainers.models": "GNN",
     "trainers.models.inference": "exact_logits",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
