@@ -31,8 +31,8 @@ def child_processes():
 
 
 def shared_memory():
-    """Names in /dev/shm but those that torch and the tests themselves give, with the process that made them: other runs have such as well."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith(("torch_", "hoptrain-test-"))}
+    """Names in /dev/shm but those that other runs have as well: torch's, those of the tests themselves, and the semaphores of other libraries' loaders."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(("torch_", "hoptrain-test-", "sem.mp-"))}
 
 
 def pytest_configure():
