@@ -68,8 +68,9 @@ class Dataset:
         x, y = (None if array is None else as_array(array) for array in (self.x, self.y))
         rows = next((len(array) for array in (x, y) if array is not None and array.ndim), None)
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
-        splits = {split: _as_ids(self.name, split, as_array(ids), graph.num_nodes) for split, ids in self.splits.items()}
-        num_classes = self.num_classes or (0 if y is None or y.ndim not in (1, 2) else num_classes_of(y))
+        splits = {split: as_ids(self.name, split, as_array(ids), graph.num_nodes) for split, ids in self.splits.items()}
+        y = None if y is None else as_labels(y)
+        num_classes = self.num_classes or (0 if y is None or y.ndim not in (1, 2) or y.dtype.kind not in "iub" else num_classes_of(y))
         for name, value in (("x", x), ("y", y), ("graph", graph), ("splits", splits), ("num_classes", num_classes)):
             object.__setattr__(self, name, value)
 
@@ -193,13 +194,14 @@ def as_labels(y: Array) -> Array:
     y = y.reshape(-1) if y.shape[1:] == (1,) else y
     if y.dtype.kind != "f":
         return y
-    whole = np.nan_to_num(y, nan=-1).astype(np.int64)
+    with np.errstate(invalid="ignore"):  # infinities, which are no labels
+        whole = np.nan_to_num(y, nan=-1).astype(np.int64)
     return whole if np.array_equal(whole, np.nan_to_num(y, nan=-1)) else y
 
 
 def num_classes_of(y: Array) -> int:
     """C: columns of (V, C) labels, or one more than the largest class of (V,)."""
-    return int(y.shape[1]) if y.ndim == 2 else int(y.max(initial=-1)) + 1
+    return int(y.shape[1]) if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
 
 
 def dataset_meta(data: Dataset) -> dict[str, Any]:
@@ -214,7 +216,8 @@ def dataset_meta(data: Dataset) -> dict[str, Any]:
     }
 
 
-def _as_ids(name: str, split: str, ids: Array, num_nodes: int) -> Array:
+def as_ids(name: str, split: str, ids: Array, num_nodes: int) -> Array:
+    """The vertex ids of a split that is given as ids or as a mask (V,) of bool."""
     if ids.dtype != bool:
         return ids
     if ids.shape != (num_nodes,):

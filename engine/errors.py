@@ -30,3 +30,14 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
         lasts = difflib.get_close_matches(last, [each.rpartition(".")[2] for each in known], n=1, cutoff=0.7)
         near = [each for each in known if each.rpartition(".")[2] in lasts]
     return f"did you mean {' or '.join(near[:2])}?" if near else ""
+
+
+def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the ``choices``.
+
+    Raises:
+        InputError: it is none of them.
+    """
+    if value not in choices:
+        near = f"; {hint}" if isinstance(value, str) and (hint := did_you_mean(value, choices)) else ""
+        raise InputError(f"{option} is {value!r}: it is one of {', '.join(choices)}{near}")

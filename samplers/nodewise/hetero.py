@@ -37,19 +37,20 @@ class HeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
     thread, batches of a bulk by those of the workspace; on CUDA a bulk is sampled at once.
     """
 
-    def __init__(self, fanouts: Sequence[int] | Mapping[str, Sequence[int]], seed_type: str, replace: bool = False) -> None:
+    def __init__(self, fanouts: Sequence[int] | Mapping[str | Relation, Sequence[int]], seed_type: str, replace: bool = False) -> None:
         """State the hops.
 
         Args:
             fanouts: edges per vertex, one number a hop, from the seeds outward, for all relations; or such a list for each relation, by
-                "source:name:destination". -1 takes all neighbours, 0 leaves the relation out of a hop.
+                "source:name:destination" or the tuple of the three. -1 takes all neighbours, 0 leaves the relation out of a hop.
             seed_type: the type of vertices that seeds are of.
             replace: draw with replacement.
 
         Raises:
             InputError: no hop or more than 16, lists of different lengths, a fanout that is less than -1.
         """
-        self.fanouts = {name: tuple(map(int, own)) for name, own in (fanouts if isinstance(fanouts, Mapping) else {"": fanouts}).items()}
+        given = fanouts.items() if isinstance(fanouts, Mapping) else [("", fanouts)]
+        self.fanouts = {name if isinstance(name, str) else ":".join(name): tuple(map(int, own)) for name, own in given}
         self.seed_type = seed_type
         self.replace = replace
         self._is_common = not isinstance(fanouts, Mapping)

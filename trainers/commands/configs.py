@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hoptrain.engine import InputError
+from hoptrain.engine.errors import did_you_mean
+
 FOLDER = Path(__file__).parents[2] / "configs"
 
 
@@ -30,11 +33,18 @@ def known() -> dict[str, Path]:
 
 
 def with_paths(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the path of each configuration that is given by name; where there is a file called so, it is meant."""
+    """The arguments with the path of each configuration that is given by name; where there is a file called so, it is meant.
+
+    Raises:
+        InputError: a name that is neither.
+    """
     found = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
         option, is_joined, name = argument.partition("=") if argument.startswith("--config=") else ("", "", argument)
         is_value = is_joined or before in ("--config", "-c")
         path = known().get(name) if is_value and not Path(name).exists() else None
+        if is_value and path is None and not Path(name).exists() and "/" not in name and "." not in name:
+            hint = did_you_mean(name, list(known())) or "'hoptrain configs' lists those that there are"
+            raise InputError(f"--config {name}: no file and no configuration has this name; {hint}")
         found.append(argument if path is None else f"{option}{is_joined}{path}")
     return found

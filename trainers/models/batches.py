@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from hoptrain.engine import InputError
 from hoptrain.samplers import Block, MiniBatch
 from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.layered import Chunk, address_seed
@@ -29,11 +30,11 @@ def apply_model(model: nn.Module, takes: Takes, x: Tensor, batch: MiniBatch, deg
         batch: the mini-batch.
         degrees: (S,) in-degrees of the input nodes in the whole graph, float.
     """
-    if takes == "edge_index":
-        rows: Tensor = model(x, edge_index_of(batch))
-        return rows[: batch.num_seeds]
-    out: Tensor = model(x, batch.blocks) if takes == "blocks" else model(x, batch.blocks, degrees)
-    return out
+    inputs = (edge_index_of(batch),) if takes == "edge_index" else (batch.blocks,) if takes == "blocks" else (batch.blocks, degrees)
+    out = model(x, *inputs)
+    if not isinstance(out, Tensor):
+        raise InputError(f"{type(model).__name__} returned a {type(out).__name__}: a model gives a tensor of scores, a row for each seed")
+    return out[: batch.num_seeds] if takes == "edge_index" else out
 
 
 def edge_index_of(batch: MiniBatch) -> Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.layers import Arch
 
@@ -53,9 +54,11 @@ class GNN(nn.Module):
             conv: library that the convolutions come from.
 
         Raises:
-            InputError: sizes that do not fit.
+            InputError: sizes that do not fit, a word that is none of these.
         """
         super().__init__()
+        for option, value, choices in (("arch", arch, Arch), ("norm", norm, Norm), ("conv", conv, Conv)):
+            check_choice(option, value, get_args(choices))
         if num_layers < 1 or min(in_channels, hidden_channels, out_channels) < 1:
             raise InputError(
                 f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all are at least 1"

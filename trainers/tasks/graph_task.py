@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_info
@@ -14,6 +14,7 @@ from torchmetrics import Metric
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.feedback import feedback_for
 from hoptrain.trainers.feedback.feedback import Apply, Feedback
@@ -76,6 +77,7 @@ class GraphTask(ScoredModule):
             InputError: numbers that have no meaning, or neither sizes nor a module.
         """
         check_training(lr=lr, weight_decay=weight_decay, **{name: gnn[name] for name in gnn if name.endswith("dropout")})
+        check_choice("takes", takes, get_args(Takes))
         super().__init__(score)
         of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
         self.save_hyperparameters(ignore=["num_outputs", "score", "model", *of_a_gnn])

@@ -13,7 +13,7 @@ from torchmetrics.classification import BinaryAUROC
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.derived.link_split import hold_out_links
-from hoptrain.samplers import LinkSampler, MiniBatch
+from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
 from hoptrain.trainers.tasks.node_data import GraphDataModule
@@ -38,10 +38,20 @@ class LinkDataModule(GraphDataModule):
     Messages pass along the links that are left, in validation and test too. Labels are not needed.
     """
 
-    def __init__(self, val_share: float = 0.05, test_share: float = 0.1, split_seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        dataset: str | Dataset,
+        sampler: Sampler,
+        val_share: float = 0.05,
+        test_share: float = 0.1,
+        split_seed: int = 0,
+        **options: Any,
+    ) -> None:
         """Open the data set and hold out links.
 
         Args:
+            dataset: as ``GraphDataModule``; labels are not needed.
+            sampler: a ``LinkSampler`` without edges.
             val_share: part of the links for validation.
             test_share: part of the links for the test.
             split_seed: of the choice of these links: another seed of the training has the same.
@@ -51,7 +61,7 @@ class LinkDataModule(GraphDataModule):
             InputError: a sampler that is no ``LinkSampler``, or names its edges; as ``hold_out_links``.
         """
         self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
-        super().__init__(**options)
+        super().__init__(dataset, sampler, **options)
 
     def prepare(self, data: Dataset) -> Dataset:
         """The data set without the links that are held out."""

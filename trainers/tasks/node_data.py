@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.made_features import make_features
+from hoptrain.engine.errors import check_choice
 from hoptrain.engine.queue.options import QueueOptions
-from hoptrain.samplers import SampleLoader, Sampler
+from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened
 
@@ -78,6 +79,11 @@ class GraphDataModule(SharedDataModule):
             features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
         """
         super().__init__(batch_size, seed)
+        if not isinstance(sampler, Sampler) or isinstance(sampler, HeteroSampler):
+            rule = (
+                "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for loops of your own"
+            )
+            raise InputError(f"sampler is {sampler!r}: training takes {rule}")
         self.sampler = sampler
         self.data: Dataset = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features)
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
@@ -165,8 +171,9 @@ def with_features(data: Dataset, features: Features) -> Dataset:
     """The data set with the features it has, or with others made from its graph (see ``make_features``).
 
     Raises:
-        InputError: it has none, and none are to be made.
+        InputError: it has none, and none are to be made; another word than these.
     """
+    check_choice("features", features, get_args(Features))
     if features != "stored":
         return replace(data, x=make_features(data.graph, features), validate=False)
     if data.x is None:

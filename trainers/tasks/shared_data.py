@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 from pytorch_lightning import LightningDataModule, Trainer
@@ -29,6 +29,10 @@ class SharedDataModule(LightningDataModule):
         self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
         self.loader: EpochLoader[Any] | None = None
         self._resume_from: dict[str, Any] | None = None
+
+    def __str__(self) -> str:
+        """Short: Lightning's would draw a batch from every loader."""
+        return f"{type(self).__name__}(batch_size={self.batch_size}, seed={self.seed})"
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
@@ -122,10 +126,14 @@ def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
         options: of ``load``; data in memory have none.
 
     Raises:
-        InputError: an option with data in memory; as ``load``.
+        InputError: data of another kind, an option with data in memory; as ``load``.
     """
     if isinstance(data, str):
         return load(data, **options)
+    kind: type[Data] = get_type_hints(load)["return"]
+    if not isinstance(data, kind):
+        remedy = "Dataset.from_pyg(data) makes one" if hasattr(data, "edge_index") else "make one"
+        raise InputError(f"the data are a {type(data).__name__}: give a name, or a {kind.__name__} in memory; {remedy}")
     for name, value in options.items():
         if value != signature(load).parameters[name].default:
             raise InputError(f"{name} is {value} with data in memory: it tells how a name is opened; leave it out")

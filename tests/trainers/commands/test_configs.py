@@ -1,5 +1,8 @@
 """Configurations by name."""
 
+import pytest
+
+from hoptrain.engine import InputError
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.configs import FOLDER, known, with_paths
 
@@ -12,7 +15,9 @@ def test_a_name_becomes_a_path_behind_config_only(tmp_path, monkeypatch):
         "fit", "--config", QUICKSTART, "--data.dataset", "quickstart",
     ]  # fmt: skip
     assert with_paths(["fit", "--config=quickstart", "-c", "quickstart"]) == ["fit", f"--config={QUICKSTART}", "-c", QUICKSTART]
-    assert with_paths(["fit", "--config", "unknown", "--config"]) == ["fit", "--config", "unknown", "--config"]
+    assert with_paths(["fit", "--config"]) == ["fit", "--config"]
+    with pytest.raises(InputError, match=r"--config quickstrat: no file and no configuration has this name; did you mean quickstart\?"):
+        with_paths(["fit", "--config", "quickstrat"])
 
 
 def test_a_file_of_that_name_is_meant(tmp_path, monkeypatch):
