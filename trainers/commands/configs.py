@@ -1,4 +1,4 @@
-"""``hoptrain configs``: the configurations that come with hoptrain, which ``--config`` takes by name."""
+"""The configurations that come with hoptrain, which --config takes by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     """Print each name with the first line of its file; returns 0."""
     for name, path in known().items():
         print(f"{name:<22}{path.read_text(encoding='utf-8').partition(chr(10))[0].removeprefix('# ')}")
-    print(f"\nhoptrain fit --config quickstart trains by one; their files lie in {FOLDER}")
+    print(f"\nFor instance: hoptrain fit --config quickstart. The files say what each needs, in {FOLDER}")
     return 0
 
 
