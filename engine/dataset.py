@@ -18,7 +18,7 @@ KIND = "dataset"
 SPLITS = ("train", "val", "test")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Dataset:
     """Graph, features, labels and splits of V vertices; read-only.
 
@@ -68,11 +68,19 @@ class Dataset:
         x, y = (None if array is None else as_array(array) for array in (self.x, self.y))
         rows = next((len(array) for array in (x, y) if array is not None and array.ndim), None)
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
+        if not isinstance(graph, Graph):
+            raise InputError(
+                f"{self.name}: graph is a {type(graph).__name__}: give a Graph, or the whole as Dataset.from_pyg or from_dgl take it"
+            )
         splits = {split: as_ids(self.name, split, as_array(ids), graph.num_nodes) for split, ids in self.splits.items()}
         y = None if y is None else as_labels(y)
         num_classes = self.num_classes or (0 if y is None or y.ndim not in (1, 2) or y.dtype.kind not in "iub" else num_classes_of(y))
         for name, value in (("x", x), ("y", y), ("graph", graph), ("splits", splits), ("num_classes", num_classes)):
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} ({len(ids):,})" for split, ids in self.splits.items()) or "none"
+        return f"Dataset({self.name}, {self.graph}, num_features={self.num_features}, num_classes={self.num_classes}, splits: {splits})"
 
     @property
     def num_features(self) -> int:

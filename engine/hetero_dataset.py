@@ -13,7 +13,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.hetero_graph import HeteroGraph
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class HeteroDataset:
     """Graph, features, labels and splits; read-only, validated when it is made.
 
@@ -56,6 +56,10 @@ class HeteroDataset:
         if self.y is not None:
             y = as_labels(as_array(self.y))
             object.__setattr__(self, "y", y.astype(np.int64, copy=False) if y.ndim == 1 and y.dtype.kind in "iu" else y)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} ({len(ids):,})" for split, ids in self.splits.items()) or "none"
+        return f"HeteroDataset({self.name}, {self.graph}, x of {', '.join(self.x) or 'none'}, seeds of {self.seed_type}, splits: {splits})"
 
     @property
     def num_seed_nodes(self) -> int:

@@ -12,7 +12,7 @@ from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.batch.sampled import SampledBatch
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class HeteroMiniBatch(SampledBatch):
     """Seeds of one type, and for every hop a block of each relation; further fields are those of ``SampledBatch``.
 

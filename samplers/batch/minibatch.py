@@ -77,7 +77,7 @@ class Block:
         return {name: array for name, array in arrays.items() if array is not None}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class MiniBatch(SampledBatch):
     """Seeds, the blocks that lead to them, and the features and labels that training on them needs; further fields are those of ``SampledBatch``.
 

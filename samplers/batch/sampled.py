@@ -44,6 +44,12 @@ class SampledBatch(ABC):
         """With its address, of one rank."""
         return replace(self, seed=address.seed, epoch=address.epoch, batch=address.batch, num_step_seeds=self.num_seeds)
 
+    def __repr__(self) -> str:
+        arrays = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self.arrays().items())
+        return (
+            f"{type(self).__name__}(seed={self.seed}, epoch={self.epoch}, batch={self.batch}, num_seeds={self.num_seeds}, arrays: {arrays})"
+        )
+
     @property
     @abstractmethod
     def seeds(self) -> Any:

@@ -68,3 +68,16 @@ def test_from_dgl():
 def test_what_cannot_be_is_told_in_one_line(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_a_data_set_is_shown_in_a_line():
+    data = Dataset(
+        x=np.zeros((4, 2), np.float32), y=np.array([0, 1, 2, 0]), edge_index=np.array([[0], [1]]), splits={"train": np.array([0, 2])}
+    )
+    shown = "Dataset(data, Graph(num_nodes=4, num_edges=1, is_sorted=True), num_features=2, num_classes=3, splits: train (2))"
+    assert repr(data) == shown
+
+
+def test_a_graph_of_another_library_is_named():
+    with pytest.raises(InputError, match=r"graph is a object: give a Graph, or the whole as Dataset\.from_pyg"):
+        Dataset(graph=object())
