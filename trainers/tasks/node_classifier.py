@@ -70,11 +70,24 @@ class NodeClassifier(GraphTask):
         self.make_scores(partial(_score, multilabel, num_classes))
 
     def setup(self, stage: str) -> None:
-        """See ``GraphTask``; the classes are the data's, where they were not stated."""
+        """See ``GraphTask``; the classes are the data's, where they were not stated.
+
+        Raises:
+            InputError: besides, labels of another kind, or more classes than the model has.
+        """
         super().setup(stage)
+        data = self._datamodule.data
         if not self.scores:
-            data = self._datamodule.data
             self._state_classes(data.num_classes, data.is_multilabel)
+        kinds = [
+            f"{number} {'labels, several' if several else 'classes, one'} a vertex"
+            for number, several in ((self.num_classes, self.multilabel), (data.num_classes, data.is_multilabel))
+        ]
+        if self.multilabel != data.is_multilabel or self.num_classes < data.num_classes or (self.multilabel and kinds[0] != kinds[1]):
+            raise InputError(
+                f"the model tells {kinds[0]}, {data.name} has {kinds[1]}: give num_classes and multilabel as the data module has them "
+                "(num_classes, is_multilabel)"
+            )
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from pytorch_lightning import Trainer
 from torch import nn
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError
@@ -56,6 +57,27 @@ def test_a_model_that_returns_no_tensor():
     batch = SAMPLER.sample(data().graph, np.arange(4)).to("cpu")
     with pytest.raises(InputError, match="TwoThings returned a tuple: a model gives a tensor"):
         apply_model(TwoThings(), "blocks", torch.zeros(len(batch.node_ids), 8), batch, torch.zeros(len(batch.node_ids)))
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "expected"),
+    [
+        (lambda: NodeClassifier(8, 2, 2), np.arange(50) % 3, "tells 2 classes, one a vertex, data has 3 classes, one a vertex"),
+        (lambda: NodeClassifier(8, 3, 2, multilabel=True), np.arange(50) % 3, "tells 3 labels, several a vertex, data has 3 classes"),
+        (lambda: NodeClassifier(8, 4, 2), np.ones((50, 4), np.uint8), "tells 4 classes, one a vertex, data has 4 labels, several a vertex"),
+        (
+            lambda: NodeClassifier(8, 5, 2, multilabel=True),
+            np.ones((50, 4), np.uint8),
+            "tells 5 labels, several a vertex, data has 4 labels",
+        ),
+    ],
+)
+def test_a_model_for_other_labels(model, y, expected, tmp_path):
+    trainer = Trainer(
+        max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, default_root_dir=tmp_path, accelerator="cpu"
+    )
+    with pytest.raises(InputError, match=expected):
+        trainer.fit(model(), GraphDataModule(data(y=y), SAMPLER, num_workers=0))
 
 
 class TwoThings(nn.Module):
