@@ -79,13 +79,11 @@ class NodeClassifier(GraphTask):
         data = self._datamodule.data
         if not self.scores:
             self._state_classes(data.num_classes, data.is_multilabel)
-        kinds = [
-            f"{number} {'labels, several' if several else 'classes, one'} a vertex"
-            for number, several in ((self.num_classes, self.multilabel), (data.num_classes, data.is_multilabel))
-        ]
-        if self.multilabel != data.is_multilabel or self.num_classes < data.num_classes or (self.multilabel and kinds[0] != kinds[1]):
+        mine, theirs = (self.num_classes, self.multilabel), (data.num_classes, data.is_multilabel)
+        is_wider = not (self.multilabel or data.is_multilabel) and self.num_classes > data.num_classes
+        if mine != theirs and not is_wider:
             raise InputError(
-                f"the model tells {kinds[0]}, {data.name} has {kinds[1]}: give num_classes and multilabel as the data module has them "
+                f"the model tells {_kind(*mine)}, {data.name} has {_kind(*theirs)}: give num_classes and multilabel as the data module has them "
                 "(num_classes, is_multilabel)"
             )
 
@@ -151,6 +149,10 @@ class NodeClassifier(GraphTask):
 def _refuse_links(batch: MiniBatch) -> None:
     if "pairs" in batch.extra:
         raise InputError("a node classifier with a sampler of links: its batches have no vertices to learn from; use a sampler of vertices")
+
+
+def _kind(number: int, several: bool) -> str:
+    return f"{number} {'labels, several' if several else 'classes, one'} a vertex"
 
 
 def _score(multilabel: bool, num_classes: int) -> Metric:
