@@ -10,6 +10,7 @@ import mmap
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -110,10 +111,10 @@ class Lease:
     """
 
     def __init__(self, buffer: Array, give_back: Callable[[], None]) -> None:
-        """Lend ``buffer`` (bytes,) uint8; ``give_back`` is called once, from whichever thread drops the last array."""
+        """Lend ``buffer`` (bytes,) uint8; ``give_back``, a compiled callable, is called once, from whichever thread drops the last array."""
         self.__array_interface__ = buffer.__array_interface__
         self._buffer = buffer
         self._give_back = give_back
 
-    def __del__(self) -> None:
-        self._give_back()
+    # Not a function: Python would look for signals in it, and a Ctrl-C that is raised in a ``__del__`` is lost, and the slot with it.
+    __del__ = property(attrgetter("_give_back"))

@@ -24,6 +24,7 @@ from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.commands.parser import OptionParser
 from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
 from hoptrain.trainers.runs.callbacks import FeedMonitor, PredictionWriter, ProgressBar
+from hoptrain.trainers.runs.interruption import raise_lost_interrupts
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.runs.restarts import meet_again
 from hoptrain.trainers.runs.termination import Termination, say_terminated
@@ -219,6 +220,7 @@ def quieten() -> None:
 def run(arguments: list[str]) -> HoptrainCLI:
     """Run a subcommand with its options; what it built is in the result."""
     quieten()
+    raise_lost_interrupts()
     try:
         return HoptrainCLI(
             task_of(arguments),

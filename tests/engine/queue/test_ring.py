@@ -1,7 +1,9 @@
 """Slots: layout, growth, and leases that end with the last view."""
 
+import _thread
 import gc
 import os
+import time
 
 import numpy as np
 import pytest
@@ -54,6 +56,15 @@ def test_a_lease_ends_with_its_last_array(keep):
     del kept
     gc.collect()
     assert returned == [1]
+
+
+def test_a_ctrl_c_while_a_lease_ends_is_raised():
+    def let_go():
+        del [Lease(np.zeros(1, np.uint8), _thread.interrupt_main)][0]
+        time.sleep(0)  # here at the latest
+
+    with pytest.raises(KeyboardInterrupt):
+        let_go()
 
 
 def test_each_mapping_of_a_slot_is_announced():
