@@ -1,4 +1,4 @@
-"""``hoptrain doctor``: what this machine offers and what stands in the way, one line for each check.
+"""``hoptrain doctor``: what this machine offers and what stands in the way, one line for each check; ``--gpu`` tries out what a GPU has to do.
 
 Nothing heavy is imported here: packages that can fail to load, or crash while loading, are asked in a child process.
 """
@@ -10,12 +10,13 @@ import dataclasses
 import functools
 import json
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hoptrain.trainers.commands.checks import machine, packages
+from hoptrain.trainers.commands.checks import gpu, machine, packages
 from hoptrain.trainers.commands.checks.finding import Finding
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
@@ -44,20 +45,34 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Add the subcommand ``doctor``."""
     parser = subparsers.add_parser("doctor", help="look for what is missing or wrong on this machine", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--gpu", action="store_true", help="try out, on this machine's GPU, each thing that sampling there relies on: a minute or more"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run every check and print what was found; returns 0, or 1 if a check found something wrong."""
-    with ThreadPoolExecutor() as pool:  # most of the time goes into children that import a package
-        findings = list(pool.map(examine, CHECKS))
+    """Run every check and print what was found; returns 0, or 1 if a check found something wrong or there is no GPU to check."""
+    if args.gpu and (reason := gpu.reason_against()):
+        print(f"hoptrain: {reason}", file=sys.stderr)
+        return 1
+    findings = []
+    for finding in gpu.findings() if args.gpu else general():
+        findings.append(finding)
+        if not args.json:
+            print_findings([finding])
     wrong = [finding.name for finding in findings if finding.status == "wrong"]
     if args.json:
         print(json.dumps({"healthy": not wrong, "findings": [dataclasses.asdict(finding) for finding in findings]}, indent=1))
     else:
-        print_findings(findings)
         print(f"\nWrong: {', '.join(wrong)}." if wrong else "\nNothing is wrong.")
     return 1 if wrong else 0
+
+
+def general() -> list[Finding]:
+    """What the checks of the machine and its packages found."""
+    with ThreadPoolExecutor() as pool:  # most of the time goes into children that import a package
+        return list(pool.map(examine, CHECKS))
 
 
 def examine(check: Callable[[], Finding]) -> Finding:
@@ -75,4 +90,4 @@ def print_findings(findings: Iterable[Finding]) -> None:
     for finding in findings:
         for text, lead in ((finding.found, f"{finding.status:<6}{finding.name:<18}"), (finding.remedy, " " * 24 + "-> ")):
             if text:
-                print(textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead)))
+                print(textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead)), flush=True)

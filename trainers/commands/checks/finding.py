@@ -25,3 +25,11 @@ class Finding:
     status: Status
     found: str
     remedy: str = ""
+
+
+class Wrong(Exception):
+    """What a check found wrong, in one line."""
+
+
+class NotHere(Exception):
+    """Why a check cannot be made on this machine, in one line."""

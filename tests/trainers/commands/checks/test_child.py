@@ -1,3 +1,9 @@
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
 from hoptrain.trainers.commands.checks import child
 
 
@@ -17,3 +23,19 @@ def test_child_crashes():
 def test_child_hangs(monkeypatch):
     monkeypatch.setattr(child, "LOAD_SECONDS", 0.2)
     assert child.ask_child("import signal; signal.pause()") == {"error": "no answer within 0.2 s"}
+
+
+def test_a_child_that_hangs_takes_along_what_it_started(tmp_path):
+    note = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {note}.new; mv {note}.new {note}; wait"
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.run_within(2, ["sh", "-c", script])
+    stat = Path(f"/proc/{note.read_text().strip()}/stat")
+    deadline = time.monotonic() + 10
+    while (running := stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not running
+
+
+def test_what_a_command_wrote():
+    assert child.run_within(60, ["sh", "-c", "echo out; exit 5"], stdout=subprocess.PIPE, text=True) == (5, "out\n", None)

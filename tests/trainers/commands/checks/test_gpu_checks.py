@@ -1,0 +1,291 @@
+"""The checks of ``hoptrain doctor --gpu`` find the fault that each is there for. Stand-ins take the place of a device and of torch on it."""
+
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from cuda_case import simulated
+from numba import cuda
+
+from hoptrain.trainers.commands.checks import gpu_engine, gpu_numba, gpu_torch
+from hoptrain.trainers.commands.checks.finding import Wrong
+
+pytestmark = simulated
+
+
+@pytest.fixture
+def on_device(monkeypatch):
+    """Take the simulator for a device."""
+    monkeypatch.setattr(gpu_numba, "is_simulated", lambda: False)
+
+
+def copy_nothing(source, target, stream=0):
+    """A kernel that does not run."""
+
+
+# Without torch.
+
+
+def test_numba_s_own_target_is_found(on_device, monkeypatch):
+    monkeypatch.setattr(cuda, "implementation", "Built-in", raising=False)
+    with pytest.raises(Wrong, match="Numba's own CUDA target in place of NVIDIA's"):
+        gpu_numba.versions()
+    monkeypatch.setattr(cuda, "implementation", "NVIDIA", raising=False)
+    assert gpu_numba.versions().startswith("NVIDIA's: numba-cuda 0.")
+
+
+@pytest.mark.parametrize(("driver", "fails"), [((13, 0), False), ((12, 8), True)])
+def test_a_driver_older_than_the_compiler_is_found(on_device, monkeypatch, driver, fails):
+    said = SimpleNamespace(driver=SimpleNamespace(get_version=lambda: driver), runtime=SimpleNamespace(get_version=lambda: (13, 1)))
+    for module in ("driver", "runtime"):
+        monkeypatch.setitem(sys.modules, f"numba.cuda.cudadrv.{module}", said)
+    monkeypatch.setattr(cuda, "gpus", [SimpleNamespace(name="a GPU", compute_capability=(9, 0))])
+    with pytest.raises(Wrong) if fails else nullcontext() as wrong:
+        found = gpu_numba.device()
+    version = ".".join(map(str, driver))
+    assert str(wrong.value if fails else found) == f"a GPU, compute capability 9.0, driver for CUDA {version}, compiler of CUDA 13.1"
+
+
+@pytest.mark.parametrize("check", [gpu_numba.kernel, gpu_numba.host_memory])
+def test_a_kernel_that_does_nothing_is_found(monkeypatch, check):
+    monkeypatch.setattr(gpu_numba, "copy", copy_nothing)
+    with pytest.raises(Wrong, match="other numbers than it should give"):
+        check()
+
+
+@pytest.mark.parametrize("hits", [0, 1])
+def test_machine_code_that_is_not_read_is_found(on_device, monkeypatch, hits):
+    class Kernel:
+        stats = SimpleNamespace(cache_hits={"a signature": hits}, cache_path="/a/folder")
+        launch = gpu_numba.copy_rows
+
+        def __getitem__(self, configuration):
+            return self.launch[configuration]
+
+    monkeypatch.setattr(gpu_numba, "copy_rows", Kernel())
+    if hits:
+        assert "machine code of another process" in gpu_numba.kernel_again()
+    else:
+        with pytest.raises(Wrong, match=r"compiled anew, in .* nothing was read from /a/folder"):
+            gpu_numba.kernel_again()
+
+
+class Handle:
+    """Memory of another process; ``shift`` rows are left out in front of it."""
+
+    def __init__(self, rows, shift):
+        self.rows, self.shift = rows, shift
+
+    def __enter__(self):
+        return [SimpleNamespace(copy_to_host=lambda row=row: row) for row in self.rows[self.shift :]]
+
+    def __exit__(self, *error):
+        pass
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch, shift):
+    monkeypatch.setattr(gpu_numba, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number))
+    monkeypatch.setattr(cuda, "to_device", lambda rows: SimpleNamespace(get_ipc_handle=lambda: Handle(rows, shift)))
+    with pytest.raises(Wrong, match="a row read by a second process") if shift else nullcontext():
+        gpu_numba.ipc()
+
+
+def test_cupy_that_adds_wrongly_is_found(on_device, monkeypatch):
+    table = SimpleNamespace(reshape=lambda *shape: SimpleNamespace(sum=lambda axis: SimpleNamespace(get=lambda: np.zeros(100, np.int64))))
+    monkeypatch.setattr(gpu_numba.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(arange=lambda number: table))
+    with pytest.raises(Wrong, match="CuPy's sums"):
+        gpu_numba.cupy()
+
+
+# With torch.
+
+
+ARRAY = type(cuda.to_device(np.empty(0)))
+
+
+class Lent:
+    """A device array over the memory of a tensor: the simulator's, with the address that torch and Numba tell each other."""
+
+    def __init__(self, tensor):
+        self.inside = ARRAY(tensor.numpy())
+        self.__cuda_array_interface__ = {"data": (tensor.data_ptr(), False)}
+
+    def copy_to_host(self):
+        return self.inside.copy_to_host()
+
+
+class Graph(list):
+    """A captured graph: launches that ``replay`` makes."""
+
+    def replay(self):
+        for launch in self:
+            launch()
+
+
+@pytest.fixture
+def stand_in(on_device, monkeypatch):
+    """torch, as if the simulator were its device; launches during a capture go into the graph."""
+    capturing = []
+
+    @contextmanager
+    def capture(graph):
+        capturing.append(graph)
+        yield
+        capturing.clear()
+
+    real = gpu_numba.copy
+
+    def copy(source, target, stream=0):
+        arrays = [getattr(array, "inside", array) for array in (source, target)]
+        if capturing:
+            capturing[0].append(lambda: real(*arrays))
+        else:
+            real(*arrays)
+
+    stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
+    card = SimpleNamespace(
+        is_available=lambda: True, synchronize=lambda: None, Stream=lambda: stream, stream=lambda stream: nullcontext(),
+        current_stream=lambda: stream, CUDAGraph=Graph, graph=capture,
+    )  # fmt: skip
+    on_card = SimpleNamespace(cuda=card, zeros_like=torch.zeros_like)
+    monkeypatch.setattr(gpu_torch, "torch", on_card)
+    monkeypatch.setattr(gpu_torch, "copy", copy)
+    monkeypatch.setattr(gpu_torch, "busy", lambda: None)
+    monkeypatch.setattr(gpu_torch, "numbers", lambda: torch.from_numpy(gpu_numba.NUMBERS.copy()))
+    monkeypatch.setattr(cuda, "as_cuda_array", Lent, raising=False)
+    monkeypatch.setattr(cuda, "external_stream", lambda pointer: cuda.stream(), raising=False)
+    return on_card
+
+
+SHARED = [gpu_torch.stream, gpu_torch.torch_to_numba, gpu_torch.graph_capture]
+
+
+@pytest.mark.parametrize("check", SHARED)
+def test_what_works_is_fine(stand_in, check):
+    assert check()
+
+
+@pytest.mark.parametrize("check", SHARED)
+def test_a_launch_that_is_lost_is_found(stand_in, monkeypatch, check):
+    monkeypatch.setattr(gpu_torch, "copy", copy_nothing)
+    with pytest.raises(Wrong, match="other numbers than it should give"):
+        check()
+
+
+def test_a_launch_that_runs_while_it_is_captured_is_found(stand_in):
+    stand_in.cuda.graph = lambda graph: nullcontext()
+    with pytest.raises(Wrong, match="a launch that is captured and not to run yet"):
+        gpu_torch.graph_capture()
+
+
+def test_a_copy_in_the_place_of_shared_memory_is_found(stand_in, monkeypatch):
+    monkeypatch.setattr(cuda, "as_cuda_array", lambda tensor: Lent(tensor.clone()))
+    with pytest.raises(Wrong, match=r"the array lies at 0x.*: it was copied"):
+        gpu_torch.torch_to_numba()
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_tensor_that_is_a_copy_is_found(stand_in, monkeypatch, copied):
+    monkeypatch.setattr(cuda, "to_device", lambda array: Lent(torch.from_numpy(array.copy())))
+    stand_in.as_tensor = lambda array, device: torch.tensor(array.inside._ary) if copied else torch.from_numpy(array.inside._ary)
+    with pytest.raises(Wrong, match="it was copied") if copied else nullcontext():
+        gpu_torch.numba_to_torch()
+
+
+def test_torch_without_a_gpu_is_found(on_device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(Wrong, match="built for the CPU only, sees no GPU where Numba sees one"):
+        gpu_torch.same_gpus()
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_gpus_in_another_order_are_found(on_device, monkeypatch, order):
+    gpus = [SimpleNamespace(uuid=uuid) for uuid in "ab"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
+    monkeypatch.setattr(cuda, "gpus", [SimpleNamespace(uuid=f"GPU-{uuid}") for uuid in order])
+    with pytest.raises(Wrong, match="torch sees the GPUs GPU-a, GPU-b, Numba GPU-b, GPU-a") if order == "ba" else nullcontext():
+        assert gpu_torch.same_gpus().endswith("sees the GPUs that Numba sees: 2")
+
+
+@pytest.mark.parametrize(
+    ("number", "found"),
+    [(1, "one GPU: nothing to ask"), (2, "2 GPUs, each reads the memory of all others"), (3, "3 GPUs, without access: 0-2, 2-0")],
+)
+def test_peers(on_device, monkeypatch, number, found):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda a, b: {a, b} != {0, 2})
+    assert gpu_torch.peers() == found
+
+
+# hoptrain's own.
+
+
+class Reused:
+    """A sampler's stream whose memory is one block, which the next rows overwrite before anybody has read those before."""
+
+    numba = 0
+
+    def __init__(self, blocks):
+        self.blocks = [torch.zeros(1, gpu_engine._WIDTH, dtype=torch.int64) for _ in range(blocks)]
+        self.sums = []
+
+    def tensor(self, shape, dtype):
+        self.blocks.append(self.blocks.pop(0))
+        block = self.blocks[-1]
+        return SimpleNamespace(block=block, sum=lambda: block)
+
+    def lend(self, rows):
+        return rows.block
+
+    def hand_to_torch(self, rows):
+        pass
+
+
+@pytest.mark.parametrize(("blocks", "fails"), [(4, False), (1, True)])
+def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fails):
+    """Nothing is summed up before all rows are written: the training is that far behind."""
+    monkeypatch.setattr(gpu_engine, "_STEPS", 4)
+    monkeypatch.setattr(gpu_engine, "_WIDTH", 8)
+    monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
+    monkeypatch.setattr(gpu_engine, "busy", lambda: None)
+    monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: Reused(blocks))
+    monkeypatch.setattr(gpu_engine, "fill_rows", {((64, 1), 256, 0, 0): lambda block, value: block.fill_(value)})
+    monkeypatch.setattr(gpu_engine, "torch", SimpleNamespace(stack=lambda parts: torch.stack([part.sum() for part in parts])))
+    with pytest.raises(Wrong, match="sums of rows that were dropped at once") if fails else nullcontext():
+        gpu_engine.memory_of_torch()
+
+
+def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
+    monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
+    monkeypatch.setattr(gpu_engine, "page_lock", lambda pages: warnings.warn("cannot be page-locked", RuntimeWarning, stacklevel=2))
+    with pytest.raises(RuntimeWarning, match="cannot be page-locked"):
+        gpu_engine.locked_pages()
+    monkeypatch.setattr(gpu_engine, "page_lock", lambda pages: None)
+    with pytest.raises(Wrong, match="torch does not take them for locked"):
+        gpu_engine.locked_pages()
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_batch_that_differs_is_found(graph, monkeypatch, place):
+    names = list(gpu_engine.NeighborSampler([3, 2]).sample(graph, np.arange(3)).arrays())
+    left = [name == names[place] for name in names]
+
+    def to_host(array):
+        host = np.array(array)
+        host[-1] += left.pop(0)
+        return host
+
+    monkeypatch.setattr(gpu_engine, "to_host", to_host)
+    with pytest.raises(Wrong, match=rf"schedule sample, batch 0, {names[place]}: other numbers than it should give \(1 of "):
+        gpu_engine.sampling()
