@@ -2,10 +2,14 @@
 # make test: set up the rest, then the tests that take minutes.   make test-all: those that take longer (marked `long`), not the others again.
 # make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
+# make gpu: what is to be done first on a machine with a GPU (docs/gpu.md), in parts that each leave a record in OUT; PARTS names some of them.
+#   It takes this folder as it is: the environment of `make setup` where there is one, else whatever PYTHON has.
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed;
 #   HOPTRAIN_FAULTS_SEED=2 draws others.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
+PARTS ?=
+OUT ?= runs/gpu
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -13,7 +17,7 @@ RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup train test test-all test-gpu test-faults soak check format clean
+.PHONY: setup train test test-all test-gpu gpu test-faults soak check format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -42,7 +46,10 @@ test-all: $(STAMP)
 	@$(BIN)/pytest -m long $(IN_TWO)
 
 test-gpu: $(STAMP)
-	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/cuda
+	HOPTRAIN_TEST_GPU=1 NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS=0 $(BIN)/pytest -o timeout_method=thread tests/kernels/cuda tests/*/cuda
+
+gpu:
+	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.first_run --out $(OUT) $(PARTS)
 
 test-faults: $(STAMP)
 	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/trainers/test_fit_faults.py

@@ -11,9 +11,9 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import NoReturn
 
+from hoptrain import __version__
 from hoptrain.trainers.watch.member import watched
 
 LIGHTNING = {
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     from hoptrain.trainers.commands.arguments import Parser
 
     parser = Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
-    parser.add_argument("--version", action="version", version=f"hoptrain {version('hoptrain')}")
+    parser.add_argument("--version", action="version", version=f"hoptrain {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, help_text in LIGHTNING.items():
         subparsers.add_parser(name, help=f"{help_text} ('hoptrain {name} --help' shows the options)")

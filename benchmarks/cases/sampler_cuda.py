@@ -82,9 +82,9 @@ def _measure_case(
     samples = {key: partial(sampler.sample_bulk, data.graph, workspace=space) for key, space in spaces.items()}
     auto, stream = samples["auto", "device"], spaces["auto", "device"].stream
     cases = [(kernel, memory, bulk) for bulk in bulks for kernel, memory in spaces if memory == "device" or bulk == bulks[-1]]
-    seeds = {bulk: list(_take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
+    seeds = {bulk: list(take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
     epoch = [schedule.batch_items(0, step) for step in range(schedule.num_steps)]
-    subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(_sample_bulk, samples[case[:2]], seeds[case[2]]) for case in cases}
+    subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(sample_bulk, samples[case[:2]], seeds[case[2]]) for case in cases}
     subjects |= {"epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), "copy": _copy(stream)}
     if data.x is not None:
         subjects["gather"] = _gather(stream, data.x, sampler.sample(data.graph, epoch[0]).node_ids)
@@ -106,7 +106,7 @@ def _measure_case(
         yield {"what": "gather", "memory": "device", "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
 
 
-def _take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:
+def take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:
     """The seeds of ``count`` times some batches, epoch after epoch."""
     for call in range(count):
         numbers = range(call * batches, (call + 1) * batches)
@@ -117,7 +117,8 @@ def _label(kernel: str, memory: str, bulk: int) -> str:
     return f"{kernel} {memory} {bulk}"
 
 
-def _sample_bulk(sample: Callable[..., list[MiniBatch]], bulks: Sequence[Sequence[Array]], call: int) -> int:
+def sample_bulk(sample: Callable[..., list[MiniBatch]], bulks: Sequence[Sequence[Array]], call: int) -> int:
+    """Sample the bulk of a call; returns its edges."""
     batches = sample(bulks[call], first_batch=call * len(bulks[call]))
     return sum(batch.num_edges for batch in batches)
 

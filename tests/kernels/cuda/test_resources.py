@@ -1,8 +1,10 @@
 """No kernel spills, keeps arrays in local memory, computes in double precision or takes too large a part of an SM, on any architecture.
 
-The compilers are libraries that need no device; they run in one process without the simulator, where no program of the machine's is found.
+The compilers are libraries that need no device; they run in one process without the simulator. Where they have come as wheels, no program of the
+machine's is found there, and none is needed.
 """
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.long, needs_cuda, pytest.mark.timeout(620)]
 SCRIPT = Path(__file__).with_name("resources.py")
 PACKAGE = "hoptrain.kernels.cuda"
 CONTROL = "wasteful"  # the module beside this one, which cannot be imported in the simulator
+COMPILERS = {"nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-nvvm"}
 ARCHITECTURES = {"sm_80", "sm_90a", "sm_100a"}
 LIMITS = {
     "stack": 0,  # bytes
@@ -37,8 +40,9 @@ def excesses(record):
 @pytest.fixture(scope="module")
 def reports():
     """The report on the package and that on the control."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
-    environment |= {"NUMBA_ENABLE_CUDASIM": "0", "PATH": ""}
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "0"}
+    if {distribution.name for distribution in importlib.metadata.distributions()} >= COMPILERS:
+        environment = {name: value for name, value in environment.items() if name not in ("CUDA_HOME", "CUDA_PATH")} | {"PATH": ""}
     command = [sys.executable, "-W", "error", str(SCRIPT), PACKAGE, CONTROL]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,174 @@
+"""``make gpu``: what is to be done first on a machine with a GPU, in parts of at most ten minutes that each leave a record.
+
+A part is one command; its output is kept as ``OUT/PART.log``. One that fails, or takes too long, does not keep the next one from running. The
+last lines say how each ended. ``--dry-run`` prints the commands alone, and needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hoptrain.engine.device import cuda_status, is_simulated
+from hoptrain.trainers.commands.checks.child import run_within
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS = 570
+"""Of a part: less than ten minutes, with what it takes to end it."""
+WELL, SKIPPED = "exit code 0", "not run"
+_COUNTED = ("sample_requests", "transit_blocks", "insert_edges", "mark_first", "append_new", "gather_rows")
+"""The kernels that most of the time should go into."""
+_QUIET = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+"""Else numba-cuda warns of every small grid, which is an error to the tests."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A command with its limit.
+
+    Attributes:
+        question: what it answers.
+        command: the program and its arguments; ``{out}`` is the folder of the records.
+        tool: the program that has to be there, if it is none of ours.
+        environment: variables for it.
+        seconds: its limit.
+    """
+
+    question: str
+    command: Sequence[str]
+    tool: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: _QUIET)
+    seconds: float = SECONDS
+
+
+_HOPTRAIN = (sys.executable, "-m", "hoptrain.trainers.cli")
+_ONE_BULK = (sys.executable, "-m", "hoptrain.trainers.commands.checks.gpu", "sampling")
+_PRODUCTS = ("--device", "cuda", "--graphs", "synthetic:products", "--fanouts", "15,10,5", "--modes", "all")
+
+
+def _sanitizer(tool: str) -> Part:
+    return Part(
+        question=f"does {tool} of compute-sanitizer find a fault in a small bulk of each schedule?",
+        command=("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *_ONE_BULK),
+        tool="compute-sanitizer",
+        environment=_QUIET | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},  # else an array lies in a larger block, whose end alone is watched
+    )
+
+
+PARTS: Mapping[str, Part] = {
+    "doctor": Part(question="does each thing work that sampling on a GPU relies on?", command=(*_HOPTRAIN, "doctor", "--gpu")),
+    "equality": Part(
+        question="are the batches those of the CPU?",
+        command=(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-o",
+            "timeout_method=thread",
+            "tests/samplers/cuda",
+            "tests/kernels/cuda",
+            "-m",
+            "not long",
+        ),
+        environment=_QUIET | {"HOPTRAIN_TEST_GPU": "1"},
+    ),
+    "memcheck": _sanitizer("memcheck"),
+    "racecheck": _sanitizer("racecheck"),
+    "initcheck": _sanitizer("initcheck"),
+    "timing": Part(
+        question="how fast are bulks by each schedule, and the gather beside a plain copy?",
+        command=(*_HOPTRAIN, "bench", "sampler", *_PRODUCTS, "--bulks", "8", "64", "193", "--rounds", "3", "--out", "{out}/timing"),
+    ),
+    "fit": Part(
+        question="how long do two epochs take that are sampled on the GPU?",
+        command=(
+            *(*_HOPTRAIN, "fit", "--config", "synthetic_products", "--data.scale", "0.2", "--data.sampler_device", "cuda"),
+            *("--data.num_workers", "0", "--data.batch_size", "1024", "--trainer.max_epochs", "2"),
+            *("--trainer.accelerator", "gpu", "--trainer.devices", "1", "--trainer.default_root_dir", "{out}/fit"),
+        ),
+    ),
+    "counters": Part(
+        question="what do the counters of the device say about the kernels that take most of the time?",
+        command=(
+            *("ncu", "--target-processes", "all", "--kernel-name", f"regex:.*({'|'.join(_COUNTED)}).*", "--launch-count", "60"),
+            *("--section", "SpeedOfLight", "--section", "MemoryWorkloadAnalysis", "--section", "Occupancy", "--section", "LaunchStats"),
+            *("--csv", "--log-file", "{out}/counters.csv", *_HOPTRAIN, "bench", "sampler", *_PRODUCTS),
+            *("--scale", "0.2", "--bulks", "8", "--rounds", "1", "--quick", "--out", "{out}/counters"),
+        ),
+        tool="ncu",
+    ),
+    "thresholds": Part(
+        question="would other block sizes and borders be faster?",
+        command=(*_HOPTRAIN, "bench", "thresholds", "--bulk", "64", "--rounds", "3", "--out", "{out}/thresholds"),
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PARTS) -> int:
+    """Run parts; returns 0 if each that was run ended well, else 1, also where no GPU can be used."""
+    parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(parts)} (default: all)")
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), metavar="DIR", help="folder of the records (%(default)s)")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands alone")
+    args = parser.parse_intermixed_args(arguments)
+    if unknown := [name for name in args.parts if name not in parts]:
+        parser.error(f"there is no part {unknown[0]!r}: choose among {', '.join(parts)}")
+    chosen, out = args.parts or list(parts), args.out.resolve()
+    if args.dry_run:
+        for name in chosen:
+            print(as_typed(parts[name], out), end="\n\n")
+        return 0
+    if (reason := reason_against()) is not None:
+        print(f"make gpu: {reason}", file=sys.stderr)
+        return 1
+    out.mkdir(parents=True, exist_ok=True)
+    ends = {name: run_part(name, parts[name], out) for name in chosen}
+    print()
+    for name, end in ends.items():
+        print(f"{name:<12}{end:<40}  {out / name}.log")
+    return 0 if all(end == WELL or end.startswith(SKIPPED) for end in ends.values()) else 1
+
+
+def reason_against() -> str | None:
+    """Why there is nothing to be run here, in one line, or None."""
+    return cuda_status() or ("CUDA is simulated here: unset NUMBA_ENABLE_CUDASIM" if is_simulated() else None)
+
+
+def command_of(part: Part, out: Path) -> list[str]:
+    """A part's command for a folder of records."""
+    return [word.replace("{out}", str(out)) for word in part.command]
+
+
+def as_typed(part: Part, out: Path) -> str:
+    """A part as one would type it in a shell."""
+    variables = [f"{name}={value}" for name, value in part.environment.items()]
+    return f"# {part.question}\n{shlex.join(['timeout', f'{part.seconds:g}', 'env', *variables, *command_of(part, out)])}"
+
+
+def run_part(name: str, part: Part, out: Path) -> str:
+    """Run a part in the project's root and keep its output as ``out/name.log``; returns how it ended, in a few words."""
+    print(f"{name}: {part.question}", flush=True)
+    with (out / f"{name}.log").open("w") as log:
+        print(as_typed(part, out), file=log, flush=True)
+        if part.tool and not shutil.which(part.tool):
+            print(f"{part.tool} is not on the PATH", file=log)
+            return f"{SKIPPED}: no {part.tool} here"
+        try:
+            environment = os.environ | part.environment
+            code, _, _ = run_within(part.seconds, command_of(part, out), stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
+        except subprocess.TimeoutExpired:
+            return f"too slow: ended after {part.seconds:g} s"
+        except OSError as error:
+            return f"did not start: {error.strerror}"
+    return f"exit code {code}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
