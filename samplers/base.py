@@ -151,7 +151,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
             return []
         if workspace.device == "cuda":
             workspace.stream.wait_for_torch()
-            return self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)()
+            return list(self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)())
 
         def sample_one(i: int, part: Workspace) -> SomeBatch:
             return self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=part)
@@ -160,7 +160,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
     def start_bulk(
         self, graph: SomeGraph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
-    ) -> Callable[[], list[SomeBatch]]:
+    ) -> Callable[[], Sequence[SomeBatch]]:
         """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
 
         One bulk of a workspace is under way at a time. ``options`` are those of the sampler's driver, for instance ``times`` of ``TemporalSampler``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from hoptrain.kernels.cuda.group import clear
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.programs.cpu import checked_size, explain, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -42,7 +44,7 @@ class _Individual(Bounded):
             super().queue()
         self.wrong.copy_to_host(self.buffers.pinned("wrong", self.wrong), stream=self.stream.numba)
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches.
 
         Raises:
@@ -108,14 +110,15 @@ class CudaWalks(_Individual):
         self.frontier.relabel(self.local, most, (self.zeros, end), *self.num_nodes[:2])
         self.launch.rows(kernels.mark_ends, most, walks, self.room, end, self.local)
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """With their walks."""
-        batches, local = super().batches(), self.stream.result(self.local)
-        width = self.program.steps + 1
-        for b, batch in enumerate(batches):
+        local, width = self.stream.result(self.local), self.program.steps + 1
+
+        def with_walks(b: int, batch: MiniBatch) -> MiniBatch:
             rows = batch.num_seeds * self.program.num_walks
-            batch.extra["walks"] = local[b, : rows * width].reshape(rows, width)
-        return batches
+            return replace(batch, extra={"walks": local[b, : rows * width].reshape(rows, width)})
+
+        return super().batches().map(with_walks)
 
 
 @contextmanager
