@@ -19,7 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hoptrain.benchmarks.common.processes import cpu_seconds, processes, stat
+import psutil
+
+from hoptrain.benchmarks.common.processes import cpu_seconds
 
 BEGIN = "begin"
 """The program prints this line when it is ready; its limit counts from there."""
@@ -73,10 +75,10 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
         limit: seconds from ``BEGIN``, and of processor time for a program that still computes then.
         log: file for what it prints; the stacks of a program that did not end lie beside it, with the suffix ``.stacks``.
     """
-    mark = f"{_MARK}={uuid.uuid4().hex}"
+    mark = uuid.uuid4().hex
     before = _shm_names()
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | dict([mark.split("=")])
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", _MARK: mark}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -123,20 +125,14 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
         elif now - begin > limit - _IDLE_S:
             busy.append(_is_busy(mark))
             is_idle = len(busy) == busy.maxlen and sum(busy) < _BUSY * len(busy)
-            if now - begin > limit and (is_idle or _cpu_seconds(mark) > limit or now - begin > _SLOW * limit):
+            if now - begin > limit and (is_idle or cpu_seconds(_marked(mark), ended_children=True) > limit or now - begin > _SLOW * limit):
                 break
     return time.monotonic() - begin
 
 
 def _is_busy(mark: str) -> bool:
     """Whether one of the processes computes, or would if it got a core."""
-    return any(_state(path) in "RD" for pid in _marked(mark) for path in Path(f"/proc/{pid}/task").glob("*/stat"))
-
-
-def _cpu_seconds(mark: str) -> float:
-    """Of the living processes, and of those that they have seen the end of."""
-    marked = set(_marked(mark))
-    return sum(cpu_seconds(fields, ended_children=True) for pid, fields in processes() if pid in marked)
+    return any(_state(path) in "RD" for process in _marked(mark) for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
 
 
 def _wait_for_orphans(mark: str) -> int:
@@ -146,28 +142,28 @@ def _wait_for_orphans(mark: str) -> int:
     return len(found)
 
 
-def _marked(mark: str) -> list[int]:
-    """Ids of the living processes that have the variable, those started first in front."""
+def _marked(mark: str) -> list[psutil.Process]:
+    """The living processes that have the variable, by their ids: those started first in front."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile, or is another user's
-            if mark.encode() in (folder / "environ").read_bytes().split(b"\0") and _state(folder / "stat") not in "ZX":
-                found.append(int(folder.name))
-    return sorted(found)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended meanwhile, or is another user's
+            if process.environ().get(_MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def _kill_all(mark: str) -> None:
     while found := _marked(mark):  # again, for those that were started meanwhile
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         time.sleep(_TICK_S)
 
 
 def _state(path: Path) -> str:
     """One letter; X of a process that is gone."""
     try:
-        return stat(path)[0]
+        return path.read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "X"
 
@@ -176,10 +172,10 @@ def _shm_names() -> set[str]:
     return set(os.listdir("/dev/shm"))
 
 
-def _stacks(first: int, pids: Sequence[int], log: Path) -> str:
+def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
     """Write the stack of every process to the file beside ``log``; returns the innermost calls of the first process and of the others."""
     texts, calls = [], []
-    for pid in pids:
+    for pid in (process.pid for process in processes):
         with suppress(OSError):
             state, wait = _state(Path(f"/proc/{pid}/stat")), Path(f"/proc/{pid}/wchan").read_text()
             stack = "" if state == "T" else _stack(pid, log)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
-import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -223,7 +223,7 @@ def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
         training = _training(launch, way, Track())
         for batch in batches:
             training.step(*batch, is_counted=False)
-        return (memory([os.getpid()])["peak_rss"] - begin) / 1e6
+        return (memory([psutil.Process()])["peak_rss"] - begin) / 1e6
     return None
 
 
@@ -233,4 +233,4 @@ def _forget_peak() -> int:
     libc = ctypes.CDLL(None)
     libc.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    return memory([os.getpid()])["peak_rss"]
+    return memory([psutil.Process()])["peak_rss"]

@@ -109,7 +109,7 @@ def test_a_program_that_only_looks_around_is_given_up(tmp_path, monkeypatch):
 def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "_SLOW", 1e3)
     monkeypatch.setattr(trial, "_IDLE_S", 5.0)
-    monkeypatch.setattr(trial, "_cpu_seconds", lambda mark: 0.0)  # as where others have the cores
+    monkeypatch.setattr(trial, "cpu_seconds", lambda found, **_: 0.0)  # as where others have the cores
     found = program(
         "import time; print('begin', flush=True); t = time.process_time()\nwhile time.process_time() - t < 2: pass", tmp_path, 0.5
     )

@@ -281,13 +281,13 @@ def test_memory_of_a_family():
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert child.stdout.readline() == b"ready\n"
-        pids = processes.family()
-        assert child.pid in pids
-        assert processes.memory(pids)["pss"] - before["pss"] > 45e6
+        family = processes.family()
+        assert child.pid in [process.pid for process in family]
+        assert processes.memory(family)["pss"] - before["pss"] > 45e6
     finally:
         child.kill()
         child.communicate()
     deadline = time.monotonic() + 10
-    while child.pid in processes.family() and time.monotonic() < deadline:
+    while processes.family(child.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert processes.memory([child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}
+    assert processes.memory([process for process in family if process.pid == child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}
