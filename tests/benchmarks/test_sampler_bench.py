@@ -9,7 +9,6 @@ import torch
 from hoptrain.benchmarks import sampler
 from hoptrain.benchmarks.common import floor, options, pictures, rounds
 from hoptrain.benchmarks.peers import dgl, hoptrain, installed
-from hoptrain.benchmarks.peers.graphs import to_dgl
 from hoptrain.benchmarks.peers.systems import System
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler, Workspace
@@ -182,7 +181,7 @@ def complete_graph(num_nodes=60):
 
 def test_dgl_fanouts_begin_at_the_seeds():
     try:
-        graph = to_dgl(complete_graph(), dtype=np.int64)
+        graph = dgl.to_dgl(complete_graph(), dtype=np.int64)
     except InputError as error:
         pytest.skip(str(error))
     _, _, blocks = dgl.neighbor_sampler([5, 2], replace=False, fused=False).sample(graph, torch.arange(4))
