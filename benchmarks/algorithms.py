@@ -29,6 +29,7 @@ from hoptrain.benchmarks.peers import hoptrain
 from hoptrain.benchmarks.peers.installed import call
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, open_peers
 from hoptrain.engine import Graph
+from hoptrain.engine.machine import allowed_cores
 
 PEERS: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
     "dgl": partial(call, "dgl", "open_algorithms"),
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 0.2, with --quick 0.01)")
     add("--root", metavar="DIR", help="folder that holds data sets")
     add("--peers", nargs="*", choices=list(PEERS), default=list(PEERS), help="what to compare with (default: all that are installed)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: options.cores()], metavar="T", help="threads of each system (default 1 2)")
+    add("--threads", type=int, nargs="+", default=[1, 2][: allowed_cores()], metavar="T", help="threads of each system (default 1 2)")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
 
 

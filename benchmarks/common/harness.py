@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hoptrain.engine import InputError
+from hoptrain.engine.machine import allowed_cores
 
 Record: TypeAlias = Mapping[str, Any]
 """One row of a table: names and plain values (text, number, truth value or None)."""
@@ -136,7 +137,7 @@ def machine() -> dict[str, Any]:
         gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": allowed_cores(),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "os": f"{platform.system()} {platform.release()}",
         "gpus": gpus,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine import Dataset, InputError, Schedule, load_dataset
+from hoptrain.engine.machine import allowed_cores
 
 SEED = 0
 GRAPHS = ("synthetic:reddit", "synthetic:products")
@@ -65,19 +66,14 @@ def _fanouts(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers; write for instance 25,10") from None
 
 
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def check_threads(threads: Sequence[int]) -> None:
     """Refuse numbers of threads, in order, that the cores are too few for.
 
     Raises:
         InputError: less than 1, or more than cores.
     """
-    if not 1 <= threads[0] <= threads[-1] <= cores():
-        raise InputError(f"threads are {list(threads)}: this process may use {cores()} cores, so 1 to as many; correct --threads")
+    if not 1 <= threads[0] <= threads[-1] <= allowed_cores():
+        raise InputError(f"threads are {list(threads)}: this process may use {allowed_cores()} cores, so 1 to as many; correct --threads")
 
 
 def warn_if_busy() -> None:

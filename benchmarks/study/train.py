@@ -28,6 +28,7 @@ from hoptrain.benchmarks.study.feeds import Feed, Item
 from hoptrain.benchmarks.study.peer_feeds import FEEDS
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.machine import allowed_cores
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.inference import exact_logits
 
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
 def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     """One rank: open the loader, train, evaluate (rank 0), and tell."""
     device = _device(rank, cell.ranks)
-    threads = cell.threads or max(1, len(os.sched_getaffinity(0)) // cell.ranks)
+    threads = cell.threads or max(1, allowed_cores() // cell.ranks)
     torch.set_num_threads(threads)
     if cell.ranks > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
@@ -73,10 +74,9 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     first, *epochs = [_epoch(feed, trainer, number, device, cell.ranks) for number in range(cell.epochs + 1)]
     used = memory(family())
     feed.close()
-    return {
+    return used | {
         "epochs": epochs,
         "first_epoch_s": first["seconds"],
-        "memory": used,
         "gpu_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0,
         "accuracy": _accuracy(model, data, cell, device) if rank == 0 else None,
         "loss": epochs[-1]["loss"],
@@ -196,7 +196,7 @@ def _accuracy(model: Any, data: Dataset, cell: Cell, device: torch.device) -> fl
         nodes = np.sort(np.random.default_rng(0).permutation(nodes)[: cell.test_nodes])
     if not len(nodes) or data.y is None:
         return None
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(allowed_cores())
     logits = exact_logits(model.eval(), data, nodes, normalize=False, device=device)
     return float((logits.argmax(1).cpu().numpy() == data.y[nodes]).mean())
 

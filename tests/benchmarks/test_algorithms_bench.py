@@ -89,7 +89,7 @@ def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
 @pytest.mark.long
 def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": partial_peer})
-    monkeypatch.setattr(options, "cores", lambda: 2)
+    monkeypatch.setattr(options, "allowed_cores", lambda: 2)
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     content = run(folder, tmp_path / "out", "--threads", "2", "1", "--peers", "dgl", "pyg", "--algorithms", "shadow")
     assert [(row["system"], row["threads"]) for row in content["records"]] == [("hoptrain", 1), ("hoptrain", 2), ("fake", 1), ("fake", 2)]
@@ -141,7 +141,7 @@ def test_steps_of_walks():
 
 def test_picture():
     pytest.importorskip("matplotlib")
-    own = {"graph": "g", "algorithm": "walk", "system": "hoptrain", "threads": 1, "ratio": None}
+    own = {"graph": "g", "algorithm": "walk", "system": "hoptrain", "threads": 1, "ratio": None, "counts": True}
     figure = algorithms.picture([own, own | {"system": "DGL", "ratio": 3.0}, own | {"system": "PyG", "threads": 2, "ratio": 1.5}])
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["walk"]

@@ -76,7 +76,7 @@ def test_hoptrain_alone(folder, tmp_path):
 
 
 def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(options, "cores", lambda: 2)
+    monkeypatch.setattr(options, "allowed_cores", lambda: 2)
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     fake = {"dgl": slow_system, "pyg-lib": partial(slow_system, family="PyG", mode="new")}
     monkeypatch.setattr(sampler, "PEERS", fake)

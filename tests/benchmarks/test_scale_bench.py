@@ -118,8 +118,8 @@ def test_merge_takes_the_slowest_rank():
             for s in seconds
         ]
         facts = dict.fromkeys(("accuracy", "loss", "parameters", "threads", "pinned", "device", "gradient_bytes"), 0)
-        used = {"peak_rss": 10, "pss": 6, "shared": 2}
-        return {"epochs": epochs, "first_epoch_s": 9.0, "memory": used, "gpu_bytes": 0} | facts
+        used = {"peak_rss": 10, "pss": 6, "shared": 2, "gpu_bytes": 0}
+        return {"epochs": epochs, "first_epoch_s": 9.0} | used | facts
 
     found = merge([rank(1.0, 5.0, 3.0), rank(2.0, 1.0, 1.0)])
     assert (found["epoch_s"], found["phases"]) == (3.0, {"wait": 3.0})
