@@ -38,8 +38,6 @@ PEERS: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
 }
 GOAL = 2.0
 """How many times as fast as a peer hoptrain should be."""
-WHY: Mapping[str, str] = {}
-"""By algorithm, what keeps hoptrain from its goal where a peer comes near."""
 _SECONDS = {False: 0.3, True: 0.05}
 """What a system's calls of a round take together, about; with and without ``--quick``."""
 _SCALE, _QUICK_SCALE = 0.2, 0.01
@@ -137,7 +135,6 @@ def _row(key: str, system: System, edges_batch: float, costs: Costs) -> dict[str
         "ratio": ratio,
         "counts": system.counts,
         "note": system.note or None,
-        "why": WHY.get(key) if ratio is not None and ratio < GOAL else None,
     }
 
 
@@ -158,7 +155,7 @@ def _line(record: Record) -> dict[str, Any]:
         "ms a batch": f"{record['ms_batch']:.2f}",
         "edges a batch": f"{record['edges_batch']:,.0f}",
         "ratio": "" if record["ratio"] is None else f"{record['ratio']:.1f}x",
-        "remarks": "; ".join(text for text in (record["note"], record["why"]) if text),
+        "remarks": record["note"],
     }
 
 

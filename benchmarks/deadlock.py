@@ -64,11 +64,6 @@ class Case:
     full_shm: bool = False
     code: int = 0
 
-    @property
-    def part(self) -> str:
-        """The module that has it."""
-        return "ranks" if self.name == "race" or self.name.startswith("rank-") else "cases"
-
 
 CASES = (
     Case(name="race", what="4 ranks start workers right after a collective, for 120 s", limit=150),
@@ -164,7 +159,7 @@ def _try(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[
         return record | {"outcome": "skipped (no mount namespace of its own can be had here)"}
     log = logs / f"{case.name}-{re.sub('[^a-zA-Z0-9=]+', '-', system)}.log"
     with tempfile.TemporaryDirectory() as scratch:
-        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.run", case.part, case.name, system, str(data), scratch]
+        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.cases", case.name, system, str(data), scratch]
         trial = run_trial(command, limit, log)
     return record | {
         "outcome": outcome(case, trial),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,7 +32,6 @@ _START_S = 240.0
 _LEAVE_S = 6.0  # how long processes may live on after the one that started them
 _MARK = "HOPTRAIN_TRIAL"
 _TICK_S = 0.1
-_DUMP_S = 20.0
 _IDLE_S = 8.0  # longer than any wait that the cases set: a program that did nothing for so long does nothing any more
 _BUSY = 0.25  # share of the looks at which a program that does something computes; collectives that wait look around now and then
 _SLOW = 10.0  # how many times its limit a program may take that computes, but gets little of a core
@@ -187,11 +185,7 @@ def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
 
 
 def _stack(pid: int, log: Path) -> str:
-    """By py-spy where it is installed, else by the process itself, if it has registered faulthandler for SIGUSR1."""
-    spy = shutil.which("py-spy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
-    if spy:
-        with suppress(subprocess.SubprocessError):
-            return subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=_DUMP_S, check=True).stdout
+    """By the process itself, if it has registered faulthandler for SIGUSR1."""
     size = log.stat().st_size
     catches = int(re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[0], 16)
     if not catches >> (signal.SIGUSR1 - 1) & 1:
@@ -203,12 +197,9 @@ def _stack(pid: int, log: Path) -> str:
 
 def _innermost(stack: str) -> str:
     """The calls that tell where a process is: the innermost, and the innermost of a loader or a trainer."""
-    main = next((part for part in stack.split("\nThread ") if "MainThread" in part), stack)
-    frames = re.findall(r"^ {4}(\S+) \((\S+?):\d+\)$", main, re.MULTILINE) or [
-        (function, file) for file, function in re.findall(r'File "(\S+)", line \d+ in (\S+)', stack)
-    ]
+    frames = re.findall(r'File "(\S+)", line \d+ in (\S+)', stack)
     if not frames:
         return "no Python frame"
-    known = [f"{function} ({file})" for function, file in frames if re.search(r"torch|dgl|hoptrain|lightning|popen_fork", file)]
-    inner = f"{frames[0][0]} ({os.path.basename(frames[0][1])})"
+    known = [f"{function} ({file})" for file, function in frames if re.search(r"torch|dgl|hoptrain|lightning|popen_fork", file)]
+    inner = f"{frames[0][1]} ({os.path.basename(frames[0][0])})"
     return " in ".join(dict.fromkeys([inner, *known[:1]]))

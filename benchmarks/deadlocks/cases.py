@@ -1,11 +1,13 @@
-"""What can go wrong around a loader, one function each, in a process of its own (``hoptrain.benchmarks.deadlocks.run``), which may well hang.
+"""What can go wrong around a loader, one function each, in a process of its own, which may well hang.
 
-Cases with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
+Run as a program, ``CASE SYSTEM DATA SCRATCH``, it meets one case; those with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
+import importlib
 import os
 import random
 import resource
@@ -22,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.benchmarks.common.harness import HOPTRAIN
-from hoptrain.benchmarks.common.trial import BEGIN, DONE, say
+from hoptrain.benchmarks.common.trial import BEGIN, DONE, RAISED, say
 from hoptrain.benchmarks.deadlocks.faults import ACTIONS, Numbers, die, two_threads
 from hoptrain.benchmarks.deadlocks.loaders import BATCHES, SEED, features, open_loader, parse
 from hoptrain.engine.queue.options import QueueOptions
@@ -239,3 +241,20 @@ CASES: Mapping[str, Callable[[str, Path, Path], None]] = {
     "exit": _exit,
     "killed": _killed,
 }
+
+
+def main(case: str, system: str, data: str, scratch: str) -> None:
+    """Meet the case in this process."""
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # forks inherit it
+    # Ranks only where they are asked for: Lightning takes seconds, and memory.
+    meet = CASES[case] if case in CASES else importlib.import_module("hoptrain.benchmarks.deadlocks.ranks").CASES[case]
+    try:
+        meet(system, Path(data), Path(scratch))
+    except Exception as error:
+        say(f"{RAISED}{type(error).__name__}: {error}")
+        raise
+    say(DONE)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
