@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> Result:
             records += rows
             answers.append(answer)
     timed = [record for record in records if record["batches_s"]]
-    pictures.write(args.out / "loader.png", pictures.speeds, timed, pictures.LOADER)
+    pictures.write(args.out / "loader.png", pictures.speeds, timed, *pictures.LOADER)
     return Result(records=records, summary=summarize(answers), seeds=[options.SEED])
 
 

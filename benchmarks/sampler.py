@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> Result:
         for rows, answer in _measure_graph(data, list(product(args.fanouts or options.FANOUTS, args.batch_size)), args.peers, timing):
             records += rows
             answers.append(answer)
-    pictures.write(args.out / "sampler.png", pictures.speeds, records, pictures.SAMPLER)
+    pictures.write(args.out / "sampler.png", pictures.speeds, records, *pictures.SAMPLER)
     return Result(records=records, summary=summarize(answers), seeds=[options.SEED])
 
 

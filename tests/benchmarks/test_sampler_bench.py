@@ -134,9 +134,9 @@ def test_picture(folder, tmp_path):
     assert (tmp_path / "out" / "sampler.png").read_bytes().startswith(b"\x89PNG")
     slower = [record | {"system": "DGL", "medges_s": record["medges_s"] / 4, "ratio": 4.0, "floor_ns": None} for record in records]
     other = [record | {"fanouts": "9"} for record in records]
-    first, second = pictures.speeds(records + slower + other, pictures.SAMPLER).axes
+    first, second = pictures.speeds(records + slower + other, *pictures.SAMPLER).axes
     widths = [bar.get_width() for bar in first.patches]
-    assert widths == [record["medges_s"] for record in records + slower]
+    assert widths == [record["medges_s"] for pair in zip(records, slower, strict=True) for record in pair]
     assert len({bar.get_y() for bar in first.patches}) == 4
     assert sum("hoptrain: 4.0 x" in text.get_text() for text in first.texts) == 2
     assert len(second.patches) == 2
