@@ -29,7 +29,6 @@ from hoptrain.benchmarks.peers import hoptrain
 from hoptrain.benchmarks.peers.installed import call
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, open_peers
 from hoptrain.engine import Graph
-from hoptrain.engine.machine import allowed_cores
 
 PEERS: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
     "dgl": partial(call, "dgl", "open_algorithms"),
@@ -50,21 +49,10 @@ _COLORS = {"DGL": "#4a6c8c", "PyG": "#7a9a5a", "scipy": "#8e6bbf"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.description = f"{parser.description} Takes half an hour; results.json, algorithms.md and algorithms.png are left in --out."
-    add = parser.add_argument
     names = list(TIMED)
-    add("--algorithms", nargs="+", choices=names, default=names, help="what to time (default: all)")
-    add(
-        "--graphs",
-        nargs="+",
-        default=list(options.GRAPHS),
-        metavar="NAME",
-        help="data sets (default: the synthetic twins of Reddit and products)",
-    )
-    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 0.2, with --quick 0.01)")
-    add("--root", metavar="DIR", help="folder that holds data sets")
-    add("--peers", nargs="*", choices=list(PEERS), default=list(PEERS), help="what to compare with (default: all that are installed)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: allowed_cores()], metavar="T", help="threads of each system (default 1 2)")
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
+    parser.add_argument("--algorithms", nargs="+", choices=names, default=names, help="what to time (default: all)")
+    options.add_graph_arguments(parser, list(PEERS), _SCALE, _QUICK_SCALE)
+    options.add_threads(parser)
 
 
 def run(args: argparse.Namespace) -> Result:

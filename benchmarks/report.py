@@ -36,9 +36,10 @@ def run(args: argparse.Namespace) -> Result:
         InputError: the folder holds no study.
     """
     write(args.folder)
-    rows = rows_of(read_lines(args.folder))
+    lines = read_lines(args.folder)
+    rows = rows_of(lines)
     print(f"{args.folder / 'report.html'} and report.md are written")
-    return Result(records=rows, summary=summarize(rows), seeds=sorted({line["cell"]["seed"] for line in read_lines(args.folder)}))
+    return Result(records=rows, summary=summarize(rows), seeds=sorted({line["cell"]["seed"] for line in lines}))
 
 
 def write(folder: Path) -> None:
@@ -60,7 +61,7 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     is_scale = all(row["algorithm"] == "neighbor" for row in rows)
     yield Part("title", "The scalability study" if is_scale else "One training script, samplers exchanged")
     yield Part("text", _about(lines, rows))
-    yield Part("table", table=[{"question": name, "value": _number(value)} for name, value in summarize(rows).items()])
+    yield Part("table", table=[{"question": name, "value": f"{value:.3g}"} for name, value in summarize(rows).items()])
     pictures = plots.draw(rows)
     if not pictures:
         yield Part("text", "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured.")
@@ -201,10 +202,6 @@ def _predicted(found: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         facts = {"system": NAMES[one["system"]], "cell": cell, "link": one["link"]}
         rows.setdefault(place, facts)[f"{one['ranks']} rank{'s' if one['ranks'] > 1 else ''}"] = f"{one['epoch_s']:.2f}"
     return iter(rows.values())
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"
 
 
 _TABLE_TEXT = (

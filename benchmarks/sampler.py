@@ -41,7 +41,6 @@ from hoptrain.benchmarks.peers.installed import call
 from hoptrain.benchmarks.peers.systems import NeighborSystems, System, open_peers
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.machine import allowed_cores
 from hoptrain.samplers import NeighborSampler
 
 PEERS: Mapping[str, Callable[[Graph], NeighborSystems]] = {
@@ -64,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_case_arguments(parser, list(PEERS))
     add("--batches", type=int, metavar="K", help="mini-batches of each system in a round (default: as many as take 0.25 s; with --quick 4)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: allowed_cores()], metavar="T", help="threads of each system (default 1 2)")
+    options.add_threads(parser)
     add("--replace", action="store_true", help="draw with replacement")
     add(
         "--device",

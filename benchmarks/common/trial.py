@@ -74,7 +74,7 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
         log: file for what it prints; the stacks of a program that did not end lie beside it, with the suffix ``.stacks``.
     """
     mark = uuid.uuid4().hex
-    before = _shm_names()
+    before = os.listdir("/dev/shm")
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", _MARK: mark}
     with log.open("wb") as output:
@@ -99,7 +99,7 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
         text=text,
         where=where,
         orphans=orphans,
-        shm_files=len(_shm_names() - before),
+        shm_files=len(set(os.listdir("/dev/shm")).difference(before)),
     )
 
 
@@ -164,10 +164,6 @@ def _state(path: Path) -> str:
         return path.read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "X"
-
-
-def _shm_names() -> set[str]:
-    return set(os.listdir("/dev/shm"))
 
 
 def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
