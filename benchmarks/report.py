@@ -193,22 +193,18 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
         ],
     )
     yield f"Prediction: seconds of an epoch on {_GPU_CORES} such cores, training on them."
-    yield markdown(list(_predicted(what_if.table(rows, cores=_GPU_CORES))))
+    yield markdown([_predicted(row) for row in what_if.table(rows, cores=_GPU_CORES)])
     yield f"Prediction: likewise with a GPU for each rank, on which a step is assumed to take {1e3 * _GPU_STEP_S:g} ms."
     links = (what_if.NVLINK, what_if.ETHERNET)
     on_gpus = [row for link in links for row in what_if.table(rows, cores=_GPU_CORES, link=link, device_step_s=_GPU_STEP_S)]
-    yield markdown(list(_predicted(on_gpus)))
+    yield markdown([_predicted(row) for row in on_gpus])
 
 
-def _predicted(found: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A row for each system, architecture, batch size, number of workers and link; a column for each number of ranks."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for one in found:
-        place = (one["system"], one["arch"], one["batch_size"], one["workers"], one["link"])
-        cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
-        facts = {"system": NAMES[one["system"]], "cell": cell, "link": one["link"]}
-        rows.setdefault(place, facts)[f"{one['ranks']} rank{'s' if one['ranks'] > 1 else ''}"] = f"{one['epoch_s']:.2f}"
-    return iter(rows.values())
+def _predicted(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A column for each number of ranks."""
+    cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
+    epochs = {f"{ranks} rank{'s' if ranks > 1 else ''}": f"{seconds:.2f}" for ranks, seconds in one["epochs_s"].items()}
+    return {"system": NAMES[one["system"]], "cell": cell, "link": one["link"], **epochs}
 
 
 _TABLE_TEXT = (

@@ -21,10 +21,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hoptrain.benchmarks.common.grid import FOUND, SKIPPED
+from hoptrain.benchmarks.common.grid import FOUND, SKIPPED, with_tuples
 from hoptrain.benchmarks.common.trial import BEGIN, say
 from hoptrain.benchmarks.peers.installed import require, tcmalloc
-from hoptrain.benchmarks.study.cell import Cell, cell_of
+from hoptrain.benchmarks.study.cell import Cell
 from hoptrain.engine import InputError
 
 _NEEDS = {"pyg": "torch_geometric", "dgl": "dgl", "papers": "scipy"}
@@ -38,7 +38,7 @@ def command_of(cell: Cell, folder: Path) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a cell, its ranks in processes of their own, and print what was found."""
-    cell = cell_of(arguments[0])
+    cell = Cell(**with_tuples(json.loads(arguments[0])))
     say(BEGIN)
     reason = _missing(cell)
     if reason is not None:

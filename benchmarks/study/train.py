@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hoptrain.benchmarks.common.grid import SKIPPED
+from hoptrain.benchmarks.common.grid import SKIPPED, with_tuples
 from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.processes import family, memory
 from hoptrain.benchmarks.common.trial import RAISED, say
-from hoptrain.benchmarks.study.cell import PHASES, Cell, Place, cell_of
+from hoptrain.benchmarks.study.cell import PHASES, Cell, Place
 from hoptrain.benchmarks.study.feeds import Feed, Item
 from hoptrain.benchmarks.study.peer_feeds import FEEDS
 from hoptrain.engine import Dataset, InputError
@@ -36,7 +36,7 @@ from hoptrain.trainers.models.inference import exact_logits
 def main(arguments: Sequence[str]) -> None:
     """Be a rank, and leave what was found in the folder for it."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)
-    cell, folder, scratch, rank = cell_of(arguments[0]), Path(arguments[1]), Path(arguments[2]), int(arguments[3])
+    cell, folder, scratch, rank = Cell(**with_tuples(json.loads(arguments[0]))), Path(arguments[1]), Path(arguments[2]), int(arguments[3])
     try:
         found = train(cell, folder, scratch, rank)
     except InputError as error:
