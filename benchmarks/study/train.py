@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
         dist.barrier()
     now = _clock(device)
     seconds = dict.fromkeys(PHASES, 0.0)
-    steps = seeds = edges = rows = 0
+    counts = Counter(steps=0, seeds=0, edges=0, rows=0)
     loss = torch.zeros((), device=device)
     trainer.all_reduce_s = 0.0
     feed.work()
@@ -152,7 +153,7 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
         item = feed.item(batch, device)
         copied = now()
         loss += trainer.step(item)
-        steps, seeds, edges, rows = steps + 1, seeds + int((item.y >= 0).sum()), edges + item.num_edges, rows + len(item.x)
+        counts.update(steps=1, seeds=int((item.y >= 0).sum()), edges=item.num_edges, rows=len(item.x))
         del batch, item  # with them a slot of the queue
         done = now()
         for phase, duration in (("wait", given - last), ("copy", copied - given), ("train", done - copied)):
@@ -170,11 +171,8 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
         "sample_s": sampled,
         "gather_s": gathered,
         "trainer_cpu_s": cpu,
-        "steps": steps,
-        "seeds": seeds,
-        "edges": edges,
-        "rows": rows,
-        "loss": float(loss) / max(1, steps),
+        "loss": float(loss) / max(1, counts["steps"]),
+        **counts,
     }
 
 
