@@ -246,10 +246,9 @@ def test_reads_are_random_and_all_done():
 def test_threads_share_the_reads(graph, threads, monkeypatch):
     pieces = []
     monkeypatch.setattr(floor, "random_reads", lambda memory, first, number, places: pieces.append((first, number)))
-    subject = floor.Floor(graph, [1, 2, 3])
-    assert set(subject.together) == {2, 3}
-    read = subject.parts["line"] if threads == 1 else subject.together[threads]
-    reads = read(0)
+    parts = floor.floor_parts(graph, [1, 2, 3])
+    assert list(parts) == ["line", "table", "offsets", "copy", "line, 2", "line, 3"]
+    reads = parts["line" if threads == 1 else f"line, {threads}"](0)
     assert sorted(pieces) == [(first, reads // 8) for first in range(0, reads, reads // 8)]
 
 
