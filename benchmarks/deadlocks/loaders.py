@@ -9,7 +9,7 @@ DGL
 hoptrain
     ``SampleLoader``.
 
-A system may carry options of its loader: ``"torch, timeout=5"``.
+A system may carry options of its loader: ``"torch, timeout=5"``; of hoptrain's queue: ``"hoptrain, slots_dir=/dev/shm"``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.deadlocks.faults import FANOUTS, Fault, FaultySampler
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader
 
 SEED = 0
@@ -64,6 +65,8 @@ def open_loader(system: str, folder: Path, fault: tuple[str, str] | None = None,
     family, given = parse(system)
     data = Dataset.open(folder, verify=False)
     seeds = options.pop("seeds", data.split("train"))
+    if family == HOPTRAIN and given:
+        given = {"queue": QueueOptions(**given)}
     options = {"num_workers": WORKERS, "batch_size": BATCH_SIZE} | given | options
     if family == HOPTRAIN:
         sampler = NeighborSampler(FANOUTS) if fault is None else FaultySampler(*fault)

@@ -16,6 +16,8 @@ from hoptrain.benchmarks.common.trial import Trial, run_trial
 from hoptrain.benchmarks.deadlock import Case, outcome
 from hoptrain.benchmarks.deadlocks import cases as deadlock_cases
 from hoptrain.benchmarks.deadlocks import ranks as deadlock_ranks
+from hoptrain.benchmarks.deadlocks.loaders import make_dataset, open_loader
+from hoptrain.engine import InputError
 from hoptrain.trainers.cli import main
 
 
@@ -138,6 +140,12 @@ def test_every_case_has_its_function():
     assert [case.name for case in deadlock.CASES if case.name not in deadlock_cases.CASES and case.name not in deadlock_ranks.CASES] == []
     assert len(deadlock.CASES) == len(deadlock_cases.CASES) + len(deadlock_ranks.CASES)
     assert all(system.split(", ")[0] in deadlock.ALL for case in deadlock.CASES for system in (*case.systems, *case.quick))
+
+
+def test_options_of_hoptrains_queue(tmp_path):
+    make_dataset(tmp_path / "data")
+    with pytest.raises(InputError, match=r"slots_dir .*absent cannot hold"):
+        open_loader(f"hoptrain, slots_dir={tmp_path / 'absent'}", tmp_path / "data")
 
 
 def test_no_namespace_no_case(tmp_path, monkeypatch):
