@@ -84,6 +84,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         batch: int = 0,
         device: str | None = None,
         workspace: Workspace | None = None,
+        **options: Any,
     ) -> SomeBatch:
         """Sample one mini-batch (structure only: no features, no labels).
 
@@ -95,16 +96,19 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
             batch: the batch's number within the epoch, in [0, 2**32).
             device: "cpu" or "cuda", short for a new workspace there: the graph is copied to the device for this call alone.
             workspace: scratch memory, threads or device; the mini-batch's arrays are then views of it, good until the next call with the same one.
+            options: what else the algorithm takes for a batch, for instance ``times`` of ``TemporalSampler``.
 
         Raises:
             InputError: a seed outside the graph, or twice; an address out of range; a device that cannot be used.
         """
         workspace = workspace_for(device, workspace)
         if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
+            workspace.stream.wait_for_torch()
+            of_bulk = {name: [value] for name, value in options.items()}
+            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, **of_bulk)()[0]
         check_address(seed, epoch, batch)
         address = Address(seed, epoch, batch)
-        return self.addressed(self.sample_on_cpu(graph, seeds, address, workspace), address)
+        return self.addressed(self.sample_on_cpu(graph, seeds, address, workspace, **options), address)
 
     @abstractmethod
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
@@ -163,7 +167,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     ) -> Callable[[], list[SomeBatch]]:
         """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
 
-        One bulk of a workspace is under way at a time. ``options`` are those of the sampler's driver, for instance ``times`` of ``TemporalSampler``.
+        One bulk of a workspace is under way at a time. ``options`` are those of ``sample``, a list with one for each batch.
 
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
