@@ -20,7 +20,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
-from hoptrain.engine.datasets.cache import open_cached, write_dataset
+from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 
@@ -64,7 +64,7 @@ def load_npz(path: Path) -> Dataset:
     except (OSError, zipfile.BadZipFile) as error:
         raise _unreadable(path, error) from None
     key = f"{path.stem}-npz{_VERSION}-{zlib.crc32(repr(members).encode()):08x}"
-    return open_cached(key, lambda writer: write_dataset(writer, convert_npz(path)))
+    return open_cached(key, lambda writer: convert_npz(path).write_to(writer))
 
 
 def convert_npz(path: Path) -> Dataset:

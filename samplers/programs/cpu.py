@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain
 from typing import Any, Protocol
@@ -176,10 +177,21 @@ def _block_kernel(kind: type[Program]) -> Any:
 
 def _run(program: Program, kernel: Callable[..., Any], *args: Any) -> int:
     """Call a kernel, which compiles it the first time."""
+    with explained(program):
+        return int(kernel(*args))
+
+
+@contextmanager
+def explained(program: Program) -> Iterator[None]:
+    """Say why a program cannot be compiled.
+
+    Raises:
+        InputError: it cannot.
+    """
     from numba.core.errors import NumbaError
 
     try:
-        return int(kernel(*args))
+        yield
     except NumbaError as error:
         raise InputError(explain(program, str(error))) from error
 

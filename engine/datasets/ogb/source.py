@@ -14,7 +14,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, write_dataset
+from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached
 from hoptrain.engine.datasets.ogb.binary import write_binary
 from hoptrain.engine.datasets.ogb.download import Release, download
 from hoptrain.engine.datasets.source import Counts, Source
@@ -96,7 +96,7 @@ def _write(writer: FolderWriter, layout: Layout, edges: Array, num_nodes: int, x
         splits=_splits(split_folder),
         meta=_meta(layout),
     )
-    write_dataset(writer, data)
+    data.write_to(writer)
 
 
 def _meta(layout: Layout) -> dict[str, str]:

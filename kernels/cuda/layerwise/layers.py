@@ -13,8 +13,8 @@ from hoptrain.kernels.cuda.draw import words_at
 from hoptrain.kernels.cuda.induce import row_at, value_of
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.double import bit_length, double_of, double_of_single, over, plus, single_of, times
-from hoptrain.kernels.shared.draws import word_at
-from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
+from hoptrain.kernels.shared.draws import bounded64, word_at
+from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 _U1 = np.uint64(1)
 
@@ -75,7 +75,7 @@ def draw_candidates(candidates, prefix, count, totals, number, address, drawn, k
         word0, word1, word2, word3 = words_at(address, b, 0, j >> 1)
         first = (j & 1) * 2
         high, low = word_at(first, word0, word1, word2, word3), word_at(first + 1, word0, word1, word2, word3)
-        place = row_at(prefix, row, 0, count[b], np.int64(wide_bounded(high, low, totals[b])))
+        place = row_at(prefix, row, 0, count[b], np.int64(bounded64(high, low, totals[b])))
         drawn[b, j] = candidates[row, place]
         keys[b, j] = (prefix[row, place + 1] if place + 1 < count[b] else totals[b]) - prefix[row, place]
 
