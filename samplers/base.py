@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from itertools import chain
 from typing import Any, Generic
 
@@ -45,6 +46,17 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     single_item = False
     distinct_nodes = True
     feedback: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """With the options that stand in attributes of the same names: numbers, words, tuples of them, and a sampler within."""
+        shown = []
+        for name in signature(type(self)).parameters:
+            value = getattr(self, name, None)
+            if isinstance(value, Sampler):
+                shown.append(repr(value))
+            elif isinstance(value, bool | int | float | str | tuple):
+                shown.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     @abstractmethod

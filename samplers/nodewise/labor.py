@@ -56,9 +56,6 @@ class LaborSampler(Sampler):
         if not 0 <= importance_rounds <= _MOST_ROUNDS:
             raise InputError(f"importance_rounds is {importance_rounds}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
 
-    def __repr__(self) -> str:
-        return f"LaborSampler(fanouts={list(self.fanouts)}, importance_rounds={self.importance_rounds})"
-
     @property
     def num_hops(self) -> int:
         """One for each fanout."""

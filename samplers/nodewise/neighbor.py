@@ -58,10 +58,6 @@ class NeighborSampler(Sampler):
         if expand not in EXPANSIONS:
             raise InputError(f'expand is {expand!r}: a hop expands "all" vertices found so far or the "new" ones; choose one')
 
-    def __repr__(self) -> str:
-        options = [f"fanouts={list(self.fanouts)}", f"replace={self.replace}", f"weighted={self.weighted}", f"expand={self.expand!r}"]
-        return f"NeighborSampler({', '.join(options)})"
-
     @property
     def num_hops(self) -> int:
         """One for each fanout."""

@@ -60,10 +60,6 @@ class PinSAGESampler(Sampler):
         if not 0 <= restart < 1:
             raise InputError(f"restart is {restart}: it is a probability in [0, 1); correct it")
 
-    def __repr__(self) -> str:
-        options = f"num_walks={self.num_walks}, walk_length={self.walk_length}, restart={self.restart}"
-        return f"PinSAGESampler(num_neighbors={list(self.num_neighbors)}, {options})"
-
     @property
     def num_hops(self) -> int:
         """One for each of ``num_neighbors``."""

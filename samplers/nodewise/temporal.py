@@ -75,9 +75,6 @@ class TemporalSampler(Sampler):
         self.seed_times = None if seed_times is None else _read_times(seed_times)
         self._ordered = OncePerGraph[kernels.TimedColumns]()
 
-    def __repr__(self) -> str:
-        return f"TemporalSampler(fanouts={list(self.fanouts)}, strategy={self.strategy!r}, replace={self.replace})"
-
     @property
     def num_hops(self) -> int:
         """One for each fanout."""

@@ -101,10 +101,6 @@ class LinkSampler(Sampler):
         self.edges = None if edges is None else np.asarray(edges)
         self._table = OncePerGraph[AliasTables]()
 
-    def __repr__(self) -> str:
-        options = f"negatives={self.negatives!r}, num_negatives={self.num_negatives}, exclude={self.exclude!r}"
-        return f"LinkSampler({self.sampler!r}, {options})"
-
     @property
     def num_hops(self) -> int:
         """Those of the sampler of neighbourhoods."""
