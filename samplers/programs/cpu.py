@@ -13,6 +13,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.programs import program as kernels
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
@@ -132,7 +133,7 @@ def _draw_layer(
 ) -> tuple[Array, Array, Array]:
     """The layer's draws."""
     last = len(nodes)
-    most = int((graph.indptr[nodes + 1].astype(np.int64) - graph.indptr[nodes]).sum())
+    most = total_degree(graph.indptr, nodes, last)
     indptr, edge_ids, neighbors = _edges(graph, last, most, step, workspace)
     kernels.all_edges(graph.indptr, graph.indices, nodes, last, indptr, edge_ids, neighbors)
     table = workspace.part(0).table

@@ -12,6 +12,7 @@ import numpy as np
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.subgraphs import induced as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
@@ -175,7 +176,7 @@ def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace)
 def induced(graph: Graph, members: Members, workspace: Workspace) -> Block:
     """All edges between the members, as a block of S sources and S destinations without weights."""
     nodes, num_nodes = members.buffer, len(members.nodes)
-    most = kernels.count_in_edges(graph.indptr, nodes, num_nodes) + 1
+    most = total_degree(graph.indptr, nodes, num_nodes) + 1
     edges = (
         workspace.array("indptr", num_nodes + 1, id_dtype(most)),
         workspace.array("indices", most, graph.indices.dtype),

@@ -10,9 +10,9 @@ import numpy as np
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.nodewise import neighbor
 from hoptrain.kernels.cpu.subgraphs import shadow as kernels
-from hoptrain.kernels.cpu.subgraphs.induced import count_in_edges
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.scratch.alias import NO_TABLES
 from hoptrain.samplers.scratch.frontier import Frontier
@@ -193,7 +193,7 @@ def _sets(graph: Graph, seeds: Array, most: int, workspace: Workspace) -> kernel
 
 def _induce_union(graph: Graph, num_seeds: int, own: kernels.Own, sets: kernels.Sets, workspace: Workspace) -> Block:
     num_nodes = num_seeds + int(sets.begins[num_seeds])
-    most = count_in_edges(graph.indptr, sets.nodes, num_nodes) + 1
+    most = total_degree(graph.indptr, sets.nodes, num_nodes) + 1
     indptr = workspace.array("indptr", num_nodes + 1, id_dtype(most))
     indices = workspace.array("indices", most, graph.indices.dtype)
     edge_ids = workspace.array("edge_ids", most, id_dtype(graph.num_edges))
