@@ -11,14 +11,13 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu.alias import build_alias
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
-from hoptrain.samplers.scratch.alias import AliasTables
+from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -190,11 +189,9 @@ class LinkSampler(Sampler):
 
 
 def _by_degree(graph: Graph) -> AliasTables:
-    table = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
     root = np.sqrt(graph.in_degrees())
     # Square roots are exact to the last bit on every machine; a power need not be.
-    build_alias(np.array([0, graph.num_nodes]), root * np.sqrt(root), *table)
-    return table
+    return tables_of(np.array([0, graph.num_nodes]), root * np.sqrt(root))
 
 
 def distinct_ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:

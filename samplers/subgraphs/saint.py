@@ -10,14 +10,13 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu import alias
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import inclusion, visits
 from hoptrain.kernels.cpu.subgraphs import saint as kernels
 from hoptrain.kernels.cpu.subgraphs.inclusion import Rates
 from hoptrain.kernels.shared.philox import HOP_PRESAMPLE
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
+from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, tables_of
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, bitmap, members_of
 
@@ -164,8 +163,7 @@ class SaintNodeSampler(BudgetSampler):
         check_edges(graph)
         weights = np.empty(graph.num_nodes)
         kernels.squared_columns(graph.indptr, graph.indices, weights)
-        self.tables = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
-        alias.build_alias(np.array([0, graph.num_nodes]), weights, *self.tables)
+        self.tables = tables_of(np.array([0, graph.num_nodes]), weights)
 
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         drawn, words, lanes = _scratch(graph, self.budget, 0, workspace)
