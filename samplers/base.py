@@ -188,6 +188,17 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         return driver.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
 
 
+class FanoutSampler(Sampler):
+    """Goes from the seeds outward, hop by hop; each takes up to a number of edges a vertex: ``fanouts``."""
+
+    fanouts: tuple[int, ...]
+
+    @property
+    def num_hops(self) -> int:
+        """One for each fanout."""
+        return len(self.fanouts)
+
+
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:
     """The batches 0 to ``number`` - 1, each in its own part of the workspace; a single batch gets all of the threads.
 

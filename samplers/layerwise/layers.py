@@ -25,7 +25,7 @@ from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -109,12 +109,7 @@ class LayerWiseSampler(Sampler):
             if self.describes_draws:
                 extra |= _describe(draws, total, places, block.num_src, self.num_hops - 1 - hop, workspace)
             blocks.append(block)
-        return MiniBatch(
-            node_ids=frontier.nodes(),
-            blocks=tuple(reversed(blocks)),
-            num_seeds=num_seeds,
-            extra=extra,
-        )
+        return batch_of_hops(frontier.nodes(), blocks, num_seeds, extra)
 
     def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
         """``size`` draws, and the sum of all keys; none where the destinations have no in-edge."""

@@ -14,7 +14,7 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
 from hoptrain.kernels.shared.philox import MAX_DRAWS
-from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.checks import check_fanouts, check_seeds
 from hoptrain.samplers.scratch.frontier import Frontier
@@ -26,7 +26,7 @@ Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
 
 
-class TemporalSampler(Sampler):
+class TemporalSampler(FanoutSampler):
     """For every hop, up to ``fanout`` in-edges of every vertex found on the hop before, none of them later than the seed's time.
 
     Every seed has a time, and a tree of its own: its time bounds all edges of the tree, of all hops (as in PyG's ``NeighborLoader`` with
@@ -74,11 +74,6 @@ class TemporalSampler(Sampler):
         self.replace = replace
         self.seed_times = None if seed_times is None else _read_times(seed_times)
         self._ordered = OncePerGraph[kernels.TimedColumns]()
-
-    @property
-    def num_hops(self) -> int:
-        """One for each fanout."""
-        return len(self.fanouts)
 
     def prepare(self, graph: Graph, seeds: Array) -> TemporalSampler:
         """With every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).

@@ -16,7 +16,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.programs import program as kernels
 from hoptrain.kernels.cpu.relabel import relabel
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -88,7 +88,7 @@ def sample_blocks(program: Program, graph: Graph, seeds: Array, address: Address
         indptr, edge_ids, indices = draw(program, graph, frontier.nodes(), step, words, workspace)
         frontier.relabel(indices)
         blocks.append(Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=frontier.num_nodes))
-    return MiniBatch(node_ids=frontier.nodes(), blocks=tuple(reversed(blocks)), num_seeds=len(seeds))
+    return batch_of_hops(frontier.nodes(), blocks, len(seeds))
 
 
 def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspace) -> tuple[Array, Array, Array]:
