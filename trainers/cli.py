@@ -61,7 +61,7 @@ def _run(arguments: list[str]) -> int:
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         with watched():
-            from hoptrain.kernels.cpu.compile import CACHE_ROOT
+            from hoptrain.kernels.machine_code import CACHE_ROOT
 
             os.environ.setdefault(
                 "TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor")

@@ -91,13 +91,14 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(seeds))
         self.given: dict[str, Any] = {"repeated": _NEVER} if "repeated" in self.size_names else {}
         self.begin([np.asarray(some) for some in seeds])
-        addresses = self.buffers.array("addresses", (len(self.hops), 4), np.uint64)
-        host = self.buffers.pinned("addresses", addresses)
-        host[:, :3] = seed, epoch, first_batch
-        host[:, 3] = self.hops
-        addresses.copy_to_device(host, stream=self.stream.numba)
-        self.addresses = [addresses[row] for row in range(len(self.hops))]
-        self._queue()
+        try:
+            rows = [np.array([seed, epoch, first_batch, hop], np.uint64) for hop in self.hops]
+            addresses = self.buffers.uploaded("addresses", rows, np.uint64)
+            self.addresses = [addresses[row] for row in range(len(self.hops))]
+            self._queue()
+        except BaseException:
+            self.stream.synchronize()  # copies that are queued read pinned memory, which the next bulk writes
+            raise
         return partial(self._finish, seed, epoch, first_batch)
 
     def _queue(self) -> None:
@@ -142,12 +143,7 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> Any:
         """A buffer whose rows begin with those given, one for each batch."""
-        matrix = self.matrix(name, max(len(row) for row in rows), dtype)
-        host = self.buffers.pinned(name, matrix)
-        for target, row in zip(host, rows, strict=False):
-            target[: len(row)] = row
-        matrix.copy_to_device(host, stream=self.stream.numba)
-        return matrix
+        return self.buffers.uploaded(name, rows, dtype)
 
     def sums(self, items: int) -> Any:
         """Scratch of a scan."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Generic
 
 from hoptrain.engine import WorkerError
-from hoptrain.engine.device import check_cuda
+from hoptrain.engine.device import DeviceStream, check_cuda
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
@@ -19,7 +19,7 @@ class DeviceFeed(Generic[SomeBatch]):
     """Samples bulks on a CUDA device and gathers features and labels there.
 
     A batch owns its memory (torch's, where torch is in the process): it stays good for as long as it is held. The host waits only for a bulk's
-    sizes, which it asked for one batch earlier; the training's stream waits for the batch on the device.
+    sizes, which it asked for one bulk earlier; the training's stream waits for the batch on the device.
     """
 
     def __init__(self, task: SampleTask, bulk: int) -> None:
@@ -35,8 +35,11 @@ class DeviceFeed(Generic[SomeBatch]):
         check_cuda()
         workspace = task.workspace
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
+        self._beside = DeviceStream(
+            workspace.gpu
+        )  # rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead
         self._rows = {
-            name: DeviceRows(store, workspace.stream, placement=workspace.placement, thresholds=workspace.on_device.thresholds)
+            name: DeviceRows(store, self._beside, placement=workspace.placement, thresholds=workspace.on_device.thresholds)
             for name, store in task.stores.items()
         }
         self._run = 0
@@ -52,6 +55,9 @@ class DeviceFeed(Generic[SomeBatch]):
         for bulk, following in zip(bulks, [*bulks[1:], None], strict=True):
             begin = time.perf_counter()
             batches = [batch.map(self._stream.copy) for batch in finish()]
+            self._beside.wait_for(self._stream)
+            if following is not None:  # the copies are queued before it
+                finish = self._start(epoch, following)
             sample_s = (time.perf_counter() - begin) / len(bulk)
             for step, batch in zip(bulk, batches, strict=True):
                 self._check(run, step)
@@ -60,9 +66,7 @@ class DeviceFeed(Generic[SomeBatch]):
                 ids_of = batch.row_ids()
                 rows = {name: store.gather_here(ids_of[name]) for name, store in self._rows.items()}
                 filled = batch.with_rows(rows)
-                self._stream.hand_to_torch(*batch.arrays().values(), *rows.values())
-                if step == bulk[-1] and following is not None:
-                    finish = self._start(epoch, following)
+                self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
                 gather_s = time.perf_counter() - begin
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.device import DeviceStream, default_gpu, is_simulated
 from hoptrain.kernels.cpu import relabel as kernels
 
 if TYPE_CHECKING:
@@ -36,10 +36,13 @@ class Workspace:
         device: "cpu" or "cuda".
         kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
         placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
+        gpu: on CUDA the device's number; None for torch's current one, or that of the local rank (``hoptrain.engine.device.default_gpu``).
         on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
     """
 
-    def __init__(self, threads: int = 1, device: str = "cpu", kernel: str = "auto", placement: str = "auto") -> None:
+    def __init__(
+        self, threads: int = 1, device: str = "cpu", kernel: str = "auto", placement: str = "auto", gpu: int | None = None
+    ) -> None:
         """Start empty.
 
         Raises:
@@ -49,14 +52,17 @@ class Workspace:
             raise InputError(f"threads is {threads}: a call needs at least one; correct it")
         if device not in DEVICES:
             raise InputError(f'device is {device!r}: a sampler runs on "cpu" or "cuda"; choose one')
-        if device == "cpu" and (kernel, placement) != ("auto", "auto"):
-            raise InputError(f'kernel={kernel!r} and placement={placement!r} on the CPU: they are for device="cuda"; leave them out')
+        if device == "cpu" and (kernel, placement, gpu) != ("auto", "auto", None):
+            raise InputError(
+                f'kernel={kernel!r}, placement={placement!r} and gpu={gpu} on the CPU: they are for device="cuda"; leave them out'
+            )
         if device == "cuda" and threads > 1:
             raise InputError(f"threads={threads} on CUDA: one thread launches the kernels; leave it out")
         self.threads = threads
         self.device = device
         self.kernel = kernel
         self.placement = placement
+        self.gpu = gpu
         self.on_device = OnDevice()
         self._stream: DeviceStream | None = None
         self.table = RelabelTable()
@@ -67,7 +73,9 @@ class Workspace:
         self._executor: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Workspace, (self.threads, self.device, self.kernel, self.placement)
+        # A worker is told the GPU of the process that starts it, which torch knows there and not in the worker.
+        is_open = self.device == "cuda" and self.gpu is None and not is_simulated()
+        return Workspace, (self.threads, self.device, self.kernel, self.placement, default_gpu() if is_open else self.gpu)
 
     @property
     def stream(self) -> DeviceStream:
@@ -77,7 +85,7 @@ class Workspace:
             InputError: CUDA cannot be used.
         """
         if self._stream is None:
-            self._stream = DeviceStream()
+            self._stream = DeviceStream(self.gpu)
         return self._stream
 
     def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:

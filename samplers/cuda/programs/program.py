@@ -29,7 +29,8 @@ class _Individual(Bounded):
         super().__init__(graph, workspace, fanouts, REPLACE)
         self.program = program
         self.parameters = place_parameters(program, self.stream)
-        weights = self.graph.threshold[:0] if graph.weights is None else self.to_device(graph.weights, "the graph")
+        no_weights = self.stream.empty((0,), np.float32)  # a slice of an array in pinned memory would have no address
+        weights = no_weights if graph.weights is None else self.to_device(graph.weights, "the graph")
         self.columns = self.graph.indptr, self.graph.indices, weights
 
     def queue(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device_store import to_device
+from hoptrain.engine.device import Buffers
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
@@ -38,7 +39,7 @@ class CudaLinks:
                 'node-wise samplers only; use exclude="none", or device="cpu"'
             )
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
-        self._on_host = Workspace()
+        self._on_host, self._buffers = Workspace(), Buffers(workspace.stream)
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[MiniBatch]]:
         """Find the pairs, and queue a bulk; see ``Sampler.start_bulk``."""
@@ -55,13 +56,26 @@ class CudaLinks:
             if sampler.exclude != "none":
                 dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
                 options["edit"] = partial(drop_edges, dropped)
+        labels = [own for _, _, own in found]
+        sizes = [own.shape for own in pairs]
+        on_device = [
+            self._buffers.uploaded(name, [own.reshape(-1) for own in rows], rows[0].dtype)
+            for name, rows in (("pairs", pairs), ("labels", labels))
+        ]
         finish = self.inner.start(ends, **options)
 
-        def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
-            extra = {name: stream.result(to_device(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
-            return replace(batch, extra=batch.extra | extra)
+        def finished() -> list[MiniBatch]:
+            flat_pairs, all_labels = map(stream.result, on_device)
+            return [
+                replace(
+                    batch,
+                    extra=batch.extra
+                    | {"pairs": flat_pairs[b, : prod(sizes[b])].reshape(sizes[b]), "labels": all_labels[b, : len(labels[b])]},
+                )
+                for b, batch in enumerate(finish())
+            ]
 
-        return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]
+        return finished
 
 
 def drop_edges(dropped: Sequence[Array], bulk: Bounded) -> None:
