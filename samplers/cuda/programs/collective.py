@@ -14,8 +14,8 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.layers import Layer, Layered
-from hoptrain.samplers.cuda.programs.program import explained, place_parameters
-from hoptrain.samplers.programs.cpu import checked_size, no_edge
+from hoptrain.samplers.cuda.programs.program import place_parameters
+from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
 

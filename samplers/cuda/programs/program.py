@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import to_device
@@ -20,7 +19,7 @@ from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
-from hoptrain.samplers.programs.cpu import checked_size, explain, no_edge
+from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -119,21 +118,6 @@ class CudaWalks(_Individual):
             return replace(batch, extra={"walks": local[b, : rows * width].reshape(rows, width)})
 
         return super().batches().map(with_walks)
-
-
-@contextmanager
-def explained(program: Program) -> Iterator[None]:
-    """Say why a program cannot be compiled.
-
-    Raises:
-        InputError: it cannot.
-    """
-    from numba.core.errors import NumbaError
-
-    try:
-        yield
-    except NumbaError as error:
-        raise InputError(explain(program, str(error))) from error
 
 
 def place_parameters(program: Program, stream: DeviceStream) -> Any:
