@@ -13,6 +13,8 @@ MAX_REGISTERS = 64
 
 _OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS}
 
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # numba-cuda would warn at every launch of a small bulk, and nobody could do anything about it
+
 
 def cuda_kernel(*signatures):
     """A decorator: compile for CUDA and enter into ``KERNELS``.
