@@ -16,6 +16,11 @@ from pathlib import Path
 import numba
 from numba import njit
 
+from hoptrain.kernels.put_off import put_off
+
+with put_off("scipy.linalg.cython_blas"):  # Numba looks whether it is there; a kernel that calls it loads it
+    import numba.np.arraymath  # which every kernel needs
+
 CACHE_ROOT_VARIABLE = "HOPTRAIN_NUMBA_ROOT"
 """By this a trainer tells its sampler processes where it keeps machine code."""
 
