@@ -8,7 +8,7 @@ import numba_cuda
 from numba import njit
 
 import hoptrain.kernels
-from hoptrain.kernels.cpu.compile import CACHE_ROOT
+from hoptrain.kernels.machine_code import CACHE_ROOT, kept_in
 
 
 def _folder(name, sources, version):
@@ -27,9 +27,5 @@ TEXTS = _folder("ptx-texts", Path(hoptrain.kernels.__file__).parent.rglob("*.py"
 
 def compiled(function):
     """Compile a function of the interpreter; any edit of its sources starts a fresh cache, since they are inlined into each other."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_CODE)
-    try:
+    with kept_in(_CODE):
         return njit(function, cache=True, error_model="numpy")
-    finally:
-        numba.config.CACHE_DIR = before
