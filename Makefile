@@ -46,7 +46,7 @@ test-all: $(STAMP)
 	@$(BIN)/pytest -m long $(IN_TWO)
 
 test-gpu: $(STAMP)
-	HOPTRAIN_TEST_GPU=1 NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS=0 $(BIN)/pytest -o timeout_method=thread tests/kernels/cuda tests/*/cuda
+	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest -o timeout_method=thread tests/kernels/cuda tests/*/cuda
 
 gpu:
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.first_run --out $(OUT) $(PARTS)

@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -189,6 +189,27 @@ class DeviceStream:
         new.copy_to_device(array, stream=self.numba)
         return new
 
+    def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
+        """What queues all that ``work`` would queue, in one call (a CUDA graph); None without torch. Nothing is queued yet.
+
+        What ``work`` does on the host is done now, and not again. It must not wait, and not ask for memory.
+        """
+        if not self._torch:
+            return None
+        graph = self._torch.cuda.CUDAGraph()
+        with self._torch.cuda.stream(self._torch_stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+
+        def replay() -> None:
+            with self._torch.cuda.stream(self._torch_stream):
+                graph.replay()
+
+        return replay
+
     def synchronize(self) -> None:
         """Wait for all that was queued here."""
         self.numba.synchronize()
@@ -207,13 +228,20 @@ def to_host(array: Any) -> Array:
 
 
 class Buffers:
-    """Device arrays by name that grow to the largest shape asked for and then stay, so that a bulk like the one before allocates nothing."""
+    """Device arrays by name that grow to the largest shape asked for and then stay, so that a bulk like the one before allocates nothing.
+
+    Attributes:
+        version: how often memory was made so far.
+        uploaded_names: of what was uploaded; whoever looks at them empties them.
+    """
 
     def __init__(self, stream: DeviceStream, block: int = 256) -> None:
         """Start empty; ``block`` is the number of threads of a block that copies."""
         self._stream, self._block = stream, block
         self._arrays: dict[str, Any] = {}
         self._pinned: dict[str, Array] = {}
+        self.version = 0
+        self.uploaded_names: set[str] = set()
 
     def array(self, name: str, shape: Sequence[int], dtype: DTypeLike, *, keep: int = 0) -> Any:
         """An array of at least ``shape``, never empty, of undefined contents; of a matrix the first ``keep`` rows stay as they were."""
@@ -229,6 +257,7 @@ class Buffers:
 
             copy_rows[(min(64, -(-old.shape[1] // self._block)), keep), self._block, self._stream.numba, 0](old, new)
         self._arrays[name] = new
+        self.version += 1
         return new
 
     def pinned(self, name: str, like: Any) -> Array:
@@ -238,16 +267,22 @@ class Buffers:
             from numba import cuda
 
             self._pinned[name] = old = cuda.pinned_array(tuple(like.shape), like.dtype)
+            self.version += 1
         return old
 
     def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> Any:
         """A matrix (len(rows), width or more) whose rows begin with those given; their copy is queued from pinned memory."""
         matrix = self.array(name, (len(rows), max(len(row) for row in rows)), dtype)
         host = self.pinned(name, matrix)
-        for target, row in zip(host, rows, strict=False):
-            target[: len(row)] = row
+        self.fill(name, rows)
         matrix.copy_to_device(host, stream=self._stream.numba)
+        self.uploaded_names.add(name)
         return matrix
+
+    def fill(self, name: str, rows: Sequence[Array]) -> None:
+        """Write what a copy queued by ``uploaded`` will take, or take again: the beginnings of the rows."""
+        for target, row in zip(self._pinned[name], rows, strict=False):
+            target[: len(row)] = row
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays

@@ -1,5 +1,6 @@
 """The floors below the trainers are plain NumPy and Numba: a sampler process must start fast and hold no GPU context."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,48 @@ def test_lower_floors_import_nothing_heavy(floor):
     assert done.stdout.strip() == "[]"
 
 
-def test_the_command_starts_without_torch():
-    code = "import sys; from hoptrain.trainers.cli import main; code = main(['data', 'list']); sys.exit(code or 'torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+@pytest.mark.parametrize("arguments", [["--help"], ["data", "list"], ["configs"], ["doctor", "--help"]], ids=" ".join)
+def test_the_command_starts_without_what_takes_long(arguments):
+    modules = (*HEAVY, "scipy.linalg", "rich")
+    assert imported_by(f"from hoptrain.trainers.cli import main\ntry: main({arguments})\nexcept SystemExit: pass", modules) == []
+
+
+def test_a_run_imports_no_library_that_it_does_not_use(tmp_path):
+    """Lightning brings torchmetrics, Numba a look for BLAS: each would import a part of SciPy that takes longer than all of hoptrain."""
+    options = [
+        "fit",
+        "--config",
+        str(QUICKSTART),
+        "--trainer.max_steps=1",
+        "--data.num_workers=0",
+        f"--trainer.default_root_dir={tmp_path}",
+    ]
+    modules = (
+        "scipy.linalg",
+        "scipy.signal",
+        "scipy.stats",
+        "sklearn",
+        "torch_geometric",
+        "ogb",
+        "pandas",
+        "dgl",
+        "matplotlib",
+        "hoptrain.benchmarks",
+    )
+    assert imported_by(f"from hoptrain.trainers.cli import main\nassert main({options}) == 0", modules) == []
+
+
+def test_a_worker_imports_no_other_sampler():
+    program = "import hoptrain.engine.queue.worker, hoptrain.samplers.feed.task\nfrom hoptrain.samplers import NeighborSampler"
+    others = [f"hoptrain.samplers.{room}" for room in ("layerwise", "programs", "seeds", "subgraphs", "nodewise.labor")]
+    assert imported_by(program, (*HEAVY, "scipy.linalg", *others)) == []
+
+
+def imported_by(program, modules):
+    """Which of ``modules`` a fresh interpreter has imported after it has run ``program``."""
+    code = f"import sys\n{program}\nprint([name for name in {modules} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ast.literal_eval(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.long

@@ -62,17 +62,20 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         with watched():
             from hoptrain.kernels.machine_code import CACHE_ROOT
-
-            os.environ.setdefault(
-                "TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor")
-            )  # else torch leaves a folder in the temporary one
-            gc.disable()  # else it looks through all that torch and Lightning define, again and again
+            from hoptrain.kernels.put_off import put_off
             from hoptrain.trainers.commands.configs import with_paths
-            from hoptrain.trainers.commands.lightning import run  # torch and Lightning take seconds to import: only where they are needed
+
+            arguments = with_paths(arguments)
+            # Else torch leaves a folder in the temporary one.
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor"))
+            gc.disable()  # else it looks through all that torch and Lightning define, again and again
+            # torch and Lightning take seconds to import: only where they are needed. Of SciPy torchmetrics asks whether it still has a function.
+            with put_off("scipy.signal", hamming=None):
+                from hoptrain.trainers.commands.lightning import run
 
             gc.freeze()  # it is never garbage: also the training's own collections leave it out
             gc.enable()
-            run(with_paths(arguments))
+            run(arguments)
         return 0
     options = _parser().parse_args(arguments)
     code: int = options.run(options)

@@ -4,6 +4,10 @@ import numba
 from numba import njit
 
 from hoptrain.kernels.machine_code import cache_folder, kept_in
+from hoptrain.kernels.put_off import put_off
+
+with put_off("scipy.linalg.cython_blas"):  # Numba looks whether it is there; a kernel that calls it loads it
+    import numba.np.arraymath  # which every kernel needs
 
 _MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True}
 _CACHE_DIR = cache_folder("cpu", f"numba{numba.__version__}")

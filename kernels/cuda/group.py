@@ -13,6 +13,7 @@ from numba import cuda, int32, int64
 
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import column, num_units
+from hoptrain.kernels.cuda.widths import id_kernel
 
 # What ``counters`` counts: transits, requests that entered a group, and the transits of each class.
 TRANSITS = 0
@@ -29,7 +30,7 @@ WARP = 1
 BLOCK = 2
 GRID = 3
 
-_ROW_BITS = np.int64(40)  # rows are below the number of vertices, which is at most 2**40
+ROW_BITS = np.int64(40)  # rows are below the number of vertices, which is at most 2**40
 _ROW_MASK = np.int64((1 << 40) - 1)
 
 
@@ -84,13 +85,13 @@ def group_requests(launch, graph, requests, capacity, draw, groups):
 @device_function
 def pack_request(b, row):
     """A request as one number: its batch and its row in ``nodes``."""
-    return (np.int64(b) << _ROW_BITS) | np.int64(row)
+    return (np.int64(b) << ROW_BITS) | np.int64(row)
 
 
 @device_function
 def unpack_request(member):
     """Batch and row of a request."""
-    return member >> _ROW_BITS, member & _ROW_MASK
+    return member >> ROW_BITS, member & _ROW_MASK
 
 
 @device_function
@@ -136,11 +137,8 @@ def clear(counts):
         counts[i] = 0
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, "
-    "int32[::1], int32[:, ::1], int32[::1], int32[::1], int64[::1])",
-    "void(int64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, "
-    "int32[::1], int32[:, ::1], int64[::1], int32[::1], int64[::1])",
+@id_kernel(
+    "void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[::1], int32[:, ::1], ID[::1], int32[::1], int64[::1])"
 )
 def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ranks, transits, transit_of, counters):
     """Rank every request that gives an edge, and list its vertex if it is the first one there."""
@@ -161,11 +159,8 @@ def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ra
             transit_of[nodes[b, i]] = place
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int64, int64, int32[::1], int32[::1], int64, int64, int64, "
-    "int64[::1], int32[::1], int64[::1], int32[:, ::1])",
-    "void(int64[::1], int32[::1], int64, int64, int32[::1], int64[::1], int64, int64, int64, "
-    "int64[::1], int32[::1], int64[::1], int32[:, ::1])",
+@id_kernel(
+    "void(ID[::1], int32[::1], int64, int64, int32[::1], ID[::1], int64, int64, int64, int64[::1], int32[::1], int64[::1], int32[:, ::1])"
 )
 def claim_groups(
     indptr, alias, fanout, mode, group_size, transits, thread_work, warp_work, block_work, counters, sizes, starts, classes
@@ -190,10 +185,7 @@ def claim_groups(
             classes[kind, place] = t
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])",
-    "void(int64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])",
-)
+@id_kernel("void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])")
 def enter_groups(indptr, alias, nodes, low, high, fanout, mode, ranks, transit_of, starts, members):
     """Write every request that gives an edge to its place in its group."""
     b = cuda.blockIdx.y

@@ -19,6 +19,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from hoptrain import samplers
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.commands.parser import OptionParser
@@ -221,6 +222,8 @@ def run(arguments: list[str]) -> HoptrainCLI:
     """Run a subcommand with its options; what it built is in the result."""
     quieten()
     raise_lost_interrupts()
+    for name in samplers.__all__:  # the parser takes the short name of a class that was imported
+        getattr(samplers, name)
     try:
         return HoptrainCLI(
             task_of(arguments),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -18,6 +19,7 @@ from hoptrain.kernels.cuda.seeds import link as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
@@ -41,7 +43,13 @@ class CudaLinks:
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
         self._on_host, self._buffers = Workspace(), Buffers(workspace.stream)
 
-    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[MiniBatch]]:
+    def twin(self) -> CudaLinks:
+        """See ``DeviceSampler.twin``."""
+        other = copy(self)
+        other.inner, other._on_host, other._buffers = self.inner.twin(), Workspace(), Buffers(self.stream)
+        return other
+
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
         """Find the pairs, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         graph, sampler, stream = self.graph, self.sampler, self.stream
@@ -57,23 +65,22 @@ class CudaLinks:
                 dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
                 options["edit"] = partial(drop_edges, dropped)
         labels = [own for _, _, own in found]
-        sizes = [own.shape for own in pairs]
+        sizes, num_labels = [own.shape for own in pairs], [len(own) for own in labels]
         on_device = [
             self._buffers.uploaded(name, [own.reshape(-1) for own in rows], rows[0].dtype)
             for name, rows in (("pairs", pairs), ("labels", labels))
         ]
         finish = self.inner.start(ends, **options)
 
-        def finished() -> list[MiniBatch]:
+        def finished() -> Bulk[MiniBatch]:
             flat_pairs, all_labels = map(stream.result, on_device)
-            return [
-                replace(
-                    batch,
-                    extra=batch.extra
-                    | {"pairs": flat_pairs[b, : prod(sizes[b])].reshape(sizes[b]), "labels": all_labels[b, : len(labels[b])]},
-                )
-                for b, batch in enumerate(finish())
-            ]
+
+            def with_pairs(b: int, batch: MiniBatch) -> MiniBatch:
+                own = {"pairs": flat_pairs[b, : prod(sizes[b])].reshape(sizes[b]), "labels": all_labels[b, : num_labels[b]]}
+                return replace(batch, extra=batch.extra | own)
+
+            batches: Bulk[MiniBatch] = finish()
+            return batches.map(with_pairs)
 
         return finished
 

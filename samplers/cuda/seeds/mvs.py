@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import Buffers
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
 from hoptrain.samplers.seeds.mvs import MVSSampler
 
@@ -24,15 +26,22 @@ class CudaMVS:
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
         self._buffers = Buffers(self.stream)
 
-    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[MiniBatch]]:
+    def twin(self) -> CudaMVS:
+        """See ``DeviceSampler.twin``."""
+        other = copy(self)
+        other.inner, other._buffers = self.inner.twin(), Buffers(self.stream)
+        return other
+
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
         """Draw, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         drawn = [self.sampler.draw(self.graph, some, Address(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
         weights = self._buffers.uploaded("weights", [own for _, own in drawn], np.float32)
         finish = self.inner.start([chosen for chosen, _ in drawn], seed=seed, epoch=epoch, first_batch=first_batch)
 
-        def finished() -> list[MiniBatch]:
+        def finished() -> Bulk[MiniBatch]:
+            batches: Bulk[MiniBatch] = finish()
             rows = self.stream.result(weights)
-            return [replace(batch, seed_weights=rows[b, : batch.num_seeds]) for b, batch in enumerate(finish())]
+            return batches.map(lambda b, batch: replace(batch, seed_weights=rows[b, : batch.num_seeds]))
 
         return finished

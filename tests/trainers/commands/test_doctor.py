@@ -121,7 +121,7 @@ def test_doctor_works_where_the_engine_cannot_be_imported(hoptrain_doctor):
     assert (child.returncode, child.stderr) == (1, "")
     findings = {finding["name"]: finding for finding in json.loads(child.stdout)["findings"]}
     assert "do not load: ImportError: numba is broken" in findings["numba"]["found"]
-    assert "the kernels do not load: ImportError: num" in findings["kernel cache"]["found"]
+    assert findings["kernel cache"]["status"] != "wrong", "to find the folder takes no engine"
     assert len(findings) == len(doctor.CHECKS)
 
 
