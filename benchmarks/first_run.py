@@ -22,6 +22,8 @@ from hoptrain.trainers.commands.checks.child import run_within
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 570
 """Of a part: less than ten minutes, with what it takes to end it."""
+_GRACE = 15
+"""Seconds that a part has to end what it started."""
 WELL, SKIPPED = "exit code 0", "not run"
 _COUNTED = ("sample_requests", "transit_blocks", "insert_edges", "mark_first", "append_new", "gather_rows")
 """The kernels that most of the time should go into."""
@@ -147,7 +149,7 @@ def command_of(part: Part, out: Path) -> list[str]:
 def as_typed(part: Part, out: Path) -> str:
     """A part as one would type it in a shell."""
     variables = [f"{name}={value}" for name, value in part.environment.items()]
-    return f"# {part.question}\n{shlex.join(['timeout', f'{part.seconds:g}', 'env', *variables, *command_of(part, out)])}"
+    return f"# {part.question}\n{shlex.join(['timeout', '-s', 'INT', '-k', str(_GRACE), f'{part.seconds:g}', 'env', *variables, *command_of(part, out)])}"
 
 
 def run_part(name: str, part: Part, out: Path) -> str:
@@ -160,7 +162,8 @@ def run_part(name: str, part: Part, out: Path) -> str:
             return f"{SKIPPED}: no {part.tool} here"
         try:
             environment = os.environ | part.environment
-            code, _, _ = run_within(part.seconds, command_of(part, out), stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
+            options = {"stdout": log, "stderr": subprocess.STDOUT, "cwd": ROOT, "env": environment}
+            code, _, _ = run_within(part.seconds, command_of(part, out), grace=_GRACE, **options)
         except subprocess.TimeoutExpired:
             return f"too slow: ended after {part.seconds:g} s"
         except OSError as error:

@@ -1,5 +1,6 @@
 """Wrong data and wrong checkpoints: one line, exit code 2; ``test_wrong_calls.py`` has the table of wrong options."""
 
+import importlib.metadata
 import pickle
 from pathlib import Path
 
@@ -128,7 +129,10 @@ def test_several_labels_a_vertex_are_scored_by_f1(tiny, dataset, tmp_path, monke
     assert float(score) > 0.85
 
 
-def test_version_and_help(capsys):
+def test_version_and_help(capsys, monkeypatch):
+    """Also in a checkout that is not installed."""
+    real = importlib.metadata.distribution
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: real(name if name != "hoptrain" else "no-such-distribution"))
     for option, words in (("--version", "hoptrain 0."), ("--help", "train, then test the best checkpoint")):
         with pytest.raises(SystemExit) as end:
             main([option])

@@ -48,12 +48,13 @@ def ask_child(code: str, seconds: float | None = None, **environment: str) -> di
     return answer
 
 
-def run_within(seconds: float, command: Sequence[str], **options: Any) -> tuple[int, Any, Any]:
-    """Run a command and wait for it; whatever ends the waiting, nothing that it started goes on.
+def run_within(seconds: float, command: Sequence[str], *, grace: float = 0.0, **options: Any) -> tuple[int, Any, Any]:
+    """Run a command and wait for it; whatever ends the waiting, nothing of its process group goes on.
 
     Args:
         seconds: its deadline.
         command: a program and its arguments.
+        grace: seconds that it then has to end by itself, as upon a Ctrl-C: it can tell how far it came, and end groups that it started.
         options: those of ``subprocess.Popen``.
 
     Returns:
@@ -66,8 +67,9 @@ def run_within(seconds: float, command: Sequence[str], **options: Any) -> tuple[
     try:
         output, errors = child.communicate(timeout=seconds)
     except BaseException:
-        os.killpg(child.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            child.communicate(timeout=_LAST_SECONDS)
+        for number, wait in ((signal.SIGINT, grace), (signal.SIGKILL, _LAST_SECONDS)):
+            with suppress(subprocess.TimeoutExpired, ProcessLookupError):
+                os.killpg(child.pid, number)
+                child.communicate(timeout=wait)
         raise
     return child.returncode, output, errors
