@@ -12,13 +12,14 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hoptrain.benchmarks.common.harness import Result
-from hoptrain.engine import Dataset, Graph, InputError, load_dataset
+from hoptrain.engine import Graph, InputError, load_dataset
 from hoptrain.trainers.commands.configs import FOLDER
 
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
@@ -88,5 +89,5 @@ def _without_edges(folder: Path) -> str:
     """The data set of ``PRODUCTS`` with an empty graph, as a folder."""
     data = load_dataset("synthetic:products", scale=0.02)
     graph = Graph(np.zeros(data.graph.num_nodes + 1, np.int64), np.empty(0, np.int32))
-    Dataset(name="no edges", graph=graph, x=data.x, y=data.y, splits=data.splits, num_classes=data.num_classes).save(folder)
+    replace(data, name="no edges", graph=graph, validate=False).save(folder)
     return str(folder)

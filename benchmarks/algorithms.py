@@ -37,8 +37,6 @@ PEERS: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
 }
 GOAL = 2.0
 """How many times as fast as a peer hoptrain should be."""
-WHY: Mapping[str, str] = {}
-"""By algorithm, what keeps hoptrain from its goal where a peer comes near."""
 _SECONDS = {False: 0.3, True: 0.05}
 """What a system's calls of a round take together, about; with and without ``--quick``."""
 _SCALE, _QUICK_SCALE = 0.2, 0.01
@@ -51,21 +49,10 @@ _COLORS = {"DGL": "#4a6c8c", "PyG": "#7a9a5a", "scipy": "#8e6bbf"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.description = f"{parser.description} Takes half an hour; results.json, algorithms.md and algorithms.png are left in --out."
-    add = parser.add_argument
     names = list(TIMED)
-    add("--algorithms", nargs="+", choices=names, default=names, help="what to time (default: all)")
-    add(
-        "--graphs",
-        nargs="+",
-        default=list(options.GRAPHS),
-        metavar="NAME",
-        help="data sets (default: the synthetic twins of Reddit and products)",
-    )
-    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 0.2, with --quick 0.01)")
-    add("--root", metavar="DIR", help="folder that holds data sets")
-    add("--peers", nargs="*", choices=list(PEERS), default=list(PEERS), help="what to compare with (default: all that are installed)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: options.cores()], metavar="T", help="threads of each system (default 1 2)")
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
+    parser.add_argument("--algorithms", nargs="+", choices=names, default=names, help="what to time (default: all)")
+    options.add_graph_arguments(parser, list(PEERS), _SCALE, _QUICK_SCALE)
+    options.add_threads(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -136,7 +123,6 @@ def _row(key: str, system: System, edges_batch: float, costs: Costs) -> dict[str
         "ratio": ratio,
         "counts": system.counts,
         "note": system.note or None,
-        "why": WHY.get(key) if ratio is not None and ratio < GOAL else None,
     }
 
 
@@ -157,7 +143,7 @@ def _line(record: Record) -> dict[str, Any]:
         "ms a batch": f"{record['ms_batch']:.2f}",
         "edges a batch": f"{record['edges_batch']:,.0f}",
         "ratio": "" if record["ratio"] is None else f"{record['ratio']:.1f}x",
-        "remarks": "; ".join(text for text in (record["note"], record["why"]) if text),
+        "remarks": record["note"],
     }
 
 

@@ -32,6 +32,9 @@ from hoptrain.engine import InputError
 
 PEERS = ("torch", "PyG", "DGL")
 ALL = (*PEERS, HOPTRAIN)
+_BOTH = ("torch", HOPTRAIN)
+_SHM = (*ALL, "hoptrain, slots_dir=/dev/shm")
+_TIMEOUT = (*PEERS, "torch, timeout=5", HOPTRAIN)
 _HANGS = ("hung", "error, then hung")
 _LIMIT_S = 20.0
 _QUICK_S = 10.0
@@ -64,40 +67,16 @@ class Case:
     full_shm: bool = False
     code: int = 0
 
-    @property
-    def part(self) -> str:
-        """The module that has it."""
-        return "ranks" if self.name == "race" or self.name.startswith("rank-") else "cases"
-
 
 CASES = (
     Case(name="race", what="4 ranks start workers right after a collective, for 120 s", limit=150),
-    Case(name="threads", what="two OpenMP threads in a worker, after two in the trainer", quick=("torch", HOPTRAIN)),
-    Case(
-        name="full-at-start",
-        what="/dev/shm is full before the first batch",
-        cause=_FULL,
-        systems=(*ALL, "hoptrain, slots_dir=/dev/shm"),
-        full_shm=True,
-    ),
-    Case(
-        name="full-later",
-        what="/dev/shm fills up in mid-run",
-        cause=_FULL,
-        systems=(*ALL, "hoptrain, slots_dir=/dev/shm"),
-        quick=("torch", HOPTRAIN),
-        full_shm=True,
-    ),
+    Case(name="threads", what="two OpenMP threads in a worker, after two in the trainer", quick=_BOTH),
+    Case(name="full-at-start", what="/dev/shm is full before the first batch", cause=_FULL, systems=_SHM, full_shm=True),
+    Case(name="full-later", what="/dev/shm fills up in mid-run", cause=_FULL, systems=_SHM, quick=_BOTH, full_shm=True),
     Case(name="files-at-start", what="no open files are left before the first batch", cause=_FILES),
     Case(name="files-later", what="no open files are left in mid-run", cause=_FILES),
     Case(name="keep", what="256 open files, and all batches are kept", cause=_FILES),
-    Case(
-        name="stop",
-        what="a worker is stopped (SIGSTOP)",
-        cause="timed out",
-        systems=(*PEERS, "torch, timeout=5", HOPTRAIN),
-        quick=("torch", HOPTRAIN),
-    ),
+    Case(name="stop", what="a worker is stopped (SIGSTOP)", cause="timed out", systems=_TIMEOUT, quick=_BOTH),
     Case(name="spin", what="a worker is stuck in a loop", cause="timed out", limit=45),
     Case(name="kill", what="a worker is killed while it samples", cause=_DIED, quick=(HOPTRAIN,)),
     Case(name="idle", what="a worker is killed between two epochs", cause=_DIED),
@@ -164,7 +143,7 @@ def _try(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[
         return record | {"outcome": "skipped (no mount namespace of its own can be had here)"}
     log = logs / f"{case.name}-{re.sub('[^a-zA-Z0-9=]+', '-', system)}.log"
     with tempfile.TemporaryDirectory() as scratch:
-        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.run", case.part, case.name, system, str(data), scratch]
+        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.cases", case.name, system, str(data), scratch]
         trial = run_trial(command, limit, log)
     return record | {
         "outcome": outcome(case, trial),

@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> Result:
             records += rows
             answers.append(answer)
     timed = [record for record in records if record["batches_s"]]
-    pictures.write(args.out / "loader.png", pictures.speeds, timed, pictures.LOADER)
+    pictures.write(args.out / "loader.png", pictures.speeds, timed, *pictures.LOADER)
     return Result(records=records, summary=summarize(answers), seeds=[options.SEED])
 
 
@@ -151,7 +151,7 @@ class LoaderSystem:
     @property
     def label(self) -> str:
         """Different for each system of a comparison."""
-        return _label(self.name, self.mode, self.workers)
+        return f"{self.name}, {self.mode}, {self.workers}"
 
     def load(self, _call: int) -> int:
         """Consume an epoch; returns its number of mini-batches."""
@@ -159,7 +159,7 @@ class LoaderSystem:
             self.loads.append(self.child.call("load", self.workers))
         except ChildError as error:
             print(error, file=sys.stderr)
-            raise LostError(self, str(error).splitlines()[-1]) from error
+            raise LostError(self.label, str(error).splitlines()[-1]) from error
         return self.loads[-1].batches
 
     def per_batch(self, amount: Callable[[Load], float]) -> float:
@@ -168,20 +168,12 @@ class LoaderSystem:
 
 
 class LostError(RuntimeError):
-    """A system that failed: it, and how."""
-
-    def __init__(self, system: LoaderSystem, why: str) -> None:
-        super().__init__(f"{system.label}: {why}")
-        self.system, self.why = system, why
-
-
-def _label(name: str, mode: str, workers: int) -> str:
-    return f"{name}, {mode}, {workers}"
+    """A system that failed: its label, and how."""
 
 
 def _own(mode: str) -> str:
     """The label of hoptrain's default setting, which peers are compared with."""
-    return _label(HOPTRAIN, mode, DEFAULT_WORKERS)
+    return f"{HOPTRAIN}, {mode}, {DEFAULT_WORKERS}"
 
 
 def _measure(
@@ -196,13 +188,10 @@ def _measure(
             costs, lost = _time(systems, case, conditions)
             answer = {"max_idle_share": _idle_share({system.child for system in systems})}
             edges = {system.label: system.per_batch(lambda load: load.edges) for system in systems if system.label in costs}
-            found = [
-                system
-                for system in systems
-                if system.label in costs and options.is_same_work(system.label, edges[system.label], edges[_own(mode)])
-            ]
-            rows = [_row(system, costs) for system in found]
-            yield [place | row for row in rows + [_lost_row(error) for error in lost]], answer | _answers(data.name, rows)
+            alike = {label for label, count in edges.items() if options.is_same_work(label, count, edges[_own(mode)])}
+            rows = [_row(system, costs) for system in systems if system.label in alike]
+            left_out = [_facts(system) | {"batches_s": None, "left_out": lost[system.label]} for system in systems if system.label in lost]
+            yield [place | row for row in rows + left_out], answer | _answers(data.name, rows)
     finally:
         for system in systems:
             system.child.close()
@@ -230,19 +219,20 @@ def _allocators() -> dict[str, dict[str, str]]:
     return found
 
 
-def _time(systems: list[LoaderSystem], case: Case, conditions: Conditions) -> tuple[dict[str, Cost], list[LostError]]:
-    """Costs by label, for those that could be timed, and those that failed."""
-    lost: list[LostError] = []
+def _time(systems: list[LoaderSystem], case: Case, conditions: Conditions) -> tuple[dict[str, Cost], dict[str, str]]:
+    """By label: costs of those that could be timed, and why the others failed."""
+    lost: dict[str, str] = {}
     while True:
         _prepare(systems, case)
-        present = [system for system in systems if system not in [error.system for error in lost]]
+        present = [system for system in systems if system.label not in lost]
         try:
             costs = time_rounds({system.label: system.load for system in present}, conditions.rounds)
         except LostError as error:
-            if error.system.family == HOPTRAIN:
-                raise
-            print(f"left out {error}")
-            lost.append(error)
+            label, why = error.args
+            if label.startswith(HOPTRAIN):
+                raise RuntimeError(f"{label}: {why}") from error
+            print(f"left out {label}: {why}")
+            lost[label] = why
         else:
             for system in present:
                 del system.loads[: -conditions.rounds]
@@ -274,10 +264,7 @@ def _idle_share(children: Collection[Child]) -> float:
 
 def _row(system: LoaderSystem, costs: Mapping[str, Cost]) -> dict[str, Any]:
     cost = costs[system.label]
-    return {
-        "mode": system.mode,
-        "system": system.name,
-        "workers": system.workers,
+    return _facts(system) | {
         "batches_s": 1e9 / cost.median,
         "ms_batch": 1e-6 * cost.median,
         "spread": cost.spread,
@@ -289,9 +276,8 @@ def _row(system: LoaderSystem, costs: Mapping[str, Cost]) -> dict[str, Any]:
     }
 
 
-def _lost_row(error: LostError) -> dict[str, Any]:
-    system = error.system
-    return {"mode": system.mode, "system": system.name, "workers": system.workers, "batches_s": None, "left_out": error.why}
+def _facts(system: LoaderSystem) -> dict[str, Any]:
+    return {"mode": system.mode, "system": system.name, "workers": system.workers}
 
 
 def _answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

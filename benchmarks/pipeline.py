@@ -13,8 +13,9 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hoptrain.benchmarks.common import options, pictures
+from hoptrain.benchmarks.common import pictures
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
+from hoptrain.engine.machine import allowed_cores
 
 if TYPE_CHECKING:
     from hoptrain.benchmarks.pipelines.ranks import Launch, Track, Way
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> Result:
     if args.quick:
         stages, data, chunks, images, rounds = (1, 2), (1,), (5, 10), 40, 3
     ours: list[dict[str, Any]] = []
-    cores = options.cores()
+    cores = allowed_cores()
     for copies in data:
         for number in stages:
             steps = rounds if number * copies <= cores else min(rounds, _CROWDED_ROUNDS)
@@ -90,7 +91,7 @@ def _row(launch: Launch, chunks: int, tracks: Sequence[Track], alone: Track, who
         "data": launch.data,
         "chunks": chunks,
         "processes": len(tracks),
-        "more_than_cores": "yes" if len(tracks) > options.cores() else "no",
+        "more_than_cores": "yes" if len(tracks) > allowed_cores() else "no",
         "step_ms": 1e3 * statistics.median(seconds),
         "speedup": _median_ratio(alone.seconds, seconds),
         "bound": bound(launch.stages, chunks, launch.data),

@@ -7,6 +7,7 @@ its ``cells.jsonl``; what was not measured but computed stands under a heading o
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from hoptrain.benchmarks.common import pages
 from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG, LEFT_OUT, read_lines
 from hoptrain.benchmarks.common.harness import Result
-from hoptrain.benchmarks.common.pages import Part
+from hoptrain.benchmarks.common.tables import markdown
 from hoptrain.benchmarks.study import plots, what_if
 from hoptrain.benchmarks.study.table import NAMES, Row, rows_of, summarize
 from hoptrain.engine import InputError
@@ -36,9 +37,10 @@ def run(args: argparse.Namespace) -> Result:
         InputError: the folder holds no study.
     """
     write(args.folder)
-    rows = rows_of(read_lines(args.folder))
+    lines = read_lines(args.folder)
+    rows = rows_of(lines)
     print(f"{args.folder / 'report.html'} and report.md are written")
-    return Result(records=rows, summary=summarize(rows), seeds=sorted({line["cell"]["seed"] for line in read_lines(args.folder)}))
+    return Result(records=rows, summary=summarize(rows), seeds=sorted({line["cell"]["seed"] for line in lines}))
 
 
 def write(folder: Path) -> None:
@@ -50,36 +52,37 @@ def write(folder: Path) -> None:
     lines = read_lines(folder)
     if not lines:
         raise InputError(f"{folder} holds no study: cells.jsonl is missing or empty; run 'hoptrain bench scale --out {folder}' first")
-    parts = list(_parts(folder, lines))
-    (folder / "report.md").write_text(pages.markdown(parts, folder), encoding="utf-8")
-    (folder / "report.html").write_text(pages.html(parts), encoding="utf-8")
+    text = "\n\n".join(part.rstrip() for part in _parts(folder, lines) if part) + "\n"
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    (folder / "report.html").write_text(pages.html(text, folder), encoding="utf-8")
 
 
-def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     rows = rows_of(lines)
     is_scale = all(row["algorithm"] == "neighbor" for row in rows)
-    yield Part("title", "The scalability study" if is_scale else "One training script, samplers exchanged")
-    yield Part("text", _about(lines, rows))
-    yield Part("table", table=[{"question": name, "value": _number(value)} for name, value in summarize(rows).items()])
+    yield f"# {'The scalability study' if is_scale else 'One training script, samplers exchanged'}"
+    yield _about(lines, rows)
+    yield markdown([{"question": name, "value": f"{value:.3g}"} for name, value in summarize(rows).items()])
     pictures = plots.draw(rows)
     if not pictures:
-        yield Part("text", "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured.")
+        yield "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured."
     for title, png in pictures.items():
-        yield Part("heading", title)
-        yield Part("picture", title, picture=png)
-    yield Part("heading", "Measured")
-    yield Part("text", _TABLE_TEXT)
-    yield Part("table", table=[_result(row) for row in rows])
-    yield Part("heading", "What each rank did")
-    yield Part("text", "Seeds and sampled edges of an epoch, rank by rank: a loader that did not share the seeds out would show here.")
-    yield Part("table", table=[_work(row) for row in rows if row["epoch_s"] is not None])
+        name = re.sub("[^a-z]+", "_", title.lower()).strip("_") + ".png"
+        (folder / name).write_bytes(png)
+        yield f"## {title}\n\n![{title}]({name})"
+    yield "## Measured"
+    yield _TABLE_TEXT
+    yield markdown([_result(row) for row in rows])
+    yield "## What each rank did"
+    yield "Seeds and sampled edges of an epoch, rank by rank: a loader that did not share the seeds out would show here."
+    yield markdown([_work(row) for row in rows if row["epoch_s"] is not None])
     yield from _bad_cells(folder, lines)
     if is_scale:
         yield from _predictions(rows, lines[0]["machine"]["cores"])
-    yield Part("heading", "How it was measured")
-    yield Part("text", _METHOD)
+    yield "## How it was measured"
+    yield _METHOD
     if any(row["system"] == "papers" for row in rows):
-        yield Part("text", _PAPERS)
+        yield _PAPERS
 
 
 def _about(lines: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
@@ -104,7 +107,7 @@ def _values(lines: Sequence[Mapping[str, Any]], name: str) -> str:
 def _result(row: Row) -> dict[str, Any]:
     place = {"system": NAMES[row["system"]], "cell": plots.place_of(row)}
     if row["epoch_s"] is None:
-        return place | {"s/epoch": row["outcome"], "note": row["why"]}
+        return place | {"s/epoch": row["outcome"], "note": _code(row["why"])}
     epoch = row["epoch_s"]
     return place | {
         "s/epoch": f"{epoch:.2f}",
@@ -141,39 +144,44 @@ def _work(row: Row) -> dict[str, Any]:
     }
 
 
-def _bad_cells(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+def _bad_cells(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     bad = [line for line in lines if line["outcome"] in (HUNG, FAILED, LEFT_OUT)]
-    yield Part("heading", "What hung, failed or was skipped")
+    yield "## What hung, failed or was skipped"
     if not bad:
-        yield Part("text", f"Nothing: all {sum(line['outcome'] == COMPLETED for line in lines)} runs were completed.")
+        yield f"Nothing: all {sum(line['outcome'] == COMPLETED for line in lines)} runs were completed."
         return
-    yield Part("table", table=[_bad(line) for line in bad])
+    yield markdown([_bad(line) for line in bad])
     for line in bad:
         stacks = (folder / line["log"]).with_suffix(".stacks")
         if stacks.exists():
-            yield Part("code", "\n".join([str(line["cell"]), *stacks.read_text(errors="replace").splitlines()[:_STACK_LINES]]))
+            text = "\n".join([str(line["cell"]), *stacks.read_text(errors="replace").splitlines()[:_STACK_LINES]])
+            yield f"```\n{text}\n```"
 
 
 def _bad(line: Mapping[str, Any]) -> dict[str, Any]:
     cell = " ".join(str(line["cell"][name]) for name in ("system", "arch", "ranks", "workers", "batch_size"))
-    return {"cell": cell, "round": str(line["round"]), "outcome": line["outcome"], "why": line["why"], "log": line["log"]}
+    return {"cell": cell, "round": str(line["round"]), "outcome": line["outcome"], "why": _code(line["why"]), "log": line["log"]}
 
 
-def _predictions(rows: Sequence[Row], cores: int) -> Iterator[Part]:
+def _code(text: str | None) -> str:
+    """As it is, whatever it holds."""
+    return f"`{text}`" if text else ""
+
+
+def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
     checked = what_if.check(rows, cores)
     error = what_if.typical_error(checked)
-    yield Part("heading", "Predicted, not measured")
+    yield "## Predicted, not measured"
     stated = "It could not be checked: no cell was left that it was not calibrated from."
     if error is not None:
         stated = (
             f"On the cells that were measured it errs by {error[0]:.0%} (median) and {error[1]:.0%} (at most), as the first table shows."
         )
-    yield Part("text", f"{_MODEL} {stated} Beyond the measured cells nothing here is known by experiment.")
+    yield f"{_MODEL} {stated} Beyond the measured cells nothing here is known by experiment."
     if error is None:
         return
-    yield Part(
-        "table",
-        table=[
+    yield markdown(
+        [
             {
                 "system": NAMES[row["system"]],
                 "cell": plots.place_of(row),
@@ -184,27 +192,19 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[Part]:
             for row in checked
         ],
     )
-    yield Part("text", f"Prediction: seconds of an epoch on {_GPU_CORES} such cores, training on them.")
-    yield Part("table", table=list(_predicted(what_if.table(rows, cores=_GPU_CORES))))
-    yield Part("text", f"Prediction: likewise with a GPU for each rank, on which a step is assumed to take {1e3 * _GPU_STEP_S:g} ms.")
+    yield f"Prediction: seconds of an epoch on {_GPU_CORES} such cores, training on them."
+    yield markdown([_predicted(row) for row in what_if.table(rows, cores=_GPU_CORES)])
+    yield f"Prediction: likewise with a GPU for each rank, on which a step is assumed to take {1e3 * _GPU_STEP_S:g} ms."
     links = (what_if.NVLINK, what_if.ETHERNET)
     on_gpus = [row for link in links for row in what_if.table(rows, cores=_GPU_CORES, link=link, device_step_s=_GPU_STEP_S)]
-    yield Part("table", table=list(_predicted(on_gpus)))
+    yield markdown([_predicted(row) for row in on_gpus])
 
 
-def _predicted(found: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A row for each system, architecture, batch size, number of workers and link; a column for each number of ranks."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for one in found:
-        place = (one["system"], one["arch"], one["batch_size"], one["workers"], one["link"])
-        cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
-        facts = {"system": NAMES[one["system"]], "cell": cell, "link": one["link"]}
-        rows.setdefault(place, facts)[f"{one['ranks']} rank{'s' if one['ranks'] > 1 else ''}"] = f"{one['epoch_s']:.2f}"
-    return iter(rows.values())
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"
+def _predicted(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A column for each number of ranks."""
+    cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
+    epochs = {f"{ranks} rank{'s' if ranks > 1 else ''}": f"{seconds:.2f}" for ranks, seconds in one["epochs_s"].items()}
+    return {"system": NAMES[one["system"]], "cell": cell, "link": one["link"], **epochs}
 
 
 _TABLE_TEXT = (

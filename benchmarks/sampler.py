@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.benchmarks.common import options, pictures
-from hoptrain.benchmarks.common.floor import Floor, count_work, floor_per_edge
+from hoptrain.benchmarks.common.floor import count_work, floor_parts, floor_per_edge
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Costs, Paced, time_rounds
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_case_arguments(parser, list(PEERS))
     add("--batches", type=int, metavar="K", help="mini-batches of each system in a round (default: as many as take 0.25 s; with --quick 4)")
-    add("--threads", type=int, nargs="+", default=[1, 2][: options.cores()], metavar="T", help="threads of each system (default 1 2)")
+    options.add_threads(parser)
     add("--replace", action="store_true", help="draw with replacement")
     add(
         "--device",
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> Result:
         for rows, answer in _measure_graph(data, list(product(args.fanouts or options.FANOUTS, args.batch_size)), args.peers, timing):
             records += rows
             answers.append(answer)
-    pictures.write(args.out / "sampler.png", pictures.speeds, records, pictures.SAMPLER)
+    pictures.write(args.out / "sampler.png", pictures.speeds, records, *pictures.SAMPLER)
     return Result(records=records, summary=summarize(answers), seeds=[options.SEED])
 
 
@@ -133,7 +133,7 @@ def _measure_graph(
     """For each case, fanouts and a batch size: its records, and its part of the summary."""
     graph = data.graph.in_memory()
     opened = [*(hoptrain.open_neighbor(mode, graph) for mode in timing.modes), *open_peers(PEERS, peers, graph)]
-    floor = Floor(graph, timing.threads)
+    parts = floor_parts(graph, timing.threads)
     for fanouts, batch_size in cases:
         place = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size}
         print(*place.values(), file=sys.stderr)
@@ -141,7 +141,6 @@ def _measure_graph(
         seeds = [steps.batch_items(0, step) for step in range(min(steps.num_steps, _MOST_SEEDS))]
         systems = [system for make in opened for system in make(fanouts, timing.replace, timing.threads) if system.mode in timing.modes]
         paced = {system.label: timing.pace(partial(_sample, system.sample, seeds), system.threads) for system in systems}
-        parts = {**floor.parts, **{_together(count): part for count, part in floor.together.items()}}
         yardsticks = {name: timing.pace(partial(_repeat, part)) for name, part in parts.items()}
         yardsticks[_PYTHON] = timing.pace(partial(_sample, hoptrain.open_overhead(graph, timing.modes[0], len(fanouts)), seeds))
         costs = time_rounds({**paced, **yardsticks}, timing.rounds)
@@ -149,7 +148,7 @@ def _measure_graph(
         for mode in timing.modes:
             sampler = NeighborSampler(fanouts, replace=timing.replace, expand=mode)
             work = count_work(graph, [sampler.sample(graph, ids, batch=i) for i, ids in enumerate(seeds[:_COUNTED])])
-            floors[mode] = floor_per_edge({part: costs[part].ns for part in floor.parts}, work)
+            floors[mode] = floor_per_edge({part: costs[part].ns for part in parts}, work)
         edges = {label: one.amount_per_unit for label, one in paced.items()}
         systems = [
             system
@@ -166,11 +165,6 @@ def _sample(sample: Callable[[Sequence[Array], int], int], seeds: Sequence[Array
 
 def _repeat(part: Callable[[int], int], first: int, number: int) -> int:
     return sum(part(i) for i in range(first, first + number))
-
-
-def _together(threads: int) -> str:
-    """The label of the reads that as many threads share."""
-    return f"line, {threads}"
 
 
 def _own(mode: str, threads: int) -> str:
@@ -212,7 +206,7 @@ def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array
         if threads == 1:
             answers.append({"max_floor_multiple": cost.over(floors[own.mode])})
         elif (alone := _own(own.mode, 1)) in costs:
-            machine = costs["line"].over(costs[_together(threads)].ns)
+            machine = costs["line"].over(costs[f"line, {threads}"].ns)
             answers.append({f"min_scaling_t{threads}": costs[alone].over(cost.ns), f"min_machine_scaling_t{threads}": machine})
     return summarize(answers)
 

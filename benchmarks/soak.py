@@ -22,8 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hoptrain.benchmarks.common.harness import Result
-from hoptrain.benchmarks.common.processes import processes
 from hoptrain.engine import InputError
 
 SEED = 1
@@ -203,14 +204,14 @@ class _Training:
     def _processes(self) -> dict[int, str]:
         """Processes of the run and what they are: "rank 0", "rank 1", "worker", or "watch"."""
         found = {}
-        for pid, (state, parent, _, session, *_) in processes():
-            if self.process is None or int(session) != self.process.pid or state in "ZX":
-                continue
-            folder = Path("/proc", str(pid))
-            with suppress(OSError):
-                command = (folder / "cmdline").read_bytes()
-                is_rank = b"hoptrain.trainers.cli" in command and int(parent) == self.process.pid
-                is_rank_1 = is_rank and b"LOCAL_RANK=1\0" in (folder / "environ").read_bytes()  # else about to become something else
-                kind = "worker" if b"hoptrain.engine.queue.worker" in command else "rank 1" if is_rank_1 else "watch"
-                found[pid] = "rank 0" if pid == self.process.pid else kind
+        first = self.process.pid if self.process else None
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if os.getsid(process.pid) != first or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                command = " ".join(process.cmdline())
+                is_rank = "hoptrain.trainers.cli" in command and process.ppid() == first
+                is_rank_1 = is_rank and process.environ().get("LOCAL_RANK") == "1"  # else about to become something else
+                kind = "worker" if "hoptrain.engine.queue.worker" in command else "rank 1" if is_rank_1 else "watch"
+                found[process.pid] = "rank 0" if process.pid == first else kind
         return found

@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine.arrays import BFLOAT16, Array, as_array, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.store import complete_header, create_new_folder, open_folder
+from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
 KIND = "dataset"
 SPLITS = ("train", "val", "test")
@@ -119,9 +119,13 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``Dataset.open``."""
         with create_new_folder(Path(path), KIND) as writer:
-            for array_name, array in self.arrays().items():
-                writer.add(array_name, array)
-            writer.meta.update(dataset_meta(self))
+            self.write_to(writer)
+
+    def write_to(self, writer: FolderWriter) -> None:
+        """Write the arrays and what the header states into a new folder."""
+        for name, array in self.arrays().items():
+            writer.add(name, array)
+        writer.meta.update(dataset_meta(self))
 
     def arrays(self) -> dict[str, Array]:
         """Every array by the name of its file."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,28 @@ def cuda_status() -> str | None:
         return "numba-cuda is not installed: install it with 'pip install hoptrain[cuda]'"
     from numba import cuda
 
+    if cuda.implementation != "NVIDIA":
+        return (
+            "Numba's own CUDA target is in use in place of numba-cuda, whose .pth file was not read (it is in site-packages only, not on PYTHONPATH): "
+            "import _numba_cuda_redirector before numba"
+        )
     if is_simulated():
         return None
     try:
-        device = cuda.get_current_device()
+        device = cuda.gpus[default_gpu()]  # to ask it makes no context there
     except Exception as error:  # the driver's own errors have no common class
         return f"no CUDA device can be used: {' '.join(str(error).split()).rstrip(' :') or type(error).__name__}"
     return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"
+
+
+def default_gpu() -> int:
+    """Number of the GPU for this process: torch's current one where torch works with GPUs already, else that of its local rank."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return int(torch.cuda.current_device())
+    from numba import cuda
+
+    return int(os.environ.get("LOCAL_RANK", "0")) % max(1, len(cuda.gpus))
 
 
 def check_cuda() -> None:
@@ -62,20 +78,29 @@ def torch_on_device() -> Any:
 def page_lock(buffer: Array) -> None:
     """Lock the pages of a buffer while it lives: a GPU copies from them by itself, without the processor and without waiting.
 
-    Raises:
-        RuntimeError: CUDA refuses.
+    Where CUDA refuses, a warning says so once, and copies take the way of ordinary memory.
     """
     torch = torch_on_device()
     runtime, address = torch.cuda.cudart(), buffer.ctypes.data
-    torch.cuda.check_error(int(runtime.cudaHostRegister(address, buffer.nbytes, 0)))
-    weakref.finalize(buffer, runtime.cudaHostUnregister, address).atexit = False
+    try:
+        torch.cuda.check_error(int(runtime.cudaHostRegister(address, buffer.nbytes, 0)))
+    except RuntimeError as error:
+        warnings.warn(f"{_UNLOCKED} ({' '.join(str(error).split())})", RuntimeWarning, stacklevel=2)
+    else:
+        weakref.finalize(buffer, runtime.cudaHostUnregister, address).atexit = False
+
+
+_UNLOCKED = (
+    "the queue's memory cannot be page-locked, so copies to the GPU wait for the processor: raise the limit of locked memory (ulimit -l), "
+    "or leave page_lock out"
+)
 
 
 class DeviceStream:
     """A CUDA stream: Numba's, or one of torch's under the name that Numba gives it."""
 
-    def __init__(self) -> None:
-        """Make a stream on torch's current device; without torch on that of this process's local rank.
+    def __init__(self, gpu: int | None = None) -> None:
+        """Make a stream on a GPU, by its number; by default that of ``default_gpu``.
 
         Raises:
             InputError: CUDA cannot be used.
@@ -84,22 +109,37 @@ class DeviceStream:
         from numba import cuda
 
         self._torch = torch_on_device()
-        if self._torch:
-            cuda.select_device(self._torch.cuda.current_device())
-        elif not is_simulated():
-            cuda.select_device(int(os.environ.get("LOCAL_RANK", "0")) % len(cuda.gpus))
-        self._torch_stream = self._torch.cuda.Stream() if self._torch else None
+        if not is_simulated():
+            gpu = default_gpu() if gpu is None else gpu
+            cuda.select_device(gpu)
+        self._torch_stream = self._torch.cuda.Stream(gpu) if self._torch else None
+        self._device = self._torch_stream.device if self._torch_stream else None
         self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
+
+    def wait_for(self, other: DeviceStream) -> None:
+        """What is queued here from now on runs after what was queued there."""
+        if self._torch_stream:
+            self._torch_stream.wait_stream(other._torch_stream)
+            return
+        from numba import cuda
+
+        event = cuda.event()
+        event.record(other.numba)
+        event.wait(self.numba)
 
     def wait_for_torch(self) -> None:
         """What is queued here from now on runs after what torch has queued: it may still read memory that will be used again."""
         if self._torch_stream:
-            self._torch_stream.wait_stream(self._torch.cuda.current_stream())
+            self._torch_stream.wait_stream(self._torch.cuda.current_stream(self._device))
 
     def hand_to_torch(self, *arrays: Any) -> None:
-        """What torch queues from now on runs after what was queued here; its allocator keeps the memory of ``arrays`` until that is done."""
+        """What torch queues from now on runs after what was queued here; its allocator keeps the memory of ``arrays`` until that is done.
+
+        That holds for memory that torch's allocator gave to these very tensors (``tensor``, ``copy``): of one made from an array of Numba's
+        (``result``) it knows nothing.
+        """
         if self._torch_stream:
-            current = self._torch.cuda.current_stream()
+            current = self._torch.cuda.current_stream(self._device)
             current.wait_stream(self._torch_stream)
             for array in arrays:
                 array.record_stream(current)
@@ -112,31 +152,71 @@ class DeviceStream:
         if not self._torch_stream:
             return cuda.device_array(shape, dtype)
         with self._torch.cuda.stream(self._torch_stream):
-            memory = self._torch.empty(max(1, int(np.prod(shape))) * dtype.itemsize, dtype=self._torch.uint8, device="cuda")
+            memory = self._torch.empty(max(1, int(np.prod(shape))) * dtype.itemsize, dtype=self._torch.uint8, device=self._device)
         return cuda.as_cuda_array(memory).view(dtype)[: int(np.prod(shape))].reshape(shape)
+
+    def tensor(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
+        """Memory of undefined contents as users get it: a torch tensor; without torch Numba's device array; NumPy's if simulated."""
+        if self._torch:
+            with self._torch.cuda.stream(self._torch_stream):
+                return self._torch.empty(tuple(shape), dtype=_torch_dtype(self._torch, np.dtype(dtype)), device=self._device)
+        return np.empty(shape, dtype) if is_simulated() else self.empty(shape, dtype)
+
+    def lend(self, array: Any, dtype: DTypeLike | None = None) -> Any:
+        """What users get as kernels take it, without a copy; a matrix as rows of another ``dtype`` that divides them."""
+        if self._torch and isinstance(array, self._torch.Tensor):
+            from numba import cuda
+
+            return cuda.as_cuda_array(array) if dtype is None else cuda.as_cuda_array(array.view(self._torch.uint8)).view(dtype)
+        return array if dtype is None else array.view(dtype)
 
     def result(self, array: Any) -> Any:
         """The array as users get it, without a copy: a torch tensor; without torch Numba's device array; NumPy's if simulated."""
         if self._torch and array.dtype == BFLOAT16:
-            return self._torch.as_tensor(array.view(np.int16), device="cuda").view(self._torch.bfloat16)
+            return self._torch.as_tensor(array.view(np.int16), device=self._device).view(self._torch.bfloat16)
         if self._torch:
-            return self._torch.as_tensor(array, device="cuda")
+            return self._torch.as_tensor(array, device=self._device)
         return array.copy_to_host() if is_simulated() else array
 
     def copy(self, array: Any) -> Any:
         """The array as users get it, in memory of its own."""
         if self._torch:
             with self._torch.cuda.stream(self._torch_stream):
-                return self._torch.as_tensor(array, device="cuda").clone()
+                return self._torch.as_tensor(array, device=self._device).clone()
         if is_simulated():
             return array.copy() if isinstance(array, np.ndarray) else array.copy_to_host()
         new = self.empty(array.shape, array.dtype)
         new.copy_to_device(array, stream=self.numba)
         return new
 
+    def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
+        """What queues all that ``work`` would queue, in one call (a CUDA graph); None without torch. Nothing is queued yet.
+
+        What ``work`` does on the host is done now, and not again. It must not wait, and not ask for memory.
+        """
+        if not self._torch:
+            return None
+        graph = self._torch.cuda.CUDAGraph()
+        with self._torch.cuda.stream(self._torch_stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+
+        def replay() -> None:
+            with self._torch.cuda.stream(self._torch_stream):
+                graph.replay()
+
+        return replay
+
     def synchronize(self) -> None:
         """Wait for all that was queued here."""
         self.numba.synchronize()
+
+
+def _torch_dtype(torch: Any, dtype: np.dtype[Any]) -> Any:
+    return torch.bfloat16 if dtype == BFLOAT16 else torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def to_host(array: Any) -> Array:
@@ -148,13 +228,20 @@ def to_host(array: Any) -> Array:
 
 
 class Buffers:
-    """Device arrays by name that grow to the largest shape asked for and then stay, so that a bulk like the one before allocates nothing."""
+    """Device arrays by name that grow to the largest shape asked for and then stay, so that a bulk like the one before allocates nothing.
+
+    Attributes:
+        version: how often memory was made so far.
+        uploaded_names: of what was uploaded; whoever looks at them empties them.
+    """
 
     def __init__(self, stream: DeviceStream, block: int = 256) -> None:
         """Start empty; ``block`` is the number of threads of a block that copies."""
         self._stream, self._block = stream, block
         self._arrays: dict[str, Any] = {}
         self._pinned: dict[str, Array] = {}
+        self.version = 0
+        self.uploaded_names: set[str] = set()
 
     def array(self, name: str, shape: Sequence[int], dtype: DTypeLike, *, keep: int = 0) -> Any:
         """An array of at least ``shape``, never empty, of undefined contents; of a matrix the first ``keep`` rows stay as they were."""
@@ -170,6 +257,7 @@ class Buffers:
 
             copy_rows[(min(64, -(-old.shape[1] // self._block)), keep), self._block, self._stream.numba, 0](old, new)
         self._arrays[name] = new
+        self.version += 1
         return new
 
     def pinned(self, name: str, like: Any) -> Array:
@@ -179,7 +267,22 @@ class Buffers:
             from numba import cuda
 
             self._pinned[name] = old = cuda.pinned_array(tuple(like.shape), like.dtype)
+            self.version += 1
         return old
+
+    def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> Any:
+        """A matrix (len(rows), width or more) whose rows begin with those given; their copy is queued from pinned memory."""
+        matrix = self.array(name, (len(rows), max(len(row) for row in rows)), dtype)
+        host = self.pinned(name, matrix)
+        self.fill(name, rows)
+        matrix.copy_to_device(host, stream=self._stream.numba)
+        self.uploaded_names.add(name)
+        return matrix
+
+    def fill(self, name: str, rows: Sequence[Array]) -> None:
+        """Write what a copy queued by ``uploaded`` will take, or take again: the beginnings of the rows."""
+        for target, row in zip(self._pinned[name], rows, strict=False):
+            target[: len(row)] = row
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays

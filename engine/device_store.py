@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -133,11 +134,13 @@ class DeviceRows:
         return rows
 
     def gather_here(self, ids: Any) -> Any:
-        """Like ``gather`` where the ids come from the stream of this table and the rows stay on it."""
-        from numba import cuda
+        """Like ``gather`` where the ids come from the stream of this table and the rows stay on it.
 
-        words = self._source[0]
-        out = self._stream.empty((max(1, len(ids)), words.shape[1]), words.dtype)[: len(ids)]
-        launch = Launch(stream=self._stream.numba, thresholds=self._thresholds, num_batches=1)
-        gather(launch, self._source, cuda.as_cuda_array(ids) if hasattr(ids, "__cuda_array_interface__") else ids, out)
-        return self._stream.result(out.view(self.dtype).reshape(len(ids), *self.row_shape))
+        The rows are torch's memory from the start, so that its allocator knows who still reads them (``DeviceStream.hand_to_torch``).
+        """
+        rows = self._stream.tensor((len(ids), *self.row_shape), self.dtype)
+        if len(ids):
+            launch = Launch(stream=self._stream.numba, thresholds=self._thresholds, num_batches=1)
+            out = self._stream.lend(rows.reshape(len(ids), prod(self.row_shape)), self._source[0].dtype)
+            gather(launch, self._source, self._stream.lend(ids), out)
+        return rows

@@ -14,6 +14,11 @@ class WorkerError(RuntimeError):
     """A sampler process failed, died or went silent. The message names the worker, the batch and what is known."""
 
 
+def reason_of(error: Exception) -> str:
+    """What an error says, in one line; its kind where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """``did you mean X?`` with the names of ``known`` nearest to ``name``; empty where none is near.
 

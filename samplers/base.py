@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from itertools import chain
 from typing import Any, Generic
 
@@ -46,6 +47,17 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     distinct_nodes = True
     feedback: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """With the options that stand in attributes of the same names: numbers, words, tuples of them, and a sampler within."""
+        shown = []
+        for name in signature(type(self)).parameters:
+            value = getattr(self, name, None)
+            if isinstance(value, Sampler):
+                shown.append(repr(value))
+            elif isinstance(value, bool | int | float | str | tuple):
+                shown.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     @property
     @abstractmethod
     def num_hops(self) -> int:
@@ -84,6 +96,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         batch: int = 0,
         device: str | None = None,
         workspace: Workspace | None = None,
+        **options: Any,
     ) -> SomeBatch:
         """Sample one mini-batch (structure only: no features, no labels).
 
@@ -95,16 +108,19 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
             batch: the batch's number within the epoch, in [0, 2**32).
             device: "cpu" or "cuda", short for a new workspace there: the graph is copied to the device for this call alone.
             workspace: scratch memory, threads or device; the mini-batch's arrays are then views of it, good until the next call with the same one.
+            options: what else the algorithm takes for a batch, for instance ``times`` of ``TemporalSampler``.
 
         Raises:
             InputError: a seed outside the graph, or twice; an address out of range; a device that cannot be used.
         """
         workspace = workspace_for(device, workspace)
         if workspace.device == "cuda":
-            return self.sample_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace)[0]
+            workspace.stream.wait_for_torch()
+            of_bulk = {name: [value] for name, value in options.items()}
+            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, **of_bulk)()[0]
         check_address(seed, epoch, batch)
         address = Address(seed, epoch, batch)
-        return self.addressed(self.sample_on_cpu(graph, seeds, address, workspace), address)
+        return self.addressed(self.sample_on_cpu(graph, seeds, address, workspace, **options), address)
 
     @abstractmethod
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
@@ -151,7 +167,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
             return []
         if workspace.device == "cuda":
             workspace.stream.wait_for_torch()
-            return self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)()
+            return list(self.start_bulk(graph, seeds, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace)())
 
         def sample_one(i: int, part: Workspace) -> SomeBatch:
             return self.sample(graph, seeds[i], seed=seed, epoch=epoch, batch=first_batch + i, workspace=part)
@@ -160,16 +176,27 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
     def start_bulk(
         self, graph: SomeGraph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
-    ) -> Callable[[], list[SomeBatch]]:
+    ) -> Callable[[], Sequence[SomeBatch]]:
         """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
 
-        One bulk of a workspace is under way at a time. ``options`` are those of the sampler's driver, for instance ``times`` of ``TemporalSampler``.
+        One bulk of a workspace is under way at a time. ``options`` are those of ``sample``, a list with one for each batch.
 
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
         driver: Driver = import_module(_DRIVERS).driver_for(graph, self, workspace)
         return driver.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+
+
+class FanoutSampler(Sampler):
+    """Goes from the seeds outward, hop by hop; each takes up to a number of edges a vertex: ``fanouts``."""
+
+    fanouts: tuple[int, ...]
+
+    @property
+    def num_hops(self) -> int:
+        """One for each fanout."""
+        return len(self.fanouts)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:

@@ -51,13 +51,18 @@ def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False, remedy: s
 
 def check_vertices(seeds: Array, num_nodes: int) -> Array:
     """The seeds as an array, checked for kind and range."""
-    seeds = np.asarray(seeds)
-    if seeds.ndim != 1 or len(seeds) == 0 or not is_integer(seeds.dtype):
-        raise InputError(f"seeds are {seeds.dtype} of shape {seeds.shape}: give a one-dimensional integer array of at least one vertex id")
-    bad = first_out_of_range(seeds, num_nodes)
+    return check_ids(seeds, num_nodes, "seed", "vertex", "vertices")
+
+
+def check_ids(ids: Array, number: int, name: str, kind: str, kinds: str) -> Array:
+    """Ids in [0, ``number``) as an array, checked for kind and range; ``name`` is what they are called, ``kind`` what they name."""
+    ids = np.asarray(ids)
+    if ids.ndim != 1 or len(ids) == 0 or not is_integer(ids.dtype):
+        raise InputError(f"{name}s are {ids.dtype} of shape {ids.shape}: give a one-dimensional integer array of at least one {kind} id")
+    bad = first_out_of_range(ids, number)
     if bad >= 0:
-        raise InputError(f"seed {seeds[bad]} is not in the graph: its vertices are 0 to {num_nodes - 1}; drop it")
-    return seeds
+        raise InputError(f"{name} {ids[bad]} is not in the graph: its {kinds} are 0 to {number - 1}; drop it")
+    return ids
 
 
 def check_distinct(seeds: Array, remedy: str = _DISTINCT) -> Array:

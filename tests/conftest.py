@@ -31,8 +31,8 @@ def child_processes():
 
 
 def shared_memory():
-    """Names in /dev/shm but those that other runs have as well: torch's, those of the tests themselves, and the semaphores of other libraries' loaders."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith(("torch_", "hoptrain-test-", "sem.mp-"))}
+    """Names in /dev/shm but those that others make as well: torch, drivers, NCCL, the tests themselves, and other libraries' loaders (semaphores)."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(("torch_", "hoptrain-test-", "sem.mp-", "cuda.shm", "nccl-"))}
 
 
 def pytest_configure():

@@ -1,11 +1,16 @@
 """What the tests of CUDA share. The same tests run in Numba's simulator, where every CUDA thread is a Python thread, and on a device."""
 
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from numba import cuda
 
+from hoptrain.engine import device
+from hoptrain.engine.arrays import as_array
 from hoptrain.engine.device import cuda_status, is_simulated
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import Thresholds
@@ -55,4 +60,44 @@ def to_host(array):
     cuda.synchronize()
     if isinstance(array, np.ndarray):
         return array
-    return array.cpu().numpy() if hasattr(array, "cpu") else array.copy_to_host()
+    return as_array(array.cpu()) if hasattr(array, "cpu") else array.copy_to_host()
+
+
+simulated = pytest.mark.skipif(not is_simulated(), reason="a stand-in takes torch's place in the simulator")
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+
+class StandIn:
+    """torch, as if the simulator were its device: memory of its own, and tensors over the memory of others, which are noted."""
+
+    def __init__(self):
+        self.foreign = []
+        stream = SimpleNamespace(cuda_stream=0, device="cpu", wait_stream=lambda other: None)
+        self.cuda = SimpleNamespace(Stream=lambda gpu: stream, stream=lambda stream: nullcontext(), current_stream=lambda device: stream)
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    def empty(self, shape, dtype, device):
+        return torch.empty(shape, dtype=dtype).as_subclass(OnDevice)
+
+    def as_tensor(self, array, device):
+        if isinstance(array, torch.Tensor):
+            return array
+        tensor = torch.from_numpy(getattr(array, "_ary", array))
+        self.foreign.append(tensor)
+        return tensor.as_subclass(OnDevice)
+
+
+def put_stand_in(monkeypatch):
+    """Let device memory be that of a ``StandIn``, which is returned."""
+    instead = StandIn()
+    monkeypatch.setattr(device, "torch_on_device", lambda: instead)
+    monkeypatch.setattr(cuda, "external_stream", lambda pointer: cuda.stream(), raising=False)
+    monkeypatch.setattr(cuda, "as_cuda_array", lambda tensor: cuda.to_device(np.empty(0)).__class__(tensor.numpy()), raising=False)
+    return instead

@@ -61,7 +61,7 @@ def _run(arguments: list[str]) -> int:
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         with watched():
-            from hoptrain.kernels.cpu.compile import CACHE_ROOT
+            from hoptrain.kernels.machine_code import CACHE_ROOT
             from hoptrain.kernels.put_off import put_off
             from hoptrain.trainers.commands.configs import with_paths
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hoptrain.benchmarks.common.processes import cpu_seconds, processes
+from hoptrain.benchmarks.common.processes import cpu_seconds, family
 from hoptrain.engine import InputError
 
 _GRACE_S = 5.0
@@ -87,8 +87,7 @@ class Child:
 
     def cpu_seconds(self) -> float:
         """CPU time that the process and all that it has started have used so far, as far as they are alive."""
-        session = str(self._process.pid) if self._process else ""
-        return sum(cpu_seconds(fields) for _, fields in processes() if fields[3] == session)
+        return cpu_seconds(family(self._process.pid)) if self._process else 0.0
 
     def close(self) -> None:
         """End the process and what it has started; may be called again, and the object called again."""

@@ -77,29 +77,25 @@ def count_lines(array: Array, places: Array, line_bytes: int = CACHE_LINE) -> in
     return int(np.count_nonzero(touched))
 
 
-class Floor:
-    """The accesses to time for one graph.
+def floor_parts(graph: Graph, threads: Iterable[int] = ()) -> dict[str, Callable[[int], int]]:
+    """What to time (``hoptrain.benchmarks.common.rounds``) for one graph, by name: accesses, and bytes copied.
 
-    Attributes:
-        parts: what to time (``hoptrain.benchmarks.common.rounds``), by name: accesses, and bytes copied.
-        together: by a number of threads, the accesses of "line" shared among as many: how well the machine itself scales.
+    "line, 2" are the accesses of "line" shared among two of ``threads``: how well the machine itself scales. All together take as much memory as
+    the graph has, and half a gigabyte.
     """
-
-    def __init__(self, graph: Graph, threads: Iterable[int] = ()) -> None:
-        """Take as much memory as the graph has, and half a gigabyte."""
-        source, target = np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
-        lines = _memory(graph.indices.nbytes)
-        self.parts: Mapping[str, Callable[[int], int]] = {
-            "line": _random_reads(lines),
-            "table": _random_updates(4 * graph.num_nodes),
-            "offsets": _random_reads(_memory(graph.indptr.nbytes)),
-            "copy": lambda _: _copy(source, target),
-        }
-        self.together: Mapping[int, Callable[[int], int]] = {count: _random_reads(lines, count) for count in threads if count > 1}
+    source, target = np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
+    lines = _memory(graph.indices.nbytes)
+    return {
+        "line": _random_reads(lines),
+        "table": _random_updates(_memory(4 * graph.num_nodes)),
+        "offsets": _random_reads(_memory(graph.indptr.nbytes)),
+        "copy": lambda _: _copy(source, target),
+        **{f"line, {count}": _random_reads(lines, count) for count in threads if count > 1},
+    }
 
 
 def floor_per_edge(cost: Mapping[str, Array], work: Work) -> Array:
-    """The floor per sampled edge, from what an access of each of ``Floor.parts`` costs, in the same unit of time."""
+    """The floor per sampled edge, from what an access of each of ``floor_parts`` costs, in the same unit of time."""
     floor: Array = (
         cost["line"] * (work.lines / work.edges)
         + cost["table"]
@@ -130,8 +126,7 @@ def _random_reads(memory: Array, threads: int = 1) -> Callable[[int], int]:
     return read
 
 
-def _random_updates(num_bytes: int) -> Callable[[int], int]:
-    memory = np.ones(max(1, num_bytes // 4), np.int32)
+def _random_updates(memory: Array) -> Callable[[int], int]:
     places = np.empty(_IN_FLIGHT, np.int64)
 
     def update(_: int) -> int:

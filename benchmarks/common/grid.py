@@ -90,11 +90,15 @@ def _points(axes: Any, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _cell(make: Callable[..., C], values: Mapping[str, Any], name: str) -> C:
-    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     try:
-        return make(**plain)
+        return make(**with_tuples(values))
     except TypeError as error:
         raise InputError(f"{name}: {re.sub(r'^.*__init__[(][)] ', 'a cell ', str(error))}; correct it") from error
+
+
+def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell's values as it has them, which YAML and JSON tell as lists."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Path, *, again: bool = False) -> list[dict[str, Any]]:

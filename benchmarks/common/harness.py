@@ -22,9 +22,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hoptrain.engine import InputError
+from hoptrain.engine.machine import allowed_cores
 
 Record: TypeAlias = Mapping[str, Any]
 """One row of a table: names and plain values (text, number, truth value or None)."""
+
+_RECORD = (str, int, float, bool, type(None)), "a record is flat, names and text or finite numbers; use None for none"
+_SUMMARY = (int, float), "a summary is flat, a name and a finite number; put anything else into the records"
 
 HOPTRAIN = "hoptrain"
 """The name that our own systems have in every table."""
@@ -81,8 +85,8 @@ def write_results(folder: Path, name: str, result: Result, *, quick: bool, comma
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
         "seeds": [int(seed) for seed in result.seeds],
-        "records": [_plain_record(number, record) for number, record in enumerate(result.records)],
-        "summary": {key: _summary_value(key, value) for key, value in result.summary.items()},
+        "records": [_plain(f"records[{number}]", record, *_RECORD) for number, record in enumerate(result.records)],
+        "summary": _plain("summary", result.summary, *_SUMMARY),
     }
     path = folder / "results.json"
     try:
@@ -104,28 +108,13 @@ def _replace(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _summary_value(key: str, value: Any) -> float:
-    value = _scalar(value)
-    if not isinstance(key, str) or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(
-            f"summary[{key!r}] is {value!r}: a summary is flat, a name and a finite number; put anything else into the records"
-        )
-    return value
-
-
-def _plain_record(number: int, record: Record) -> dict[str, Any]:
-    plain = {key: _scalar(value) for key, value in record.items()}
+def _plain(where: str, values: Mapping[str, Any], kinds: Sequence[type], rule: str) -> dict[str, Any]:
+    """NumPy's scalars as Python's; ``kinds`` are allowed, and finite."""
+    plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
     for key, value in plain.items():
-        is_plain = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-        if not isinstance(key, str) or not is_plain:
-            raise InputError(
-                f"records[{number}][{key!r}] is {value!r}: a record is flat, names and text or finite numbers; use None for none"
-            )
+        if not isinstance(key, str) or type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
+            raise InputError(f"{where}[{key!r}] is {value!r}: {rule}")
     return plain
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def machine() -> dict[str, Any]:
@@ -136,7 +125,7 @@ def machine() -> dict[str, Any]:
         gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": allowed_cores(),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "os": f"{platform.system()} {platform.release()}",
         "gpus": gpus,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine import Dataset, InputError, Schedule, load_dataset
+from hoptrain.engine.machine import allowed_cores
 
 SEED = 0
 GRAPHS = ("synthetic:reddit", "synthetic:products")
@@ -21,8 +22,10 @@ _TOLERANCE = 0.05
 """Difference in sampled edges, relative, that chance may make."""
 
 
-def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
-    """Options that say what is compared on what."""
+def add_graph_arguments(
+    parser: argparse.ArgumentParser, peers: Sequence[str], scale: float = 1.0, quick_scale: float = QUICK_SCALE
+) -> None:
+    """Options that say what is compared on which graphs, and how often."""
     add = parser.add_argument
     add(
         "--graphs",
@@ -31,8 +34,22 @@ def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) ->
         metavar="NAME",
         help="data sets by name or path (default: the synthetic twins of Reddit and products); seeds are taken from the train split",
     )
-    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 1, with --quick 0.02)")
+    add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {scale:g}, with --quick {quick_scale:g})")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
+    add(
+        "--peers",
+        nargs="*",
+        choices=peers,
+        default=peers,
+        help="what to compare with (default: all that are installed; with nothing behind it: none)",
+    )
+    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
+
+
+def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
+    """Those of ``add_graph_arguments``, and options that say which mini-batches."""
+    add_graph_arguments(parser, peers)
+    add = parser.add_argument
     add(
         "--fanouts",
         type=_fanouts,
@@ -48,14 +65,13 @@ def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) ->
         default=["all", "new"],
         help="what a hop expands: all vertices found so far, as DGL does, or the new ones, as PyG does (default: both)",
     )
-    add(
-        "--peers",
-        nargs="*",
-        choices=peers,
-        default=peers,
-        help="what to compare with (default: all that are installed; with nothing behind it: none)",
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """Numbers of threads; see ``check_threads``."""
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1, 2][: allowed_cores()], metavar="T", help="threads of each system (default 1 2)"
     )
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
 
 
 def _fanouts(text: str) -> tuple[int, ...]:
@@ -65,19 +81,14 @@ def _fanouts(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers; write for instance 25,10") from None
 
 
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def check_threads(threads: Sequence[int]) -> None:
     """Refuse numbers of threads, in order, that the cores are too few for.
 
     Raises:
         InputError: less than 1, or more than cores.
     """
-    if not 1 <= threads[0] <= threads[-1] <= cores():
-        raise InputError(f"threads are {list(threads)}: this process may use {cores()} cores, so 1 to as many; correct --threads")
+    if not 1 <= threads[0] <= threads[-1] <= allowed_cores():
+        raise InputError(f"threads are {list(threads)}: this process may use {allowed_cores()} cores, so 1 to as many; correct --threads")
 
 
 def warn_if_busy() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record
+
+T = TypeVar("T")
 
 _DPI = 110
 _MODES = {"all": "every hop expands all vertices found so far", "new": "every hop expands the new vertices"}
@@ -54,77 +55,59 @@ def open_frame(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
-    """What a picture shows of the records: a title, the column that is a bar's length, and the column that counts its ``unit``."""
-
-    title: str
-    speed: str
-    count: str
-    unit: str
-
-
-SAMPLER = View(
-    title="Neighbour sampling on the CPU: millions of sampled edges per second, longer is faster",
-    speed="medges_s",
-    count="threads",
-    unit="thread",
-)
-LOADER = View(
-    title="Mini-batches with features, consumed by the trainer: batches per second, longer is faster",
-    speed="batches_s",
-    count="workers",
-    unit="worker",
-)
+def lanes(axes: Any, groups: Mapping[str, Sequence[tuple[str, T]]]) -> list[tuple[float, T]]:
+    """Room for bars from the top down, each with its name at the axis, under a heading for each group; returns where each is drawn."""
+    found: list[tuple[float, T]] = []
+    at, ticks = 0.0, {}
+    for heading, items in groups.items():
+        axes.text(0, at, heading, va="center", fontsize=8, fontweight="bold")
+        at += 0.9
+        for name, item in items:
+            found.append((at, item))
+            ticks[at] = name
+            at += 1.0
+        at += 0.3
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+    axes.set_ylim(at, -0.6)
+    open_frame(axes)
+    return found
 
 
-def speeds(records: Sequence[Record], view: View) -> Any:
-    """The figure of a view: a panel for each graph, fanouts and batch size."""
+SAMPLER = ("Neighbour sampling on the CPU: millions of sampled edges per second, longer is faster", "medges_s", "threads")
+LOADER = ("Mini-batches with features, consumed by the trainer: batches per second, longer is faster", "batches_s", "workers")
+"""For ``speeds``: a title, the column that is a bar's length, and the column that counts threads or workers."""
+
+
+def speeds(records: Sequence[Record], title: str, speed: str, count: str) -> Any:
+    """A figure with a panel for each graph, fanouts and batch size."""
     panels: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         panels.setdefault((record["graph"], record["fanouts"], record["batch"]), []).append(record)
-    bars = max(len(_lanes(panel, view.count)) for panel in panels.values())
     rows = -(-len(panels) // _COLUMNS)
-    drawn = figure(6.5 * _COLUMNS, rows * (1.2 + 0.28 * bars), view.title)
+    drawn = figure(6.5 * _COLUMNS, rows * (1.8 + 0.28 * max(map(len, panels.values()))), title)
     for place, (facts, panel) in enumerate(panels.items(), start=1):
         axes = drawn.add_subplot(rows, _COLUMNS, place)
         axes.set_title("{}, fanouts {}, batch size {}".format(*facts), fontsize=10, fontweight="bold")
-        _draw_panel(axes, panel, view)
+        _draw_panel(axes, panel, speed, count)
     return drawn
 
 
-def _lanes(panel: Sequence[Record], count: str) -> dict[tuple[str, ...], float]:
-    """Where each bar stands: modes apart from one another, in them the systems, in these the threads or workers."""
-    lanes: dict[tuple[str, ...], float] = {}
-    for mode in _MODES:
-        lanes[(mode,)] = len(lanes)
-        for name in dict.fromkeys(record["system"] for record in panel if record["mode"] == mode):
-            for number in sorted(record[count] for record in panel if (record["mode"], record["system"]) == (mode, name)):
-                lanes[mode, name, str(number)] = len(lanes)
-    return lanes
-
-
-def _draw_panel(axes: Any, panel: Sequence[Mapping[str, Any]], view: View) -> None:
-    lanes = _lanes(panel, view.count)
-    counts = sorted({record[view.count] for record in panel})
-    ticks = {}
-    for record in panel:
-        speed, count = record[view.speed], record[view.count]
-        y = lanes[record["mode"], record["system"], str(count)]
-        ticks[y] = f"{record['system']}, {count} {view.unit}{'' if count == 1 else 's'}"
-        shades = _SHADES[record["system"].startswith(HOPTRAIN)]
-        axes.barh(y, speed, 0.85, color=shades[min(counts.index(count), len(shades) - 1)])
+def _draw_panel(axes: Any, panel: Sequence[Record], speed: str, count: str) -> None:
+    """Modes apart from one another, in them the systems, in these the threads or workers."""
+    systems = list(dict.fromkeys(record["system"] for record in panel))
+    counts = sorted({record[count] for record in panel})
+    groups: dict[str, list[tuple[str, Record]]] = {}
+    for record in sorted(panel, key=lambda one: (one["mode"], systems.index(one["system"]), one[count])):
+        name = f"{record['system']}, {record[count]} {count[:-1] if record[count] == 1 else count}"
+        groups.setdefault(_MODES[record["mode"]], []).append((name, record))
+    for y, record in lanes(axes, groups):
+        length, shades = record[speed], _SHADES[record["system"].startswith(HOPTRAIN)]
+        axes.barh(y, length, 0.85, color=shades[min(counts.index(record[count]), len(shades) - 1)])
         behind = f"   hoptrain: {record['ratio']:.1f} x" if record["ratio"] else ""
         side = "right" if record.get("floor_ns") else "left"  # inside the bar, where the floor's mark may stand close behind it
-        axes.text(speed, y, f" {speed:.1f}{behind} ", va="center", ha=side, fontsize=8)
+        axes.text(length, y, f" {length:.1f}{behind} ", va="center", ha=side, fontsize=8)
         if record.get("floor_ns"):
             floor = 1e3 / record["floor_ns"]
             axes.plot([floor, floor], [y - 0.5, y + 0.5], color="black", linestyle=":")
             axes.text(floor, y, " floor", va="center", fontsize=8)
-    headings = {lanes[(mode,)]: text for mode, text in _MODES.items() if any(record["mode"] == mode for record in panel)}
-    for y, text in headings.items():
-        axes.text(0, y + 0.2, text, va="center", fontsize=8, style="italic")
-    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
     axes.margins(x=0.12)
-    axes.set_ylim(max(ticks) + 0.7, min(headings) - 0.4)  # from the top down
-    open_frame(axes)

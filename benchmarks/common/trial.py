@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hoptrain.benchmarks.common.processes import cpu_seconds, processes, stat
+import psutil
+
+from hoptrain.benchmarks.common.processes import cpu_seconds
 
 BEGIN = "begin"
 """The program prints this line when it is ready; its limit counts from there."""
@@ -31,7 +32,6 @@ _START_S = 240.0
 _LEAVE_S = 6.0  # how long processes may live on after the one that started them
 _MARK = "HOPTRAIN_TRIAL"
 _TICK_S = 0.1
-_DUMP_S = 20.0
 _IDLE_S = 8.0  # longer than any wait that the cases set: a program that did nothing for so long does nothing any more
 _BUSY = 0.25  # share of the looks at which a program that does something computes; collectives that wait look around now and then
 _SLOW = 10.0  # how many times its limit a program may take that computes, but gets little of a core
@@ -73,10 +73,10 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
         limit: seconds from ``BEGIN``, and of processor time for a program that still computes then.
         log: file for what it prints; the stacks of a program that did not end lie beside it, with the suffix ``.stacks``.
     """
-    mark = f"{_MARK}={uuid.uuid4().hex}"
-    before = _shm_names()
+    mark = uuid.uuid4().hex
+    before = os.listdir("/dev/shm")
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | dict([mark.split("=")])
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", _MARK: mark}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -99,7 +99,7 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
         text=text,
         where=where,
         orphans=orphans,
-        shm_files=len(_shm_names() - before),
+        shm_files=len(set(os.listdir("/dev/shm")).difference(before)),
     )
 
 
@@ -123,20 +123,14 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
         elif now - begin > limit - _IDLE_S:
             busy.append(_is_busy(mark))
             is_idle = len(busy) == busy.maxlen and sum(busy) < _BUSY * len(busy)
-            if now - begin > limit and (is_idle or _cpu_seconds(mark) > limit or now - begin > _SLOW * limit):
+            if now - begin > limit and (is_idle or cpu_seconds(_marked(mark), ended_children=True) > limit or now - begin > _SLOW * limit):
                 break
     return time.monotonic() - begin
 
 
 def _is_busy(mark: str) -> bool:
     """Whether one of the processes computes, or would if it got a core."""
-    return any(_state(path) in "RD" for pid in _marked(mark) for path in Path(f"/proc/{pid}/task").glob("*/stat"))
-
-
-def _cpu_seconds(mark: str) -> float:
-    """Of the living processes, and of those that they have seen the end of."""
-    marked = set(_marked(mark))
-    return sum(cpu_seconds(fields, ended_children=True) for pid, fields in processes() if pid in marked)
+    return any(_state(path) in "RD" for process in _marked(mark) for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
 
 
 def _wait_for_orphans(mark: str) -> int:
@@ -146,40 +140,36 @@ def _wait_for_orphans(mark: str) -> int:
     return len(found)
 
 
-def _marked(mark: str) -> list[int]:
-    """Ids of the living processes that have the variable, those started first in front."""
+def _marked(mark: str) -> list[psutil.Process]:
+    """The living processes that have the variable, by their ids: those started first in front."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile, or is another user's
-            if mark.encode() in (folder / "environ").read_bytes().split(b"\0") and _state(folder / "stat") not in "ZX":
-                found.append(int(folder.name))
-    return sorted(found)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended meanwhile, or is another user's
+            if process.environ().get(_MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def _kill_all(mark: str) -> None:
     while found := _marked(mark):  # again, for those that were started meanwhile
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         time.sleep(_TICK_S)
 
 
 def _state(path: Path) -> str:
     """One letter; X of a process that is gone."""
     try:
-        return stat(path)[0]
+        return path.read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "X"
 
 
-def _shm_names() -> set[str]:
-    return set(os.listdir("/dev/shm"))
-
-
-def _stacks(first: int, pids: Sequence[int], log: Path) -> str:
+def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
     """Write the stack of every process to the file beside ``log``; returns the innermost calls of the first process and of the others."""
     texts, calls = [], []
-    for pid in pids:
+    for pid in (process.pid for process in processes):
         with suppress(OSError):
             state, wait = _state(Path(f"/proc/{pid}/stat")), Path(f"/proc/{pid}/wchan").read_text()
             stack = "" if state == "T" else _stack(pid, log)
@@ -191,11 +181,7 @@ def _stacks(first: int, pids: Sequence[int], log: Path) -> str:
 
 
 def _stack(pid: int, log: Path) -> str:
-    """By py-spy where it is installed, else by the process itself, if it has registered faulthandler for SIGUSR1."""
-    spy = shutil.which("py-spy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
-    if spy:
-        with suppress(subprocess.SubprocessError):
-            return subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=_DUMP_S, check=True).stdout
+    """By the process itself, if it has registered faulthandler for SIGUSR1."""
     size = log.stat().st_size
     catches = int(re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[0], 16)
     if not catches >> (signal.SIGUSR1 - 1) & 1:
@@ -207,12 +193,9 @@ def _stack(pid: int, log: Path) -> str:
 
 def _innermost(stack: str) -> str:
     """The calls that tell where a process is: the innermost, and the innermost of a loader or a trainer."""
-    main = next((part for part in stack.split("\nThread ") if "MainThread" in part), stack)
-    frames = re.findall(r"^ {4}(\S+) \((\S+?):\d+\)$", main, re.MULTILINE) or [
-        (function, file) for file, function in re.findall(r'File "(\S+)", line \d+ in (\S+)', stack)
-    ]
+    frames = re.findall(r'File "(\S+)", line \d+ in (\S+)', stack)
     if not frames:
         return "no Python frame"
-    known = [f"{function} ({file})" for function, file in frames if re.search(r"torch|dgl|hoptrain|lightning|popen_fork", file)]
-    inner = f"{frames[0][0]} ({os.path.basename(frames[0][1])})"
+    known = [f"{function} ({file})" for file, function in frames if re.search(r"torch|dgl|hoptrain|lightning|popen_fork", file)]
+    inner = f"{frames[0][1]} ({os.path.basename(frames[0][0])})"
     return " in ".join(dict.fromkeys([inner, *known[:1]]))

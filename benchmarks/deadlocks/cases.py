@@ -1,11 +1,13 @@
-"""What can go wrong around a loader, one function each, in a process of its own (``hoptrain.benchmarks.deadlocks.run``), which may well hang.
+"""What can go wrong around a loader, one function each, in a process of its own, which may well hang.
 
-Cases with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
+Run as a program, ``CASE SYSTEM DATA SCRATCH``, it meets one case; those with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
+import importlib
 import os
 import random
 import resource
@@ -22,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.benchmarks.common.harness import HOPTRAIN
-from hoptrain.benchmarks.common.trial import BEGIN, DONE, say
+from hoptrain.benchmarks.common.trial import BEGIN, DONE, RAISED, say
 from hoptrain.benchmarks.deadlocks.faults import ACTIONS, Numbers, die, two_threads
 from hoptrain.benchmarks.deadlocks.loaders import BATCHES, SEED, features, open_loader, parse
 from hoptrain.engine.queue.options import QueueOptions
@@ -93,14 +95,20 @@ def _idle(system: str, data: Path, scratch: Path) -> None:
     _compare(system, data, found + _consume(loader))
 
 
-def _waiting(system: str, data: Path, scratch: Path) -> None:
-    """A worker is killed while all its batches lie ready and the trainer is busy."""
-    batches = iter(open_loader(system, data))
+def _meanwhile(act: Callable[[], None], after: int, system: str, data: Path, scratch: Path) -> None:
+    """Something happens after some batches of an epoch, which goes on."""
+    loader = open_loader(system, data)
     say(BEGIN)
-    found = [_digest(next(batches))]
+    batches = iter(loader)
+    found = _consume(islice(batches, after))
+    act()
+    _compare(system, data, found + _consume(batches))
+
+
+def _kill_waiting() -> None:
+    """A worker is killed while all its batches lie ready and the trainer is busy."""
     time.sleep(2)
     os.kill(_children()[0], signal.SIGKILL)
-    _compare(system, data, found + _consume(batches))
 
 
 def _again(system: str, data: Path, scratch: Path) -> None:
@@ -129,17 +137,9 @@ def _in_pool(state: str, system: str, data: Path, scratch: Path) -> None:
     say(EQUAL if found == [1000 * step for step in range(BATCHES)] else DIFFERENT)
 
 
-def _full(fill_after: int, system: str, data: Path, scratch: Path) -> None:
-    """Another program fills /dev/shm: before the first batch, or in the middle of the run."""
-    say(BEGIN)
-    batches = iter(open_loader(system, data))
-    found = _consume(islice(batches, fill_after))
-    _fill(Path("/dev/shm/ballast"))
-    _compare(system, data, found + _consume(batches))
-
-
-def _fill(path: Path) -> None:
-    with suppress(OSError), path.open("wb", buffering=0) as file:
+def _fill_shm() -> None:
+    """As another program fills /dev/shm."""
+    with suppress(OSError), open("/dev/shm/ballast", "wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 12))
 
@@ -180,18 +180,13 @@ def _leave(system: str, data: Path, scratch: Path) -> None:
         raise RuntimeError(f"the epoch after those that were left has {found} batches of {BATCHES}")
 
 
-def _fork(system: str, data: Path, scratch: Path) -> None:
-    """The trainer forks in the middle of an epoch; its fork ends as programs do, and the epoch goes on."""
-    loader = open_loader(system, data)
-    batches = iter(loader)
-    say(BEGIN)
-    found = _consume(islice(batches, 3))
+def _fork() -> None:
+    """The trainer forks; its fork ends as programs do."""
     child = os.fork()
     if child == 0:
         sys.exit(0)
     status = os.waitpid(child, 0)[1]
     print(f"the fork ended with exit code {os.waitstatus_to_exitcode(status)}", flush=True)
-    _compare(system, data, found + _consume(batches))
 
 
 def _exit(system: str, data: Path, scratch: Path) -> None:
@@ -225,17 +220,34 @@ CASES: Mapping[str, Callable[[str, Path, Path], None]] = {
     **{action: partial(_strike, action) for action in ACTIONS if action != "threads"},
     "threads": _threads,
     "idle": _idle,
-    "waiting": _waiting,
+    "waiting": partial(_meanwhile, _kill_waiting, 1),
     "again": _again,
     "writing": partial(_in_pool, "writing"),
     "written": partial(_in_pool, "written"),
-    "full-at-start": partial(_full, 0),
-    "full-later": partial(_full, 3),
+    "full-at-start": partial(_meanwhile, _fill_shm, 0),
+    "full-later": partial(_meanwhile, _fill_shm, 3),
     "keep": _keep,
     "files-at-start": partial(_few_files, 4, 0),
     "files-later": partial(_few_files, 1, 10),
     "leave": _leave,
-    "fork": _fork,
+    "fork": partial(_meanwhile, _fork, 3),
     "exit": _exit,
     "killed": _killed,
 }
+
+
+def main(case: str, system: str, data: str, scratch: str) -> None:
+    """Meet the case in this process."""
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # forks inherit it
+    # Ranks only where they are asked for: Lightning takes seconds, and memory.
+    meet = CASES[case] if case in CASES else importlib.import_module("hoptrain.benchmarks.deadlocks.ranks").CASES[case]
+    try:
+        meet(system, Path(data), Path(scratch))
+    except Exception as error:
+        say(f"{RAISED}{type(error).__name__}: {error}")
+        raise
+    say(DONE)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -7,13 +7,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.queue.ring import Allocate
-from hoptrain.samplers import MiniBatch, NeighborSampler, Sampler
+from hoptrain.samplers import MiniBatch, NeighborSampler
 
 FANOUTS = [10, 10]
 _SENT_S = 0.3  # until the batch before is sent and taken
@@ -32,17 +34,10 @@ class Fault:
     def __call__(self, *_: object) -> None:
         """Count, and strike when it is time."""
         self._calls += 1
-        if self._calls == _STRIKE_AT and _create(self._mark):
-            self._act()
-
-
-def _create(path: Path) -> bool:
-    """Whether this call, of all processes' calls, made the file."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
+        if self._calls == _STRIKE_AT:
+            with suppress(FileExistsError):
+                self._mark.touch(exist_ok=False)  # by one of all processes
+                self._act()
 
 
 def die() -> None:
@@ -64,26 +59,16 @@ def _raise() -> None:
     raise RuntimeError("the sampler broke once")
 
 
-def _die_with_event() -> None:
+def _die_holding(name: str, lock: str) -> None:
+    """With a lock of a variable of torch's worker loop, which the loaders of PyG and DGL run too."""
     time.sleep(_SENT_S)
-    _worker_local("done_event")._cond.acquire()
-    die()
-
-
-def _die_with_queue() -> None:
-    time.sleep(_SENT_S)
-    _worker_local("data_queue")._wlock.acquire()
-    die()
-
-
-def _worker_local(name: str) -> Any:
-    """A variable of torch's worker loop, which the loaders of PyG and DGL run too."""
     frame = sys._getframe()
     while frame.f_code.co_name != "_worker_loop":
         if frame.f_back is None:
             raise RuntimeError(f"{name} is a variable of torch's worker loop, and this process runs none")
         frame = frame.f_back
-    return frame.f_locals[name]
+    getattr(frame.f_locals[name], lock).acquire()
+    die()
 
 
 def two_threads() -> float:
@@ -99,29 +84,24 @@ ACTIONS: Mapping[str, Callable[[], object]] = {
     "stop": stop,
     "spin": _spin,
     "raise": _raise,
-    "event": _die_with_event,
-    "queue": _die_with_queue,
+    "event": partial(_die_holding, "done_event", "_cond"),
+    "queue": partial(_die_holding, "data_queue", "_wlock"),
     "threads": two_threads,
 }
 
 
-class FaultySampler(Sampler):
-    """A ``NeighborSampler`` that calls a ``Fault`` before each batch."""
+class FaultySampler(NeighborSampler):
+    """One that calls a ``Fault`` before each batch."""
 
     def __init__(self, action: str, folder: str) -> None:
         """State the fault."""
+        super().__init__(FANOUTS)
         self.fault = Fault(action, folder)
-        self._sampler = NeighborSampler(FANOUTS)
-
-    @property
-    def num_hops(self) -> int:
-        """As the sampler's."""
-        return self._sampler.num_hops
 
     def sample_on_cpu(self, *batch: Any) -> MiniBatch:
         """Strike or not, then sample."""
         self.fault()
-        return self._sampler.sample_on_cpu(*batch)
+        return super().sample_on_cpu(*batch)
 
 
 class Numbers:

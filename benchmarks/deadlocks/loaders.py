@@ -9,7 +9,7 @@ DGL
 hoptrain
     ``SampleLoader``.
 
-A system may carry options of its loader: ``"torch, timeout=5"``.
+A system may carry options of its loader: ``"torch, timeout=5"``; of hoptrain's queue: ``"hoptrain, slots_dir=/dev/shm"``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.deadlocks.faults import FANOUTS, Fault, FaultySampler
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader
 
 SEED = 0
@@ -64,7 +65,13 @@ def open_loader(system: str, folder: Path, fault: tuple[str, str] | None = None,
     family, given = parse(system)
     data = Dataset.open(folder, verify=False)
     seeds = options.pop("seeds", data.split("train"))
-    return _OPEN[family](data, fault, seeds, {"num_workers": WORKERS, "batch_size": BATCH_SIZE} | given | options)
+    if family == HOPTRAIN and given:
+        given = {"queue": QueueOptions(**given)}
+    options = {"num_workers": WORKERS, "batch_size": BATCH_SIZE} | given | options
+    if family == HOPTRAIN:
+        sampler = NeighborSampler(FANOUTS) if fault is None else FaultySampler(*fault)
+        return SampleLoader(data, sampler, split=seeds, seed=SEED, **options)
+    return _OPEN[family](data, Fault(*fault) if fault else _nothing, seeds, options)
 
 
 def parse(system: str) -> tuple[str, dict[str, Any]]:
@@ -80,54 +87,48 @@ def _value(text: str) -> Any:
         return text
 
 
-def _open_hoptrain(data: Dataset, fault: tuple[str, str] | None, seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
-    sampler = NeighborSampler(FANOUTS) if fault is None else FaultySampler(*fault)
-    return SampleLoader(data, sampler, split=seeds, seed=SEED, **options)
+def _nothing() -> None:
+    """Strikes nowhere."""
 
 
-def _open_torch(data: Dataset, fault: tuple[str, str] | None, seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
+def _open_torch(data: Dataset, strike: Callable[[], None], seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
     import torch  # here, lest --help wait for it
     from torch.utils.data import DataLoader
 
-    x, strike = torch.tensor(data.x), Fault(*fault) if fault else None
+    x = torch.tensor(data.x)
     copies = 10  # as many tensors as two blocks, features and labels are
 
     def collate(ids: list[int]) -> dict[str, Any]:
-        if strike:
-            strike()
+        strike()
         return {"x": x[torch.as_tensor(ids)]} | {f"array{i}": torch.as_tensor(ids) for i in range(1, copies)}
 
     return DataLoader(seeds.tolist(), collate_fn=collate, **options)
 
 
-def _open_pyg(data: Dataset, fault: tuple[str, str] | None, seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
+def _open_pyg(data: Dataset, strike: Callable[[], None], seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
     import torch
 
     from hoptrain.benchmarks.peers import pyg
 
-    owned, strike = pyg.feature_data(data), Fault(*fault) if fault else None
-
     def transform(batch: Any) -> Any:
-        if strike:
-            strike()
+        strike()
         return batch
 
     loader: Iterable[Any] = pyg.neighbor_loader(
-        owned, FANOUTS, torch.from_numpy(seeds), filter_per_worker=True, transform=transform, **options
+        pyg.feature_data(data), FANOUTS, torch.from_numpy(seeds), filter_per_worker=True, transform=transform, **options
     )
     return loader
 
 
-def _open_dgl(data: Dataset, fault: tuple[str, str] | None, seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
+def _open_dgl(data: Dataset, strike: Callable[[], None], seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
     import torch
 
     from hoptrain.benchmarks.peers import dgl
 
-    graph, strike = dgl.feature_graph(data), Fault(*fault) if fault else None
+    graph = dgl.feature_graph(data)
 
     def sample(inner: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        if strike:
-            strike()
+        strike()
         return inner(*args, **named)
 
     sampler = dgl.feature_sampler(FANOUTS)
@@ -136,7 +137,7 @@ def _open_dgl(data: Dataset, fault: tuple[str, str] | None, seeds: Array, option
     return loader
 
 
-_OPEN = {HOPTRAIN: _open_hoptrain, "torch": _open_torch, "PyG": _open_pyg, "DGL": _open_dgl}
+_OPEN = {"torch": _open_torch, "PyG": _open_pyg, "DGL": _open_dgl}
 
 
 def features(batch: Any) -> Any:

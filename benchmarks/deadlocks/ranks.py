@@ -9,10 +9,10 @@ import faulthandler
 import logging
 import os
 import signal
-import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,7 @@ def _raise() -> None:
     raise RuntimeError("the model broke once")
 
 
-def _nothing() -> None:
-    pass
-
-
-_ACTIONS: Mapping[str, Callable[[], None]] = {"raise": _raise, "kill": die, "stop": stop, "nothing": _nothing}
+_ACTIONS: Mapping[str, Callable[[], None]] = {"raise": _raise, "kill": die, "stop": stop, "nothing": lambda: None}
 
 
 class Strike(Callback):
@@ -158,22 +154,21 @@ def _fit_hoptrain(case: str, action: str, data: Path, scratch: Path) -> None:
 def _uneven_dataset(data: Path, folder: Path) -> Path:
     if not folder.exists():  # rank 0 is first: it starts the others
         whole = Dataset.open(data, verify=False)
-        splits = {"train": whole.split("train")[:_UNEVEN], "val": whole.split("val"), "test": whole.split("test")}
-        Dataset(name="uneven", graph=whole.graph, x=whole.x, y=whole.y, splits=splits, num_classes=whole.num_classes).save(folder)
+        splits = {**whole.splits, "train": whole.split("train")[:_UNEVEN]}
+        replace(whole, name="uneven", splits=splits, validate=False).save(folder)
     return folder
 
 
 def _race(system: str, data: Path, scratch: Path) -> None:
     """Four ranks; each round is what an epoch's start is: collectives, and at once an iterator with its workers."""
-    port = _free_port()
-    spawn(_race_rank, args=(system, data, port), nprocs=_RACERS)  # type: ignore[no-untyped-call]
+    spawn(_race_rank, args=(system, data, scratch), nprocs=_RACERS)  # type: ignore[no-untyped-call]
 
 
-def _race_rank(rank: int, system: str, data: Path, port: int) -> None:
+def _race_rank(rank: int, system: str, data: Path, scratch: Path) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     torch.set_num_threads(1)
     torch.multiprocessing.set_start_method("fork", force=True)  # as in a rank that Lightning or torchrun has started
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=_RACERS)
+    dist.init_process_group("gloo", f"file://{scratch}/ranks", rank=rank, world_size=_RACERS)
     own: dict[str, Any] = {"rank": 0, "world_size": 1} if parse(system)[0] == HOPTRAIN else {}
     loader = open_loader(system, data, seeds=np.arange(_RACE_BATCHES * _RACE_BATCH), batch_size=_RACE_BATCH, **own)
     dist.barrier()
@@ -194,12 +189,6 @@ def _race_rank(rank: int, system: str, data: Path, port: int) -> None:
             print("rounds", rounds, flush=True)
     dist.barrier()
     os._exit(0)  # what the process group takes to end is another question
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 CASES: Mapping[str, Callable[[str, Path, Path], None]] = {

@@ -32,7 +32,6 @@ import torch
 
 from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.benchmarks.peers import installed
-from hoptrain.benchmarks.peers.graphs import to_dgl
 from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, Sample, System, num_steps, pool_batches
 from hoptrain.engine import Dataset, Graph
@@ -120,6 +119,22 @@ def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
     return make
 
 
+def to_dgl(graph: Graph, layout: str = "csc", dtype: Any = None) -> Any:
+    """DGL's graph, in memory of its own.
+
+    Args:
+        graph: the graph.
+        layout: "csc", or "csr" for columns taken as rows: DGL walks along out-edges, hoptrain along in-edges.
+        dtype: of the ids; None keeps that of ``graph``.
+
+    Raises:
+        InputError: DGL is not installed or cannot be imported.
+    """
+    dgl = installed.dgl()
+    indptr, indices = (torch.from_numpy(np.array(array, dtype)) for array in (graph.indptr, graph.indices))
+    return dgl.graph((layout, (indptr, indices, indptr.new_empty(0))), num_nodes=graph.num_nodes)
+
+
 def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc") -> Any:
     """A data set as DGL's graph with int64 ids, features ``x`` and labels ``y`` (V,), by default its own; ``formats`` None leaves all open.
 
@@ -134,9 +149,9 @@ def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc"
     return graph
 
 
-def neighbor_sampler(fanouts: Sequence[int], **options: Any) -> Any:
-    """DGL's ``NeighborSampler``; it lists fanouts in the order of a model's layers, the seeds' last."""
-    return installed.dgl().dataloading.NeighborSampler(list(reversed(fanouts)), **options)
+def neighbor_sampler(fanouts: Sequence[int], kind: str = "NeighborSampler", **options: Any) -> Any:
+    """One of DGL's samplers of hops; they list fanouts in the order of a model's layers, the seeds' last."""
+    return getattr(installed.dgl().dataloading, kind)(list(reversed(fanouts)), **options)
 
 
 def feature_sampler(fanouts: Sequence[int]) -> Any:
@@ -181,18 +196,13 @@ def _blocks(sampler: Any, graph: Any) -> Callable[[Any], int]:
 
 def _neighbor(**options: Any) -> Build:
     """Its neighbour sampler; the fused one for int64 ids only, since with int32 its blocks lack edges."""
-
-    def build(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
-        return _blocks(neighbor_sampler(workload.options["fanouts"], fused=graph.idtype == torch.int64, **options), graph)
-
-    return build
+    return lambda _, graph, workload: _blocks(
+        neighbor_sampler(workload.options["fanouts"], fused=graph.idtype == torch.int64, **options), graph
+    )
 
 
 def _labor(**options: Any) -> Build:
-    def build(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
-        return _blocks(dgl.dataloading.LaborSampler(list(reversed(workload.options["fanouts"])), **options), graph)
-
-    return build
+    return lambda _, graph, workload: _blocks(neighbor_sampler(workload.options["fanouts"], "LaborSampler", **options), graph)
 
 
 def _walk(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
@@ -241,14 +251,6 @@ def _squared_columns(graph: Graph) -> Array:
     return np.bincount(graph.indices, each, minlength=graph.num_nodes)
 
 
-def _saint_edge(dgl: Any, workload: Workload) -> Any:
-    return dgl.dataloading.SAINTSampler("edge", workload.options["budget"])
-
-
-def _saint_walk(dgl: Any, workload: Workload) -> Any:
-    return dgl.dataloading.SAINTSampler("walk", (workload.options["num_roots"], workload.options["walk_length"]))
-
-
 def _cluster(dgl: Any, workload: Workload) -> Any:
     empty = dgl.graph(([], []), num_nodes=workload.graph.num_nodes)
     return cluster_sampler(empty, workload.cluster_of, int(workload.cluster_of.max()) + 1, np.int32)
@@ -270,8 +272,12 @@ _ALGORITHMS: Mapping[str, tuple[Build, str, str]] = {
     "node2vec": (_node2vec, "csr", ""),
     "cluster": (_subgraph(_cluster), "csc", ""),
     "saint_node": (_subgraph(_saint_node), "csc", "given the paper's law"),
-    "saint_edge": (_subgraph(_saint_edge), "all", ""),
-    "saint_walk": (_subgraph(_saint_walk), "all", ""),
+    "saint_edge": (_subgraph(lambda dgl, work: dgl.dataloading.SAINTSampler("edge", work.options["budget"])), "all", ""),
+    "saint_walk": (
+        _subgraph(lambda dgl, work: dgl.dataloading.SAINTSampler("walk", (work.options["num_roots"], work.options["walk_length"]))),
+        "all",
+        "",
+    ),
     "shadow": (_shadow, "csc", "not counted: one subgraph for all seeds together"),
 }
 """How to make each algorithm, the layout of the graph that it needs, and a note."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -40,10 +41,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
     def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
         sampler = workload.sampler
         for count in threads:
-            memory = Workspace(count), Workspace(count)
-            sample = (
-                partial(_walk, sampler, graph, *memory) if isinstance(sampler, Program) else partial(_sample_whole, sampler, graph, *memory)
-            )
+            sample = partial(_walk if isinstance(sampler, Program) else _sample_whole, sampler, graph, Workspace(count), Workspace(count))
             yield System(family=HOPTRAIN, name=HOPTRAIN, threads=count, sample=sample)
 
     return systems
@@ -104,7 +102,7 @@ def _sample_shared(
     return sum(copy_out([sampler.sample(graph, ids, batch=first + i, workspace=workspace)], slots) for i, ids in enumerate(seeds))
 
 
-def _walk(program: Program, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int) -> int:
+def _walk(program: Any, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int) -> int:
     """Walks in global ids, as the peers give them: the threads share each mini-batch's. Returns the number of steps."""
     steps = 0
     for i, roots in enumerate(seeds):

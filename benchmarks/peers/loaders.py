@@ -19,7 +19,7 @@ import numpy as np
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader, Sampler
+from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader
 
 _LINE_BYTES = 64
 
@@ -106,23 +106,18 @@ def persistent(batch_size: int, workers: int) -> dict[str, Any]:
     return {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
 
 
-class SlowSampler(Sampler):
-    """Takes ``seconds`` of sleep for a mini-batch: its trainer can do nothing but wait."""
+class SlowSampler(NeighborSampler):
+    """One neighbour of each seed; takes ``seconds`` of sleep for a mini-batch: its trainer can do nothing but wait."""
 
     def __init__(self, seconds: float) -> None:
         """State the time."""
+        super().__init__([1])
         self.seconds = seconds
-        self._sampler = NeighborSampler([1])
-
-    @property
-    def num_hops(self) -> int:
-        """One."""
-        return 1
 
     def sample_on_cpu(self, *batch: Any) -> MiniBatch:
         """Sleep, then sample."""
         time.sleep(self.seconds)
-        return self._sampler.sample_on_cpu(*batch)
+        return super().sample_on_cpu(*batch)
 
 
 def idle_cpu_share(batches: int, seconds: float = 1.0) -> float:

@@ -7,7 +7,6 @@ fetched here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -15,8 +14,7 @@ import numpy as np
 import torch
 
 from hoptrain.benchmarks.cases.samplers import Workload
-from hoptrain.benchmarks.peers.graphs import to_scipy
-from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, pool_batches
+from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, pooled
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 
@@ -32,11 +30,18 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
             return
         law = share_of_columns(matrix) if name == "fastgcn" else None
         sample = partial(_num_edges, matrix, workload.options["layer_sizes"], law, "seeds" if name == "ladies" else "")
-        for count in threads:
-            pooled = partial(pool_batches, ThreadPoolExecutor(count), sample)
-            yield System(family="papers", name="scipy, as published", threads=count, sample=pooled, note=_NOTES[name])
+        yield from pooled("papers", "scipy, as published", sample, threads, note=_NOTES[name])
 
     return systems
+
+
+def to_scipy(graph: Graph) -> Any:
+    """``csr_array`` (V, V) float32: a row has 1 / d at each of its vertex's d in-neighbours. It has memory of its own."""
+    from scipy.sparse import csr_array  # only here: processes whose memory is measured go without
+
+    degrees = graph.in_degrees()
+    values = np.repeat(1 / np.maximum(degrees, 1), degrees).astype(np.float32)
+    return csr_array((values, np.array(graph.indices), np.array(graph.indptr)), shape=(graph.num_nodes, graph.num_nodes))
 
 
 def share_of_columns(rows: Any) -> Array:

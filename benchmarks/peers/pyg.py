@@ -18,19 +18,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from hoptrain.benchmarks.cases.samplers import Workload
-from hoptrain.benchmarks.peers.graphs import to_pyg
 from hoptrain.benchmarks.peers.installed import require
 from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
-from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, Sample, System, num_steps, pool_batches
+from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, Sample, System, num_steps, pooled
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 
@@ -50,7 +47,7 @@ def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
     """
     require("torch_geometric")
     from torch_geometric import typing as backends
-    from torch_geometric.sampler import NeighborSampler
+    from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
     if not {"pyg-lib": backends.WITH_PYG_LIB, "torch-sparse": backends.WITH_TORCH_SPARSE}[backend]:
         raise InputError("not installed")
@@ -63,20 +60,13 @@ def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
     def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
         sampler = copy(base)  # the graph is shared
         sampler.num_neighbors, sampler.replace = list(fanouts), replace
-        for count in threads:
-            sample = partial(_sample_nodes, sampler, ThreadPoolExecutor(count))
-            yield System(family="PyG", name=backend, mode="new", threads=count, sample=sample)
+
+        def sample(ids: Array) -> int:
+            return len(sampler.sample_from_nodes(NodeSamplerInput(input_id=None, node=torch.from_numpy(ids))).edge)
+
+        return pooled("PyG", backend, sample, threads, mode="new")
 
     return systems
-
-
-def _sample_nodes(sampler: Any, pool: ThreadPoolExecutor, seeds: Sequence[Array], first: int) -> int:
-    from torch_geometric.sampler import NodeSamplerInput
-
-    def sample(ids: Array) -> int:
-        return len(sampler.sample_from_nodes(NodeSamplerInput(input_id=None, node=torch.from_numpy(ids))).edge)
-
-    return sum(pool.map(sample, seeds))
 
 
 def open_algorithms(graph: Graph) -> AlgorithmSystems:
@@ -99,9 +89,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
         except InputError as error:
             print(f"left out PyG, {name}: {error}")
             return
-        for count in threads:
-            pooled = partial(pool_batches, ThreadPoolExecutor(count), sample)
-            yield System(family="PyG", name="PyG", threads=count, sample=pooled, note=note)
+        yield from pooled("PyG", "PyG", sample, threads, note=note)
 
     return systems
 
@@ -121,6 +109,22 @@ def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
         return epoch
 
     return make
+
+
+def to_pyg(graph: Graph, *, by_destination: bool = False, **arrays: Any) -> Any:
+    """PyG's ``Data`` with int64 ids, in memory of its own.
+
+    Args:
+        graph: the graph.
+        by_destination: an edge leads from its destination to its source, and edges lie by their first end, as PyG's subgraphs and walks ask for it.
+        arrays: further tensors of the ``Data``.
+    """
+    from torch_geometric.data import Data
+
+    sources = torch.from_numpy(graph.indices.astype(np.int64))
+    destinations = torch.from_numpy(np.repeat(np.arange(graph.num_nodes), graph.in_degrees()))
+    ends = [destinations, sources] if by_destination else [sources, destinations]
+    return Data(edge_index=torch.stack(ends), num_nodes=graph.num_nodes, **arrays)
 
 
 def feature_data(data: Dataset) -> Any:

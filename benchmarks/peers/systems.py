@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.engine import Graph, InputError
@@ -60,6 +61,12 @@ def open_peers(peers: Mapping[str, Callable[[Graph], T]], names: Sequence[str], 
             yield peers[name](graph)
         except InputError as error:
             print(f"skipped {name}: {error}")
+
+
+def pooled(family: str, name: str, sample: Sample, threads: Sequence[int], **facts: Any) -> Iterator[System]:
+    """What takes a mini-batch by itself, as systems whose threads take whole ones; ``facts`` are the systems'."""
+    for count in threads:
+        yield System(family=family, name=name, threads=count, sample=partial(pool_batches, ThreadPoolExecutor(count), sample), **facts)
 
 
 def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array], first: int) -> int:

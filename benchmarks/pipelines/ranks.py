@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -131,7 +131,7 @@ class _Alone:
 
     def __init__(self, chunks: int, images: int, track: Track) -> None:
         self.chunks, self.track = chunks, track
-        self.loss = _ShareOf(images)
+        self.loss = _share_of(images)
         self.model = make_model()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
 
@@ -156,7 +156,7 @@ class _Piped:
     def __init__(self, plan: Plan, images: int, track: Track) -> None:
         self.track, self.plan, self.images = track, plan, images
         self.model = make_model()
-        self.pipeline = Pipeline(self.model, plan, _ShareOf(images), bound=-(-images // (plan.data * plan.chunks)))
+        self.pipeline = Pipeline(self.model, plan, _share_of(images), bound=-(-images // (plan.data * plan.chunks)))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
 
     def step(self, x: Tensor, y: Tensor, *, is_counted: bool) -> None:
@@ -173,14 +173,9 @@ class _Piped:
         self.track.waste = self.pipeline.capacities.waste
 
 
-class _ShareOf:
+def _share_of(images: int) -> Callable[[Tensor, Tensor], Tensor]:
     """A chunk's share of the mean loss of ``images`` images."""
-
-    def __init__(self, images: int) -> None:
-        self.images = images
-
-    def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(logits, y, reduction="sum") / self.images
+    return lambda logits, y: F.cross_entropy(logits, y, reduction="sum") / images
 
 
 def _training(launch: Launch, way: Way, track: Track) -> _Alone | _Piped:
@@ -203,7 +198,7 @@ def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
     model = make_model().double()
     whole = copy.deepcopy(model)
     F.cross_entropy(whole(x.double()), y).backward()  # type: ignore[no-untyped-call]
-    pipeline = Pipeline(model, plan, _ShareOf(len(y)))
+    pipeline = Pipeline(model, plan, _share_of(len(y)))
     pipeline.step(_chunks(model.num_layers, plan, pipeline.copy, x.double(), y))
     expected = dict(whole.named_parameters())
     errors = []
@@ -223,7 +218,7 @@ def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
         training = _training(launch, way, Track())
         for batch in batches:
             training.step(*batch, is_counted=False)
-        return (memory([os.getpid()])["peak_rss"] - begin) / 1e6
+        return (memory([psutil.Process()])["peak_rss"] - begin) / 1e6
     return None
 
 
@@ -233,4 +228,4 @@ def _forget_peak() -> int:
     libc = ctypes.CDLL(None)
     libc.malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    return memory([os.getpid()])["peak_rss"]
+    return memory([psutil.Process()])["peak_rss"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -111,9 +110,3 @@ class Place(NamedTuple):
 
     rank: int
     seeds: Array
-
-
-def cell_of(text: str) -> Cell:
-    """A cell from its values as JSON."""
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
-    return Cell(**values)

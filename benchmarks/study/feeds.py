@@ -74,11 +74,15 @@ class Clock:
         def call(*args: Any, **named: Any) -> Any:
             begin = time.perf_counter()
             out = function(*args, **named)
-            info = get_worker_info()
-            self._spent[0 if info is None else info.id + 1, kind] += time.perf_counter() - begin
+            self.add(kind, time.perf_counter() - begin)
             return out
 
         return call
+
+    def add(self, kind: int, seconds: float) -> None:
+        """Note the time of this process."""
+        info = get_worker_info()
+        self._spent[0 if info is None else info.id + 1, kind] += seconds
 
     def work(self) -> tuple[float, float]:
         """Seconds of sampling and of gathering since it was called before."""
@@ -101,13 +105,13 @@ def open_hoptrain(data: Dataset, cell: Cell, place: Place) -> Feed:
         page_lock=torch.cuda.is_available() and cell.workers > 0,
     )
     degrees = torch.from_numpy(data.graph.in_degrees()).float()
-    spent = [0.0, 0.0]
+    clock = Clock(0)
 
     def epoch(number: int) -> Iterator[Any]:
         loader.set_epoch(number)
         for batch in loader:
-            spent[SAMPLE] += batch.sample_s
-            spent[GATHER] += batch.gather_s
+            clock.add(SAMPLE, batch.sample_s)
+            clock.add(GATHER, batch.gather_s)
             yield batch
             del batch  # with it the slot
 
@@ -116,9 +120,4 @@ def open_hoptrain(data: Dataset, cell: Cell, place: Place) -> Feed:
         batch = batch.to(device)
         return Item(batch.x, batch.y, batch.blocks, batch.num_edges, own)
 
-    def work() -> tuple[float, float]:
-        sampled, gathered = spent
-        spent[:] = 0.0, 0.0
-        return sampled, gathered
-
-    return Feed(epoch=epoch, item=item, work=work, close=loader.close)
+    return Feed(epoch=epoch, item=item, work=clock.work, close=loader.close)

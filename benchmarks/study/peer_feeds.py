@@ -33,7 +33,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from hoptrain.benchmarks.peers import dgl, papers, pyg
-from hoptrain.benchmarks.peers.graphs import to_pyg, to_scipy
 from hoptrain.benchmarks.peers.installed import require
 from hoptrain.benchmarks.peers.loaders import persistent
 from hoptrain.benchmarks.study.cell import Cell, Place
@@ -137,7 +136,7 @@ def _open_pyg_cluster(data: Dataset, cell: Cell, place: Place) -> Feed:
     warnings.simplefilter("ignore")  # that torch-sparse will not be used any more one day
     from torch_geometric.loader import ClusterLoader
 
-    owned = to_pyg(data.graph, by_destination=True, x=torch.tensor(data.x), y=_labels(data, place))
+    owned = pyg.to_pyg(data.graph, by_destination=True, x=torch.tensor(data.x), y=_labels(data, place))
     parts = pyg.cluster_data(owned, _clusters(data, cell, place), cell.clusters)
     loader = ClusterLoader(parts, **persistent(cell.batch_size, cell.workers))
     clock = Clock(cell.workers)
@@ -188,7 +187,7 @@ def _square(indptr: torch.Tensor, indices: torch.Tensor, cell: Cell, device: tor
 
 
 def _open_papers(data: Dataset, cell: Cell, place: Place) -> Feed:
-    matrix = to_scipy(data.graph)
+    matrix = papers.to_scipy(data.graph)
     law = papers.share_of_columns(matrix) if cell.algorithm == "fastgcn" else None
     x, y = torch.tensor(data.x), torch.tensor(data.y)
     clock = Clock(cell.workers)

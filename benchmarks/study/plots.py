@@ -50,9 +50,10 @@ def scaling(rows: Sequence[Row]) -> Any:
     for row in rows:
         panels.setdefault(f"{row['arch']}, {row['workers']} workers a rank, batch {row['batch_size']}, {row['allocator']}", []).append(row)
     panels = {title: panel for title, panel in panels.items() if len({row["ranks"] for row in panel}) > 1}
-    figure, grid = _figure(len(panels), height=3.4)
+    columns, lines = min(len(panels), 2) or 1, (len(panels) + 1) // 2 or 1
+    figure = pictures.figure(4.4 * columns, 3.4 * lines)
     for number, (title, panel) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(*grid, number)
+        axes = figure.add_subplot(lines, columns, number)
         for system in SYSTEMS:
             points = sorted((row["ranks"], row["epoch_s"]) for row in panel if row["system"] == system)
             if points:
@@ -101,34 +102,13 @@ def memory(rows: Sequence[Row]) -> Any:
 
 def _bars(rows: Sequence[Row]) -> tuple[Any, Any, list[tuple[float, Row]]]:
     """A figure with a lane for each row, grouped by place."""
-    places = list(dict.fromkeys(map(place_of, rows)))
-    lanes: list[tuple[float, Row]] = []
-    ticks: dict[float, str] = {}
-    headings: dict[float, str] = {}
-    at = 0.0
-    for place in places:
-        headings[at] = place
-        at += 0.9
-        for row in sorted((row for row in rows if place_of(row) == place), key=lambda row: SYSTEMS.index(row["system"])):
-            lanes.append((at, row))
-            ticks[at] = NAMES[row["system"]]
-            at += 1.0
-        at += 0.3
-    figure, _ = _figure(1, height=1.4 + 0.21 * at, width=9.0)
+    places: dict[str, list[tuple[str, Row]]] = {place_of(row): [] for row in rows}
+    for row in sorted(rows, key=lambda row: SYSTEMS.index(row["system"])):
+        places[place_of(row)].append((NAMES[row["system"]], row))
+    figure = pictures.figure(9.0, 1.4 + 0.21 * (len(rows) + 1.2 * len(places)))
     axes = figure.add_subplot(1, 1, 1)
-    for lane, text in headings.items():
-        axes.text(0, lane, text, va="center", fontsize=8, fontweight="bold")
-    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
-    axes.set_ylim(at, -0.6)
     axes.margins(x=0.22)
-    pictures.open_frame(axes)
-    return figure, axes, lanes
-
-
-def _figure(panels: int, *, height: float, width: float = 4.4) -> tuple[Any, tuple[int, int]]:
-    columns = min(max(panels, 1), 2)
-    rows = -(-max(panels, 1) // columns)
-    return pictures.figure(width * columns, height * rows), (rows, columns)
+    return figure, axes, pictures.lanes(axes, places)
 
 
 def _legend(figure: Any, colours: dict[str, str]) -> None:

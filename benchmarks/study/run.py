@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,12 +21,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hoptrain.benchmarks.common.grid import FOUND, SKIPPED
+from hoptrain.benchmarks.common.grid import FOUND, SKIPPED, with_tuples
 from hoptrain.benchmarks.common.trial import BEGIN, say
 from hoptrain.benchmarks.peers.installed import require, tcmalloc
-from hoptrain.benchmarks.study.cell import Cell, cell_of
+from hoptrain.benchmarks.study.cell import Cell
 from hoptrain.engine import InputError
 
 _NEEDS = {"pyg": "torch_geometric", "dgl": "dgl", "papers": "scipy"}
@@ -39,7 +38,7 @@ def command_of(cell: Cell, folder: Path) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a cell, its ranks in processes of their own, and print what was found."""
-    cell = cell_of(arguments[0])
+    cell = Cell(**with_tuples(json.loads(arguments[0])))
     say(BEGIN)
     reason = _missing(cell)
     if reason is not None:
@@ -85,24 +84,16 @@ def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
 
 def merge(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the ranks found, together: times of the slowest rank in the middle one of the epochs, memory as sums, and rank 0's accuracy."""
-    epochs = list(zip(*(one["epochs"] for one in found), strict=True))
-    slowest = [max(ranks, key=lambda one: float(one["seconds"])) for ranks in epochs]
+    epochs = [one["epochs"] for one in found]
+    slowest = [max(ranks, key=lambda one: float(one["seconds"])) for ranks in zip(*epochs, strict=True)]
     middle = sorted(slowest, key=lambda one: float(one["seconds"]))[(len(slowest) - 1) // 2]
     return {
         "epoch_s": middle["seconds"],
         "first_epoch_s": max(one["first_epoch_s"] for one in found),
-        "steps": [one["epochs"][-1]["steps"] for one in found],
-        "seeds": [one["epochs"][-1]["seeds"] for one in found],
-        "edges": [one["epochs"][-1]["edges"] for one in found],
-        "rows": [one["epochs"][-1]["rows"] for one in found],
         "phases": middle["phases"],
-        "sample_s": float(np.mean([one["sample_s"] for ranks in epochs for one in ranks])),
-        "gather_s": float(np.mean([one["gather_s"] for ranks in epochs for one in ranks])),
-        "trainer_cpu_s": float(np.mean([one["trainer_cpu_s"] for ranks in epochs for one in ranks])),
-        "peak_rss": sum(one["memory"]["peak_rss"] for one in found),
-        "pss": sum(one["memory"]["pss"] for one in found),
-        "shared": sum(one["memory"]["shared"] for one in found),
-        "gpu_bytes": sum(one["gpu_bytes"] for one in found),
+        **{name: [own[-1][name] for own in epochs] for name in ("steps", "seeds", "edges", "rows")},
+        **{name: statistics.mean(one[name] for own in epochs for one in own) for name in ("sample_s", "gather_s", "trainer_cpu_s")},
+        **{name: sum(one[name] for one in found) for name in ("peak_rss", "pss", "shared", "gpu_bytes")},
         **{name: found[0][name] for name in ("accuracy", "loss", "parameters", "threads", "pinned", "device", "gradient_bytes")},
     }
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG
@@ -27,14 +26,12 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
     cells: dict[str, list[Line]] = {}
     for line in lines:
         cells.setdefault(line["key"], []).append(line)
-    rivals = {place: list(group) for place, group in _grouped(cells.values())}
+    rivals: dict[str, list[list[Line]]] = {}
+    for own in cells.values():
+        rivals.setdefault(_conditions(own[0]), []).append(own)
     rows = [_row(own, rivals[_conditions(own[0])]) for own in cells.values()]
     several = len({(row["algorithm"], row["dataset"]) for row in rows}) > 1
     return [row | {"several_sets": several} for row in rows]
-
-
-def _grouped(cells: Iterable[list[Line]]) -> Iterable[tuple[str, Iterable[list[Line]]]]:
-    return groupby(sorted(cells, key=lambda own: _conditions(own[0])), key=lambda own: _conditions(own[0]))
 
 
 def _conditions(line: Line) -> str:

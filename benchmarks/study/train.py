@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hoptrain.benchmarks.common.grid import SKIPPED
+from hoptrain.benchmarks.common.grid import SKIPPED, with_tuples
 from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.processes import family, memory
 from hoptrain.benchmarks.common.trial import RAISED, say
-from hoptrain.benchmarks.study.cell import PHASES, Cell, Place, cell_of
+from hoptrain.benchmarks.study.cell import PHASES, Cell, Place
 from hoptrain.benchmarks.study.feeds import Feed, Item
 from hoptrain.benchmarks.study.peer_feeds import FEEDS
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.machine import allowed_cores
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.inference import exact_logits
 
@@ -35,7 +37,7 @@ from hoptrain.trainers.models.inference import exact_logits
 def main(arguments: Sequence[str]) -> None:
     """Be a rank, and leave what was found in the folder for it."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)
-    cell, folder, scratch, rank = cell_of(arguments[0]), Path(arguments[1]), Path(arguments[2]), int(arguments[3])
+    cell, folder, scratch, rank = Cell(**with_tuples(json.loads(arguments[0]))), Path(arguments[1]), Path(arguments[2]), int(arguments[3])
     try:
         found = train(cell, folder, scratch, rank)
     except InputError as error:
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
 def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     """One rank: open the loader, train, evaluate (rank 0), and tell."""
     device = _device(rank, cell.ranks)
-    threads = cell.threads or max(1, len(os.sched_getaffinity(0)) // cell.ranks)
+    threads = cell.threads or max(1, allowed_cores() // cell.ranks)
     torch.set_num_threads(threads)
     if cell.ranks > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
@@ -73,10 +75,9 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     first, *epochs = [_epoch(feed, trainer, number, device, cell.ranks) for number in range(cell.epochs + 1)]
     used = memory(family())
     feed.close()
-    return {
+    return used | {
         "epochs": epochs,
         "first_epoch_s": first["seconds"],
-        "memory": used,
         "gpu_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0,
         "accuracy": _accuracy(model, data, cell, device) if rank == 0 else None,
         "loss": epochs[-1]["loss"],
@@ -141,7 +142,7 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
         dist.barrier()
     now = _clock(device)
     seconds = dict.fromkeys(PHASES, 0.0)
-    steps = seeds = edges = rows = 0
+    counts = Counter(steps=0, seeds=0, edges=0, rows=0)
     loss = torch.zeros((), device=device)
     trainer.all_reduce_s = 0.0
     feed.work()
@@ -152,7 +153,7 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
         item = feed.item(batch, device)
         copied = now()
         loss += trainer.step(item)
-        steps, seeds, edges, rows = steps + 1, seeds + int((item.y >= 0).sum()), edges + item.num_edges, rows + len(item.x)
+        counts.update(steps=1, seeds=int((item.y >= 0).sum()), edges=item.num_edges, rows=len(item.x))
         del batch, item  # with them a slot of the queue
         done = now()
         for phase, duration in (("wait", given - last), ("copy", copied - given), ("train", done - copied)):
@@ -170,11 +171,8 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
         "sample_s": sampled,
         "gather_s": gathered,
         "trainer_cpu_s": cpu,
-        "steps": steps,
-        "seeds": seeds,
-        "edges": edges,
-        "rows": rows,
-        "loss": float(loss) / max(1, steps),
+        "loss": float(loss) / max(1, counts["steps"]),
+        **counts,
     }
 
 
@@ -196,7 +194,7 @@ def _accuracy(model: Any, data: Dataset, cell: Cell, device: torch.device) -> fl
         nodes = np.sort(np.random.default_rng(0).permutation(nodes)[: cell.test_nodes])
     if not len(nodes) or data.y is None:
         return None
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(allowed_cores())
     logits = exact_logits(model.eval(), data, nodes, normalize=False, device=device)
     return float((logits.argmax(1).cpu().numpy() == data.y[nodes]).mean())
 

@@ -17,7 +17,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from hoptrain.benchmarks.study.table import PLACE, Row
@@ -112,7 +111,7 @@ def typical_error(checked: Sequence[Row]) -> tuple[float, float] | None:
 
 
 def table(rows: Sequence[Row], *, cores: int, link: Link = LOOPBACK, device_step_s: float | None = None) -> list[dict[str, Any]]:
-    """Predicted epochs of every system and architecture for 1 to 8 ranks with 2 or 4 workers each on a machine with ``cores``.
+    """Predicted epochs of every system and architecture, ``epochs_s`` by 1 to 8 ranks, with 2 or 4 workers each on a machine with ``cores``.
 
     ``device_step_s`` is what a step takes on a GPU, one for each rank; None trains on the cores.
     """
@@ -122,10 +121,7 @@ def table(rows: Sequence[Row], *, cores: int, link: Link = LOOPBACK, device_step
         if device_step_s is not None:
             gathers = base["gather_s"] / base["steps"] if base["system"] in GATHERS_IN_TRAINER else 0.0
             costs = replace(costs, own=device_step_s + gathers, cpu=gathers)
-        facts = {name: base[name] for name in ("system", *PLACE)}
-        found += [
-            facts | {"ranks": ranks, "workers": workers, "link": link.name, "epoch_s": seconds}
-            for ranks, workers in product((1, 2, 4, 8), (2, 4))
-            for seconds in [predict(costs, ranks=ranks, workers=workers, cores=cores, link=link)]
-        ]
+        for workers in (2, 4):
+            epochs = {ranks: predict(costs, ranks=ranks, workers=workers, cores=cores, link=link) for ranks in (1, 2, 4, 8)}
+            found.append({name: base[name] for name in ("system", *PLACE)} | {"workers": workers, "link": link.name, "epochs_s": epochs})
     return found

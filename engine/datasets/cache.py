@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from hoptrain.engine.dataset import KIND, Dataset, dataset_meta
+from hoptrain.engine.dataset import KIND, Dataset
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.store import HEADER, FolderWriter, create_folder
 
@@ -69,13 +69,6 @@ def check_room(folder: Path, num_bytes: int) -> None:
             f"{folder.parent} has {free / 1e9:.1f} GB free, but {num_bytes / 1e9:.1f} GB are needed: make room, set $HOPTRAIN_CACHE "
             "to another disk, or take a smaller scale where there is one"
         )
-
-
-def write_dataset(writer: FolderWriter, data: Dataset) -> None:
-    """Write a data set that is in memory."""
-    for name, array in data.arrays().items():
-        writer.add(name, array)
-    writer.meta.update(dataset_meta(data))
 
 
 def fingerprint(files: Iterable[Path]) -> str:

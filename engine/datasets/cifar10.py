@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 
 _SHAPE = (3, 32, 32)  # channels first, as in the archive
 _PIXELS = 3 * 32 * 32
@@ -52,8 +52,7 @@ def read_cifar10(files: Sequence[Path]) -> tuple[tuple[Array, Array], tuple[Arra
         try:
             part = _from_binary(content) if name.endswith(".bin") else _from_pickle(content)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, pickle.UnpicklingError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{name} in {files[0].parent} is no batch of CIFAR-10 ({reason}): fetch the archive again") from None
+            raise InputError(f"{name} in {files[0].parent} is no batch of CIFAR-10 ({reason_of(error)}): fetch the archive again") from None
         (test if name.startswith("test") else train).append(part)
     return _join(train), _join(test)
 
@@ -75,7 +74,7 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
                     raise KeyError(f"{name} is no file")
                 yield name, member.read()
     except (OSError, EOFError, KeyError, tarfile.TarError) as error:
-        raise InputError(f"{files[0]} cannot be read ({' '.join(str(error).split())}): fetch the archive again") from None
+        raise InputError(f"{files[0]} cannot be read ({reason_of(error)}): fetch the archive again") from None
 
 
 def _from_binary(content: bytes) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, random_splits
-from hoptrain.engine.datasets.cache import open_cached, write_dataset
+from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.graph import Graph
 
@@ -19,7 +19,7 @@ _VERSION = 1
 
 def load_digits_knn(name: str, root: Path | None, scale: float) -> Dataset:
     """Convert once, then open."""
-    return open_cached(f"{name}-{_VERSION}", lambda writer: write_dataset(writer, convert_digits()))
+    return open_cached(f"{name}-{_VERSION}", lambda writer: convert_digits().write_to(writer))
 
 
 def convert_digits() -> Dataset:

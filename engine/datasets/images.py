@@ -15,7 +15,7 @@ from hoptrain.engine.datasets.build import RANDOM_SPLIT, random_splits
 from hoptrain.engine.datasets.cache import convert_once, fingerprint
 from hoptrain.engine.datasets.cifar10 import find_cifar10, read_cifar10
 from hoptrain.engine.datasets.npz import find_npz, places
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
 
@@ -136,8 +136,9 @@ def _read_npz(path: Path) -> ImageSet:
         with np.load(path, allow_pickle=False) as file:
             arrays = [file[name] for name in ("train_x", "train_y", "test_x", "test_y")]
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} is no set of images ({reason}): it needs train_x, train_y, test_x, test_y; choose another file") from None
+        raise InputError(
+            f"{path} is no set of images ({reason_of(error)}): it needs train_x, train_y, test_x, test_y; choose another file"
+        ) from None
     train, test = (arrays[0], arrays[1]), (arrays[2], arrays[3])
     for part, (x, y) in (("train", train), ("test", test)):
         if x.ndim != 4 or x.dtype != np.uint8 or x.shape[1:] != train[0].shape[1:]:

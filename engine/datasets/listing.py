@@ -17,7 +17,7 @@ from hoptrain.engine.datasets.cache import is_folder
 from hoptrain.engine.datasets.cifar10 import find_cifar10
 from hoptrain.engine.datasets.load import REGISTRY, existing_root
 from hoptrain.engine.datasets.source import Counts
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ def _described(path: Path) -> Entry:
     try:
         about, counts = _in_folder(path) if path.is_dir() else _in_file(path)
     except (InputError, OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        about, counts = f"cannot be read ({' '.join(str(error).split())[:80] or type(error).__name__})", None
+        about, counts = f"cannot be read ({reason_of(error)[:80]})", None
     return Entry(name=path.stem if path.suffix == ".npz" else path.name, about=about, origin=str(path), counts=counts, is_found=True)
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
-from hoptrain.engine.datasets.cache import open_cached, write_dataset
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.datasets.cache import open_cached
+from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
 
 Arrays: TypeAlias = dict[str, Array]
@@ -64,7 +64,7 @@ def load_npz(path: Path) -> Dataset:
     except (OSError, zipfile.BadZipFile) as error:
         raise _unreadable(path, error) from None
     key = f"{path.stem}-npz{_VERSION}-{zlib.crc32(repr(members).encode()):08x}"
-    return open_cached(key, lambda writer: write_dataset(writer, convert_npz(path)))
+    return open_cached(key, lambda writer: convert_npz(path).write_to(writer))
 
 
 def convert_npz(path: Path) -> Dataset:
@@ -101,8 +101,7 @@ def _read(path: Path) -> Arrays:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return InputError(f"{path} cannot be read ({reason}): it has to be a whole .npz file without pickles; fetch it again")
+    return InputError(f"{path} cannot be read ({reason_of(error)}): it has to be a whole .npz file without pickles; fetch it again")
 
 
 def _check_kind(path: Path, arrays: Arrays) -> None:

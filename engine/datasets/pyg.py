@@ -14,9 +14,10 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
-from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, write_dataset
+from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.errors import reason_of
 from hoptrain.engine.graph import Graph
 
 _VERSION = 1
@@ -35,10 +36,10 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
     try:
         parts = fetch(name, downloads(root) / f"pyg-{name}")
     except Exception as error:  # urllib, aiohttp, fsspec, ssl and zipfile each raise their own
-        reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
+        reason = reason_of(error)[:200]
         remedy = f"its download failed ({reason}): give {name}.npz, or run once where there is a network and copy {downloads(root)}"
         raise not_found(name, root, remedy) from error
-    return open_cached(_key(name, root), lambda writer: write_dataset(writer, convert_pyg(name, parts)))
+    return open_cached(_key(name, root), lambda writer: convert_pyg(name, parts).write_to(writer))
 
 
 def fetch(name: str, folder: Path) -> dict[str, list[Any]]:

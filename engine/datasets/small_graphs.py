@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.load import load_dataset
 from hoptrain.engine.datasets.npz import find_npz, not_found
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.kernels.cpu.shuffle import permutation
 
 FOLDS = 10
@@ -65,7 +65,7 @@ def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 
             ptr, y, folds = file["graph_ptr"], file["graph_y"], file["fold10"] if "fold10" in file.files else None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"{path} holds no small graphs ({' '.join(str(error).split())}): it needs graph_ptr, graph_y; task: nodes reads one graph"
+            f"{path} holds no small graphs ({reason_of(error)}): it needs graph_ptr, graph_y; task: nodes reads one graph"
         ) from None
     _check(path, vertices, ptr, y, folds)
     if folds is None:

@@ -40,96 +40,41 @@ class Recipe:
         counts: V, E, F, C at scale 1.
         split: vertices of train, val and test at scale 1.
         offset: the rank r is drawn with probability ~ (r + offset) ** (-2/3); a larger one lowers the largest degree.
+        seed: of all its random numbers.
         inside: share of the pairs whose second end is moved to the community of the first.
         signal: size of a feature's class mean, the noise being 1.
         dtype: of the features.
-        seed: of all its random numbers.
     """
 
     counts: Counts
     split: tuple[int, int, int]
     offset: int
-    inside: float
-    signal: float
-    dtype: str
     seed: int
+    inside: float = 0.65
+    signal: float = 0.13
+    dtype: str = "float32"
 
 
 RECIPES = {
     "reddit": Recipe(
-        counts=Counts(232_965, 114_615_892, 602, 41),
-        split=(153_431, 23_831, 55_703),
-        offset=160,
-        inside=0.75,
-        signal=0.05,
-        dtype="float32",
-        seed=1,
+        counts=Counts(232_965, 114_615_892, 602, 41), split=(153_431, 23_831, 55_703), offset=160, seed=1, inside=0.75, signal=0.05
     ),
-    "products": Recipe(
-        counts=Counts(2_449_029, 123_718_280, 100, 47),
-        split=(196_615, 39_323, 2_213_091),
-        offset=75,
-        inside=0.8,
-        signal=0.13,
-        dtype="float32",
-        seed=2,
-    ),
-    "arxiv": Recipe(
-        counts=Counts(169_343, 2_332_486, 128, 40),
-        split=(90_941, 29_799, 48_603),
-        offset=1,
-        inside=0.65,
-        signal=0.13,
-        dtype="float32",
-        seed=3,
-    ),
+    "products": Recipe(counts=Counts(2_449_029, 123_718_280, 100, 47), split=(196_615, 39_323, 2_213_091), offset=75, seed=2, inside=0.8),
+    "arxiv": Recipe(counts=Counts(169_343, 2_332_486, 128, 40), split=(90_941, 29_799, 48_603), offset=1, seed=3),
     "papers100M": Recipe(
         counts=Counts(111_059_956, 1_615_685_872, 128, 172),
         split=(1_207_179, 125_265, 214_338),
         offset=100,
-        inside=0.65,
+        seed=4,
         signal=0.15,
         dtype="float16",
-        seed=4,
     ),
     # Graphs of "The Case for Sampling on Very Large Graphs". PPI has 121 labels of which a vertex may have several; here it has one. The last three
     # have neither features nor classes: both numbers are made up, as their splits are.
-    "ppi": Recipe(
-        counts=Counts(56_944, 1_637_432, 50, 121),
-        split=(44_906, 6_514, 5_524),
-        offset=106,
-        inside=0.65,
-        signal=0.2,
-        dtype="float32",
-        seed=5,
-    ),
-    "orkut": Recipe(
-        counts=Counts(3_072_441, 234_370_166, 128, 32),
-        split=(1_500_000, 500_000, 1_072_441),
-        offset=66,
-        inside=0.65,
-        signal=0.13,
-        dtype="float32",
-        seed=6,
-    ),
-    "patents": Recipe(
-        counts=Counts(3_774_768, 33_037_896, 128, 32),
-        split=(1_900_000, 600_000, 1_274_768),
-        offset=930,
-        inside=0.65,
-        signal=0.13,
-        dtype="float32",
-        seed=7,
-    ),
-    "livejournal": Recipe(
-        counts=Counts(4_847_571, 68_993_772, 128, 32),
-        split=(2_400_000, 800_000, 1_647_571),
-        offset=18,
-        inside=0.65,
-        signal=0.13,
-        dtype="float32",
-        seed=8,
-    ),
+    "ppi": Recipe(counts=Counts(56_944, 1_637_432, 50, 121), split=(44_906, 6_514, 5_524), offset=106, seed=5, signal=0.2),
+    "orkut": Recipe(counts=Counts(3_072_441, 234_370_166, 128, 32), split=(1_500_000, 500_000, 1_072_441), offset=66, seed=6),
+    "patents": Recipe(counts=Counts(3_774_768, 33_037_896, 128, 32), split=(1_900_000, 600_000, 1_274_768), offset=930, seed=7),
+    "livejournal": Recipe(counts=Counts(4_847_571, 68_993_772, 128, 32), split=(2_400_000, 800_000, 1_647_571), offset=18, seed=8),
 }
 
 

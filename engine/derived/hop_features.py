@@ -52,8 +52,13 @@ def _checksum(data: Dataset, x: Array) -> int:
     """Of the data set's header, which has those of its files; of the arrays themselves, where they lie in memory."""
     if data.path is not None:
         return zlib.crc32((data.path / HEADER).read_bytes())
+    return checksum_of(data.graph.indptr, data.graph.indices, x)
+
+
+def checksum_of(*arrays: Array) -> int:
+    """CRC-32 of the arrays' bytes, one after another."""
     checksum = 0
-    for array in (data.graph.indptr, data.graph.indices, x):
+    for array in arrays:
         checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, checksum)
     return checksum
 

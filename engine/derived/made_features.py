@@ -6,14 +6,13 @@ checksum, and memory-mapped: ranks and workers share the pages.
 
 from __future__ import annotations
 
-import zlib
 from typing import Literal
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.cache import check_room, convert_once
-from hoptrain.engine.derived.hop_features import row_blocks
+from hoptrain.engine.derived.hop_features import checksum_of, row_blocks
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.projection import sparse_signs
@@ -49,13 +48,8 @@ def make_features(graph: Graph, kind: MadeFeatures) -> Array:
             check_room(writer.folder, 4 * WIDTH * graph.num_nodes)
         writer.add("x", walk_features(graph) if kind == "walks" else degree_features(graph))
 
-    path = convert_once(f"features-{kind}-{_VERSION}-{graph.num_nodes}-{_checksum(graph):08x}", KIND, write)
+    path = convert_once(f"features-{kind}-{_VERSION}-{graph.num_nodes}-{checksum_of(graph.indptr, graph.indices):08x}", KIND, write)
     return open_folder(path, KIND)[0]["x"]
-
-
-def _checksum(graph: Graph) -> int:
-    indptr, indices = (np.ascontiguousarray(array).data for array in (graph.indptr, graph.indices))
-    return zlib.crc32(indices, zlib.crc32(indptr))
 
 
 def degree_features(graph: Graph) -> Array:

@@ -26,7 +26,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import WorkerError
 from hoptrain.engine.queue.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.queue.shared_memory import anonymous_file
-from hoptrain.kernels.cpu.compile import CACHE_ROOT, CACHE_ROOT_VARIABLE
+from hoptrain.kernels.machine_code import CACHE_ROOT, CACHE_ROOT_VARIABLE
 
 _STACK_S = 1.0  # how long a process may take to write its stack
 _KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call

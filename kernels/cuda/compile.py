@@ -1,7 +1,11 @@
 """The decorators of everything that runs on a CUDA device, and the list of all kernels."""
 
+import importlib.metadata
+
 from numba import cuda
 from numba.core import config
+
+from hoptrain.kernels.machine_code import cache_folder, kept_in
 
 KERNELS = {}
 """Name of a kernel -> (dispatcher, signatures with which it is launched). A kernel is compiled for the types it meets; the signatures are
@@ -11,7 +15,9 @@ for whoever wants the machine code without a device: how many registers it takes
 MAX_REGISTERS = 64
 """Of a thread: 1024 threads then fit an SM, which has 65536. No kernel spills under it."""
 
-_OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS}
+_OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS, "cache": True}
+_CACHE_DIR = cache_folder("cuda", f"numba-cuda{importlib.metadata.version('numba-cuda')}")
+"""Numba keeps kernels apart by compute capability and version of the runtime."""
 
 
 def cuda_kernel(*signatures):
@@ -22,7 +28,8 @@ def cuda_kernel(*signatures):
     """
 
     def register(function):
-        kernel = cuda.jit(**_OPTIONS)(function)
+        with kept_in(_CACHE_DIR):
+            kernel = cuda.jit(**_OPTIONS)(function)
         KERNELS[function.__name__] = (kernel, signatures)
         return kernel
 

@@ -18,8 +18,9 @@ negative.
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.thresholds import COPY_UNIT
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared import shared
 from hoptrain.kernels.shared.draws import alias_offset, bounded, num_draws, takes_all, word_at
 from hoptrain.kernels.shared.philox import four_words
@@ -61,10 +62,7 @@ def column(indptr, alias, mode, vertex):
     return begin, degree
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1])",
-    "void(int64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int64[:, ::1])",
-)
+@id_kernel("void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1])")
 def count_draws(indptr, alias, nodes, low, high, fanout, mode, counts):
     """How many edges each destination gives, at its place in ``counts`` (K, at least the largest high)."""
     b = cuda.blockIdx.y

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import cuda, int64
+from numba import cuda, int32, int64
 
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import column, num_units
+from hoptrain.kernels.cuda.widths import id_kernel
 
 # What ``counters`` counts: transits, requests that entered a group, and the transits of each class.
 TRANSITS = 0
@@ -20,8 +21,9 @@ MEMBERS = 1
 CLASSES = 2
 NUM_CLASSES = 4
 NUM_COUNTERS = CLASSES + NUM_CLASSES
-HELD_BYTES = 8 * 2 * NUM_COUNTERS
-"""Shared memory of ``block_claim``. The launch provides it: of a fixed array the simulator may make two, if threads ask at the same time."""
+HELD_BYTES = (8 + 4) * NUM_COUNTERS
+"""Shared memory of ``block_claim``: where a block's places begin, then its sums. The launch provides it: of a fixed array the simulator may make
+two, if threads ask at the same time."""
 
 THREAD = 0
 WARP = 1
@@ -97,20 +99,22 @@ def block_claim(held, counters, kind, amount):
     """Claim ``amount`` places after those that ``counters[kind]`` has given out; returns the first.
 
     All threads of a block take part, those that need nothing with an amount of 0. They add up in shared memory, so that a block makes one
-    atomic a counter in device memory, where all blocks meet. ``held`` is shared scratch (2 * NUM_COUNTERS,).
+    atomic a counter in device memory, where all blocks meet. ``held`` is shared scratch (NUM_COUNTERS,) int64, and what follows it. A sum
+    has 32 bits, since an atomic on 64 bits of shared memory is a loop: it is at most a bulk's requests, of which ``members`` has 8 bytes each.
     """
+    begins, sums = held
     for k in range(cuda.threadIdx.x, NUM_COUNTERS, cuda.blockDim.x):
-        held[k] = 0
+        sums[k] = 0
     cuda.syncthreads()
-    before = np.int64(0)
+    before = np.int32(0)
     if amount > 0:
-        before = cuda.atomic.add(held, kind, amount)
+        before = cuda.atomic.add(sums, kind, np.int32(amount))
     cuda.syncthreads()
     for k in range(cuda.threadIdx.x, NUM_COUNTERS, cuda.blockDim.x):
-        if held[k] > 0:
-            held[NUM_COUNTERS + k] = cuda.atomic.add(counters, k, held[k])
+        if sums[k] > 0:
+            begins[k] = cuda.atomic.add(counters, k, np.int64(sums[k]))
     cuda.syncthreads()
-    start = held[NUM_COUNTERS + kind] + before if amount > 0 else np.int64(0)
+    start = begins[kind] + before if amount > 0 else np.int64(0)
     cuda.syncthreads()
     return start
 
@@ -133,15 +137,12 @@ def clear(counts):
         counts[i] = 0
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, "
-    "int32[::1], int32[:, ::1], int32[::1], int32[::1], int64[::1])",
-    "void(int64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, "
-    "int32[::1], int32[:, ::1], int64[::1], int32[::1], int64[::1])",
+@id_kernel(
+    "void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[::1], int32[:, ::1], ID[::1], int32[::1], int64[::1])"
 )
 def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ranks, transits, transit_of, counters):
     """Rank every request that gives an edge, and list its vertex if it is the first one there."""
-    held = cuda.shared.array(0, int64)
+    held = cuda.shared.array(0, int64), cuda.shared.array(0, int32)[2 * NUM_COUNTERS :]
     b = cuda.blockIdx.y
     for first in range(low[b] + cuda.blockIdx.x * cuda.blockDim.x, high[b], cuda.gridDim.x * cuda.blockDim.x):
         i = first + cuda.threadIdx.x
@@ -158,17 +159,14 @@ def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ra
             transit_of[nodes[b, i]] = place
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int64, int64, int32[::1], int32[::1], int64, int64, int64, "
-    "int64[::1], int32[::1], int64[::1], int32[:, ::1])",
-    "void(int64[::1], int32[::1], int64, int64, int32[::1], int64[::1], int64, int64, int64, "
-    "int64[::1], int32[::1], int64[::1], int32[:, ::1])",
+@id_kernel(
+    "void(ID[::1], int32[::1], int64, int64, int32[::1], ID[::1], int64, int64, int64, int64[::1], int32[::1], int64[::1], int32[:, ::1])"
 )
 def claim_groups(
     indptr, alias, fanout, mode, group_size, transits, thread_work, warp_work, block_work, counters, sizes, starts, classes
 ):  # fmt: skip
     """Give every transit its range of ``members`` and its class, and clear its count."""
-    held = cuda.shared.array(0, int64)
+    held = cuda.shared.array(0, int64), cuda.shared.array(0, int32)[2 * NUM_COUNTERS :]
     num_transits = counters[TRANSITS]
     for first in range(cuda.blockIdx.x * cuda.blockDim.x, num_transits, cuda.gridDim.x * cuda.blockDim.x):
         t = first + cuda.threadIdx.x
@@ -187,10 +185,7 @@ def claim_groups(
             classes[kind, place] = t
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])",
-    "void(int64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])",
-)
+@id_kernel("void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])")
 def enter_groups(indptr, alias, nodes, low, high, fanout, mode, ranks, transit_of, starts, members):
     """Write every request that gives an edge to its place in its group."""
     b = cuda.blockIdx.y

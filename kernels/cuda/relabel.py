@@ -9,9 +9,10 @@ they will hold at most.
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.rows import fill_rows
-from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.kernels.cuda.scan import block_scan, exclusive_scan
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared import shared
 
 _EMPTY = -1
@@ -70,10 +71,7 @@ def find_slot(keys, b, vertex):
         slot = (slot + 1) & mask
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def enter_nodes(source, count, keys, values, nodes):
     """Enter ``source[b, :count[b]]`` with their places as local ids, and copy them to ``nodes``, which may be the same array."""
     b = cuda.blockIdx.y
@@ -83,10 +81,7 @@ def enter_nodes(source, count, keys, values, nodes):
         cuda.atomic.min(values, (b, find_slot(keys, b, vertex)), i)
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int64[::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64[::1])")
 def find_repeated(nodes, count, keys, values, repeated):
     """Lower ``repeated[b]`` to the first place whose vertex stands before it as well. ``enter_nodes`` has run."""
     b = cuda.blockIdx.y
@@ -95,10 +90,7 @@ def find_repeated(nodes, count, keys, values, repeated):
             cuda.atomic.min(repeated, b, i)
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def insert_edges(neighbors, begin, end, known, keys, values, slots):
     """Let every edge ask for its vertex, and note the vertex's place in the table."""
     b = cuda.blockIdx.y
@@ -110,10 +102,7 @@ def insert_edges(neighbors, begin, end, known, keys, values, slots):
             cuda.atomic.min(values, (b, slot), known + e)
 
 
-@cuda_kernel(
-    "void(int64[::1], int64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def mark_first(begin, end, known, values, slots, flags):
     """1 for the edges whose own value won, else 0."""
     b = cuda.blockIdx.y
@@ -122,10 +111,7 @@ def mark_first(begin, end, known, values, slots, flags):
         flags[b, e] = 1 if values[b, slots[b, e]] == known + e else 0
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def append_new(neighbors, begin, end, slots, ranks, values, nodes):
     """Give new vertices their local ids: those at which ``ranks``, the scan of the flags, rises."""
     b = cuda.blockIdx.y
@@ -137,13 +123,42 @@ def append_new(neighbors, begin, end, slots, ranks, values, nodes):
             values[b, slots[b, e]] = local
 
 
-@cuda_kernel(
-    "void(int64[::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def look_up(begin, end, values, slots, local):
     """The local id of every edge's source."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
         local[b, e] = values[b, slots[b, e]]
+
+
+@device_function
+def enter_tile(values, row, slot, vertex, known, seen, num_seen, buffer):
+    """Number the vertices of a tile, one for each thread of the block, that have none yet: for searches whose steps depend on each other.
+
+    Args:
+        values: numbers, by row and slot; those of vertices without a number are ``known`` + a block's threads, or above.
+        row: of the block.
+        slot: of the thread's vertex, the same for the same vertex; negative if it has none.
+        vertex: of the thread.
+        known: above all numbers that there will be.
+        seen: vertices by row and number, new ones are appended.
+        num_seen: of the row.
+        buffer: shared scratch, an int64 for each thread.
+
+    Returns:
+        The number of the thread's vertex, and how many vertices were new; all threads know the numbers afterwards.
+    """
+    mine = known + cuda.threadIdx.x
+    if slot >= 0:
+        cuda.atomic.min(values, (row, slot), mine)
+    cuda.syncthreads()
+    is_new = slot >= 0 and values[row, slot] == mine
+    rank = block_scan(buffer, 1 if is_new else 0)
+    num_new = buffer[cuda.blockDim.x - 1]
+    if is_new:
+        seen[row, num_seen + rank - 1] = vertex
+        values[row, slot] = num_seen + rank - 1
+    cuda.syncthreads()
+    number = values[row, slot] if slot >= 0 else -1
+    return number, num_new

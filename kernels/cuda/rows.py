@@ -3,9 +3,10 @@
 from numba import cuda
 
 from hoptrain.kernels.cuda.compile import cuda_kernel
+from hoptrain.kernels.cuda.widths import id_kernel
 
 
-@cuda_kernel("void(int32[:, ::1], int64)", "void(int64[:, ::1], int64)")
+@id_kernel("void(ID[:, ::1], int64)")
 def fill_rows(rows, value):
     """Set as many rows as the grid has in y to ``value``."""
     b = cuda.blockIdx.y

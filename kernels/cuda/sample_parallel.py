@@ -3,9 +3,9 @@
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED, column, draw_unit, num_units
 from hoptrain.kernels.cuda.thresholds import COPY_UNIT
+from hoptrain.kernels.cuda.widths import id_kernel
 
 
 def lane_bits_of(fanout, mode, thresholds):
@@ -31,11 +31,9 @@ def draw_by_sample(launch, graph, requests, capacity, draw, output):
     launch.rows(sample_requests, capacity << lane_bits, *graph, *requests, *draw, lane_bits, *output)
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], uint32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], "
-    "int64, int64, uint64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], uint32[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], "
-    "int64, int64, uint64[::1], int64, int32[:, ::1], int64[:, ::1], int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], uint32[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, uint64[::1], int64, int32[:, ::1], "
+    "ID[:, ::1], ID[:, ::1])"
 )
 def sample_requests(
     indptr, indices, threshold, alias, nodes, low, high, fanout, mode, address, lane_bits,

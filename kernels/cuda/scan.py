@@ -8,6 +8,7 @@ import numpy as np
 from numba import cuda, int64
 
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.widths import id_kernel
 
 
 def exclusive_scan(launch, rows, capacity, begin, end, base, sums, totals):
@@ -51,7 +52,7 @@ def num_tiles(begin, end):
     return (end - begin + cuda.blockDim.x - 1) // cuda.blockDim.x
 
 
-@cuda_kernel("void(int32[:, ::1], int64[::1], int64[::1], int64[:, ::1])", "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1])")
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1])")
 def scan_tiles(rows, begin, end, sums):
     """Scan every tile by itself; its sum goes to ``sums``."""
     buffer = cuda.shared.array(0, int64)
@@ -86,10 +87,7 @@ def scan_sums(begin, end, base, sums, totals):
         totals[b] = carry
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1])")
 def add_sums(rows, begin, end, sums, totals):
     """Add to every item what stands before its tile."""
     b = cuda.blockIdx.y

@@ -8,9 +8,10 @@ larger block, has no barrier at which it waits for strangers. Where it saves byt
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import DISTINCT, column, draw_unit, num_units, unit_size
 from hoptrain.kernels.cuda.group import BLOCK, CLASSES, GRID, THREAD, WARP, group_requests, unpack_request
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared import shared
 from hoptrain.kernels.shared.draws import takes_all
 
@@ -61,11 +62,9 @@ def draw_member(
     )
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], uint32[::1], int32[::1], int32[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
-    "int64, int64, uint64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], uint32[::1], int32[::1], int64[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
-    "int64, int64, uint64[::1], int32[:, ::1], int64[:, ::1], int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], uint32[::1], int32[::1], ID[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, "
+    "uint64[::1], int32[:, ::1], ID[:, ::1], ID[:, ::1])"
 )
 def transit_threads(
     indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
@@ -88,11 +87,9 @@ def transit_threads(
         entry += cuda.gridDim.x * cuda.blockDim.x
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], uint32[::1], int32[::1], int32[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
-    "int64, int64, uint64[::1], int64, int64, int64, int64, int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], uint32[::1], int32[::1], int64[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], "
-    "int64, int64, uint64[::1], int64, int64, int64, int64, int32[:, ::1], int64[:, ::1], int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], uint32[::1], int32[::1], ID[::1], int32[::1], int64[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64, "
+    "uint64[::1], int64, int64, int64, int64, int32[:, ::1], ID[:, ::1], ID[:, ::1])"
 )
 def transit_blocks(
     indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,

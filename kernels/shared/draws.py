@@ -35,10 +35,11 @@ def bounded_wide(high, low, n):
 
 @shared
 def bounded64(high, low, n):
-    """An integer in [0, n) from 64 random bits, two words of 32: the upper half of their product with ``n``, 0 < ``n`` < 2**63, ``uint64``.
+    """An integer in [0, n) from 64 random bits, two words of 32: the upper half of their product with ``n``, 0 < ``n`` < 2**63; ``uint64``.
 
     Bias: each value has a probability within 2**-64 of 1/n.
     """
+    n = np.uint64(n)
     n0, n1 = n & _LOW, n >> _B32
     high0, low1 = np.uint64(high) * n0, np.uint64(low) * n1
     carry = ((np.uint64(low) * n0) >> _B32) + (high0 & _LOW) + (low1 & _LOW)

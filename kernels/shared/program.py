@@ -135,6 +135,30 @@ def _compile_edge_number(value):
     return lambda value: np.int64(value)
 
 
+def make_choice(compiled, next_edge):
+    """The function that asks ``next`` for one edge of a vertex.
+
+    Returns:
+        ``choose(parameters, columns, vertex, earlier, state, step, random)``: the edge id, ``STOP`` or ``WRONG``.
+    """
+    next_edge = compiled(next_edge)
+
+    @compiled
+    def choose(parameters, columns, vertex, earlier, state, step, random):
+        indptr, indices, weights = columns
+        begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
+        if begin == end:
+            return STOP
+        edges = weights[begin:end] if len(weights) else weights
+        transit = Transit(vertex, indices[begin:end], edges, begin, earlier, state, indptr, indices)
+        offset = edge_number(next_edge(parameters, transit, step, random))
+        if offset == STOP:
+            return STOP
+        return begin + offset if 0 <= offset < end - begin else WRONG
+
+    return choose
+
+
 def make_step(compiled, next_edge, transit_of):
     """The function that takes one step of one walk.
 
@@ -144,30 +168,20 @@ def make_step(compiled, next_edge, transit_of):
         transit_of: ``transit_of(parameters, earlier, step, random)``, the place in ``earlier`` of the vertex to extend.
 
     Returns:
-        ``take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies)``: the edge id, ``STOP`` or ``WRONG``.
+        ``take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies)``: as of ``make_choice``.
     """
-    next_edge, transit_of = compiled(next_edge), compiled(transit_of)
+    choose, transit_of = make_choice(compiled, next_edge), compiled(transit_of)
 
     @compiled
     def take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies):
-        indptr, indices, weights = columns
         seed, epoch, batch = address
         earlier = walks[walk, : step + 1]
         random = RandomSource(seed, epoch, batch, np.uint64(MAX_STEPS + step), np.uint64(root), np.uint64(copy), np.uint64(copies))
         place = transit_of(parameters, earlier, step, random)
         if place < 0 or place > step:
             return WRONG
-        vertex = np.int64(earlier[place])
-        begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
-        if begin == end:
-            return STOP
-        edges = weights[begin:end] if len(weights) else weights
-        transit = Transit(vertex, indices[begin:end], edges, begin, earlier, states[walk], indptr, indices)
         random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(root), np.uint64(copy), np.uint64(copies))
-        offset = edge_number(next_edge(parameters, transit, step, random))
-        if offset == STOP:
-            return STOP
-        return begin + offset if 0 <= offset < end - begin else WRONG
+        return choose(parameters, columns, np.int64(earlier[place]), earlier, states[walk], step, random)
 
     return take_step
 
@@ -176,23 +190,14 @@ def make_draw(compiled, next_edge):
     """The function that makes one draw of a transit of a block.
 
     Returns:
-        ``draw(parameters, columns, vertex, earlier, step, address, draw, num_draws, state)``: as of ``make_step``.
+        ``draw(parameters, columns, vertex, earlier, step, address, draw, num_draws, state)``: as of ``make_choice``.
     """
-    next_edge = compiled(next_edge)
+    choose = make_choice(compiled, next_edge)
 
     @compiled
     def draw_edge(parameters, columns, vertex, earlier, step, address, draw, num_draws, state):
-        indptr, indices, weights = columns
         seed, epoch, batch = address
-        begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
-        if begin == end:
-            return STOP
-        edges = weights[begin:end] if len(weights) else weights
-        transit = Transit(vertex, indices[begin:end], edges, begin, earlier, state, indptr, indices)
         random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(vertex), np.uint64(draw), np.uint64(num_draws))
-        offset = edge_number(next_edge(parameters, transit, step, random))
-        if offset == STOP:
-            return STOP
-        return begin + offset if 0 <= offset < end - begin else WRONG
+        return choose(parameters, columns, vertex, earlier, state, step, random)
 
     return draw_edge

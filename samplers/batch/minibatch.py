@@ -173,6 +173,11 @@ class MiniBatch(SampledBatch):
         return replace(self, blocks=blocks, extra=extra, **rows)
 
 
+def batch_of_hops(nodes: Array, found: Sequence[Block], num_seeds: int, extra: dict[str, Array] | None = None) -> MiniBatch:
+    """The mini-batch of ``nodes`` (S,), global ids, and the blocks that were found hop by hop, from the seeds outward."""
+    return MiniBatch(node_ids=nodes, blocks=tuple(reversed(found)), num_seeds=num_seeds, extra=extra or {})
+
+
 def nested_blocks(outermost: Block, num_src: Sequence[int], num_seeds: int) -> tuple[Block, ...]:
     """Blocks that are beginnings of ``outermost`` (NumPy arrays), by their numbers of sources: those of the next are a block's destinations."""
     num_dst = (*num_src[1:], num_seeds)

@@ -57,10 +57,12 @@ def copies_to(device: Any) -> Iterator[Callable[[Any], torch.Tensor]]:
         tensor.record_stream(current)
         return tensor
 
-    yield copy
-    done = beside.record_event()
-    current.wait_event(done)
-    _under_way.append((done, sources))
+    try:
+        yield copy
+    finally:  # copies that were queued go on, whatever went wrong
+        done = beside.record_event()
+        current.wait_event(done)
+        _under_way.append((done, sources))
 
 
 def release_copied() -> None:

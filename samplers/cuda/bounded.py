@@ -18,6 +18,7 @@ from hoptrain.kernels.cuda.group import group_requests
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_seeds
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges, rounded_up
@@ -84,7 +85,7 @@ class Bounded(DeviceSampler[MiniBatch]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={self.schedule})"
 
-    def start(self, seeds: Sequence[Array], *, edit: Callable[[Any], None] | None = None, **address: Any) -> Callable[[], list[MiniBatch]]:
+    def start(self, seeds: Sequence[Array], *, edit: Callable[[Any], None] | None = None, **address: Any) -> Callable[[], Bulk[MiniBatch]]:
         """See ``DeviceSampler.start``; ``edit`` may queue changes of what was sampled, after the last hop."""
         self._edit = edit
         return super().start(seeds, **address)
@@ -109,6 +110,10 @@ class Bounded(DeviceSampler[MiniBatch]):
     def first_nodes(self) -> list[Array]:
         """The nodes that the seeds are."""
         return self.seeds
+
+    def uploads(self) -> dict[str, list[Array]]:
+        """The first nodes."""
+        return {"seeds": self.first_nodes()}
 
     def queue(self) -> None:
         """Enter the seeds as the first nodes; then hop after hop."""
@@ -169,7 +174,7 @@ class Bounded(DeviceSampler[MiniBatch]):
     def end(self) -> None:
         """Queue what comes after the last hop."""
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches; a subclass may add to them."""
         num_nodes, num_edges = (
             np.stack([self.host_size(f"{kind}{hop}") for hop in range(number)], axis=1).tolist()
@@ -177,15 +182,17 @@ class Bounded(DeviceSampler[MiniBatch]):
         )
         nodes, hops = self.stream.result(self.nodes), [edges.results(self.stream) for edges in self.edges]
         hops = hops if len(hops) == len(self.hops) else hops * len(self.hops)
-        return [
-            MiniBatch(
+
+        def batch(b: int) -> MiniBatch:
+            own = num_nodes[b]
+            return MiniBatch(
                 node_ids=nodes[b, : own[-1]],
                 blocks=tuple(edges.block(b, own[h], num_edges[b][h], own[h + 1]) for h, edges in enumerate(hops))[::-1],
                 num_seeds=own[0],
                 nested=self.expand == "new",
             )
-            for b, own in enumerate(num_nodes)
-        ]
+
+        return Bulk(self.num_batches, batch)
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         """Write how many edges each request gives; see ``GraphDraws.count``."""

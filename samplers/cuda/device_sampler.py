@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,6 +25,7 @@ from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -65,6 +67,9 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.kernel, self.placement = workspace.kernel, workspace.placement
         self.buffers = Buffers(self.stream, self.thresholds.block)
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
+        self._capture, self._has_waited = workspace.capture, False
+        self._replay: Callable[[], None] | None = None
+        self._last: tuple[Any, int] | None = None  # shape of the bulk before and version of the buffers, if it can be captured
 
     @abstractmethod
     def begin(self, seeds: list[Array]) -> None:
@@ -74,15 +79,28 @@ class DeviceSampler(ABC, Generic[Batch]):
     def queue(self) -> None:
         """Queue the work of the bulk."""
 
+    def uploads(self) -> dict[str, list[Array]] | None:
+        """What ``queue`` uploads, by name, if all else that it does follows from the lengths of these; else None.
+
+        Then a bulk like the one before is queued by one call (a CUDA graph), unless sizes are read or more than this is uploaded.
+        """
+        return None
+
     def is_done(self) -> bool:
         """Whether the bulk can be handed out; else it is queued again. The sizes are on the host."""
         return True
 
     @abstractmethod
-    def batches(self) -> list[Batch]:
+    def batches(self) -> Bulk[Batch]:
         """The mini-batches, views of buffers, without their addresses."""
 
-    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[Batch]]:
+    def twin(self) -> Self:
+        """Another one with buffers of its own, which reads the same copies of the graph: its bulks and these are not in each other's way."""
+        other = copy(self)
+        other.buffers, other._last, other._replay = Buffers(self.stream, self.thresholds.block), None, None
+        return other
+
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[Batch]]:
         """Queue a bulk without regard for what torch has queued; see ``Sampler.start_bulk``."""
         if len(seeds) > MAX_BATCHES:
             raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
@@ -91,27 +109,57 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(seeds))
         self.given: dict[str, Any] = {"repeated": _NEVER} if "repeated" in self.size_names else {}
         self.begin([np.asarray(some) for some in seeds])
-        addresses = self.buffers.array("addresses", (len(self.hops), 4), np.uint64)
-        host = self.buffers.pinned("addresses", addresses)
-        host[:, :3] = seed, epoch, first_batch
-        host[:, 3] = self.hops
-        addresses.copy_to_device(host, stream=self.stream.numba)
-        self.addresses = [addresses[row] for row in range(len(self.hops))]
-        self._queue()
+        self._address_rows = [np.array([seed, epoch, first_batch, hop], np.uint64) for hop in self.hops]
+        try:
+            self._queue()
+        except BaseException:
+            self.stream.synchronize()  # copies that are queued read pinned memory, which the next bulk writes
+            raise
         return partial(self._finish, seed, epoch, first_batch)
 
     def _queue(self) -> None:
+        """Queue the bulk: by one call if the bulks before were like it and all is where it was."""
+        rows_by_name = self.uploads()
+        if rows_by_name is None:
+            self._work()
+            return
+        shape = self.num_batches, self.dtype, [max(map(len, rows)) for rows in rows_by_name.values()]
+        if (shape, self.buffers.version) != self._last:
+            self._replay = None
+            self._work()
+            is_all = not self._has_waited and self.buffers.uploaded_names == rows_by_name.keys() | {"addresses"}
+            self._last = (shape, self.buffers.version) if is_all else None
+            return
+        if self._replay is None and self._capture:
+            self._replay = self.stream.capture(self._work)
+        if self._replay is None:
+            self._work()
+            return
+        self._fill_sizes()
+        for name, rows in {"addresses": self._address_rows, **rows_by_name}.items():
+            self.buffers.fill(name, rows)
+        self._replay()
+
+    def _work(self) -> None:
+        """Queue the bulk, one thing after the other."""
+        self._has_waited = False
+        self.buffers.uploaded_names.clear()
+        addresses = self.buffers.uploaded("addresses", self._address_rows, np.uint64)
+        self.addresses = [addresses[row] for row in range(len(self.hops))]
         self._device_sizes = self.buffers.array("sizes", (len(self.size_names), self.num_batches), np.int64)
-        host = self._host_sizes = self.buffers.pinned("sizes", self._device_sizes)
-        host[:] = 0
-        for name, values in self.given.items():
-            self.host_size(name)[:] = values
-        self._device_sizes.copy_to_device(host, stream=self.stream.numba)
+        self._host_sizes = self.buffers.pinned("sizes", self._device_sizes)
+        self._fill_sizes()
+        self._device_sizes.copy_to_device(self._host_sizes, stream=self.stream.numba)
         self.sizes = {name: self._device_sizes[row] for row, name in enumerate(self.size_names)}
         self.queue()
         self._fetch_sizes()
 
-    def _finish(self, seed: int, epoch: int, first_batch: int) -> list[Batch]:
+    def _fill_sizes(self) -> None:
+        self._host_sizes[:] = 0
+        for name, values in self.given.items():
+            self.host_size(name)[:] = values
+
+    def _finish(self, seed: int, epoch: int, first_batch: int) -> Bulk[Batch]:
         self.stream.synchronize()
         if "repeated" in self.size_names:
             for first, seeds in zip(self.host_size("repeated"), self.seeds, strict=True):
@@ -120,7 +168,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         while not self.is_done():
             self._queue()
             self.stream.synchronize()
-        return [batch.at(Address(seed, epoch, first_batch + b)) for b, batch in enumerate(self.batches())]
+        return self.batches().map(lambda b, batch: batch.at(Address(seed, epoch, first_batch + b)))
 
     def _fetch_sizes(self) -> None:
         """Have the sizes copied to the host; they are there once the stream is done."""
@@ -134,6 +182,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         """(K,) the size as it is now, which has to be waited for."""
         self._fetch_sizes()
         self.stream.synchronize()
+        self._has_waited = True
         return self.host_size(name)
 
     def matrix(self, name: str, width: int, dtype: DTypeLike, *, keep: bool = False) -> Any:
@@ -142,12 +191,7 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> Any:
         """A buffer whose rows begin with those given, one for each batch."""
-        matrix = self.matrix(name, max(len(row) for row in rows), dtype)
-        host = self.buffers.pinned(name, matrix)
-        for target, row in zip(host, rows, strict=False):
-            target[: len(row)] = row
-        matrix.copy_to_device(host, stream=self.stream.numba)
-        return matrix
+        return self.buffers.uploaded(name, rows, dtype)
 
     def sums(self, items: int) -> Any:
         """Scratch of a scan."""

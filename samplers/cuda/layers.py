@@ -15,6 +15,7 @@ from hoptrain.kernels.cuda.layerwise import layers as kernels
 from hoptrain.kernels.cuda.relabel import clear_table, relabel
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_seeds
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.cuda.retried import FEW_EDGES, Retried
@@ -127,7 +128,7 @@ class Layered(Retried):
         """Room for edges of a hop."""
         return self.room(size, min(guess, max(1, self.num_graph_edges)))
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches; ``extra`` has the arrays of a layer under its block's number."""
         result, last = self.stream.result, len(self.hops) - 1
         nodes, hops = result(self.nodes), [layer.edges.results(self.stream) for layer in self.layers]
@@ -143,4 +144,4 @@ class Layered(Retried):
                 extra={name: array[b, : num_nodes[hop + 1]] for name, hop, array in extra},
             )
 
-        return [batch(b) for b in range(self.num_batches)]
+        return Bulk(self.num_batches, batch)

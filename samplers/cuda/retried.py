@@ -6,6 +6,8 @@ there was too little, the room grows and the bulk is queued again. Rooms only gr
 
 from __future__ import annotations
 
+from typing import Self
+
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.kernels.cuda.thresholds import COPY_UNIT
@@ -37,6 +39,12 @@ class Retried(DeviceSampler[MiniBatch]):
         self.id_dtype, self.edge_dtype = graph.indices.dtype, id_dtype(graph.num_edges)
         self.rooms: dict[str, int] = {}
         self._enough: dict[str, int] = {}
+
+    def twin(self) -> Self:
+        """See ``DeviceSampler.twin``; it knows what was enough so far."""
+        other = super().twin()
+        other.rooms, other._enough = {}, dict(self._enough)
+        return other
 
     def room(self, size: str, guess: int) -> int:
         """Room for what nothing bounds: ``guess``, or more if that was too little once."""

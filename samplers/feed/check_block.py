@@ -32,7 +32,8 @@ def check_block_form(name: str, block: object) -> None:
 def check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> None:
     """One dimension, of one of the dtypes."""
     dtype, shape = getattr(array, "dtype", None), getattr(array, "shape", ())
-    if dtype not in dtypes:
+    on_gpu = getattr(array, "is_cuda", False)  # a tensor; on the CPU, arrays are NumPy's
+    if (str(dtype) not in {f"torch.{right}" for right in dtypes}) if on_gpu else (dtype not in dtypes):
         kind, remedy = ("weights are float32", "numpy float32") if dtypes is WEIGHTS else ("ids are integers", "numpy int32 or int64")
         raise BrokenRule(f"{name} of {dtype or type(array).__name__}: {kind}; return {remedy}")
     if len(shape) != 1:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic
 
 from hoptrain.engine import WorkerError
-from hoptrain.engine.device import check_cuda
+from hoptrain.engine.device import DeviceStream, check_cuda
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class DeviceFeed(Generic[SomeBatch]):
     """Samples bulks on a CUDA device and gathers features and labels there.
 
     A batch owns its memory (torch's, where torch is in the process): it stays good for as long as it is held. The host waits only for a bulk's
-    sizes, which it asked for one batch earlier; the training's stream waits for the batch on the device.
+    sizes, which it asked for one bulk earlier; the training's stream waits for the batch on the device.
     """
 
     def __init__(self, task: SampleTask, bulk: int) -> None:
@@ -35,42 +37,59 @@ class DeviceFeed(Generic[SomeBatch]):
         check_cuda()
         workspace = task.workspace
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
+        self._beside = DeviceStream(
+            workspace.gpu
+        )  # rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead
         self._rows = {
-            name: DeviceRows(store, workspace.stream, placement=workspace.placement, thresholds=workspace.on_device.thresholds)
+            name: DeviceRows(store, self._beside, placement=workspace.placement, thresholds=workspace.on_device.thresholds)
             for name, store in task.stores.items()
         }
+        self._workspaces: deque[Workspace] | None = None
         self._run = 0
 
     def run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         """The batches of ``steps``, in order. A new run ends the one before."""
         self._run += 1
         self._stream.synchronize()  # a bulk that the run before had under way would be overwritten
+        self._beside.synchronize()
         return self._batches(self._run, epoch, [steps[i : i + self._bulk] for i in range(0, len(steps), self._bulk)])
 
     def _batches(self, run: int, epoch: int, bulks: list[range]) -> Iterator[SomeBatch]:
         finish = self._start(epoch, bulks[0]) if bulks else list
         for bulk, following in zip(bulks, [*bulks[1:], None], strict=True):
             begin = time.perf_counter()
-            batches = [batch.map(self._stream.copy) for batch in finish()]
+            batches = finish()
+            if following is not None:
+                finish = self._start(epoch, following)
             sample_s = (time.perf_counter() - begin) / len(bulk)
-            for step, batch in zip(bulk, batches, strict=True):
+            for i, step in enumerate(bulk):
                 self._check(run, step)
-                check_batch(batch, self._task.sampler, self._task.graph)
                 begin = time.perf_counter()
+                batch = batches[i].map(self._beside.copy)
+                check_batch(batch, self._task.sampler, self._task.graph)
                 ids_of = batch.row_ids()
                 rows = {name: store.gather_here(ids_of[name]) for name, store in self._rows.items()}
                 filled = batch.with_rows(rows)
-                self._stream.hand_to_torch(*batch.arrays().values(), *rows.values())
-                if step == bulk[-1] and following is not None:
-                    finish = self._start(epoch, following)
+                self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
                 gather_s = time.perf_counter() - begin
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
-    def _start(self, epoch: int, steps: range) -> Callable[[], list[SomeBatch]]:
+    def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
+        """Queue a bulk into the buffers of the last one but one, whose batches have all been copied out of them, or will have been by then."""
         task = self._task
+        if self._workspaces is None:
+            workspace = task.workspace
+        else:
+            workspace = self._workspaces[0]
+            self._workspaces.rotate()
+        self._stream.wait_for(self._beside)
         seeds = [task.schedule.batch_items(epoch, step) for step in steps]
         first = task.schedule.batch_number(steps[0])
-        return task.sampler.start_bulk(task.graph, seeds, seed=task.schedule.seed, epoch=epoch, first_batch=first, workspace=task.workspace)
+        address = {"seed": task.schedule.seed, "epoch": epoch, "first_batch": first}
+        finish = task.sampler.start_bulk(task.graph, seeds, **address, workspace=workspace)
+        if self._workspaces is None:  # now there is a copy of the graph, which both read
+            self._workspaces = deque([workspace.twin(), workspace])
+        return finish
 
     def _check(self, run: int, step: int) -> None:
         if run != self._run:

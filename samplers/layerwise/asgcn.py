@@ -44,9 +44,6 @@ class ASGCNSampler(LayerWiseSampler):
         super().__init__(layer_sizes)
         self._scores: Array | None = None
 
-    def __repr__(self) -> str:
-        return f"ASGCNSampler(layer_sizes={list(self.layer_sizes)})"
-
     def set_scores(self, scores: Array | None) -> None:
         """Sample by these scores (V,) from now on; None for ones.
 

@@ -42,9 +42,6 @@ class FastGCNSampler(LayerWiseSampler):
         self.key_kind = check_norm(norm)
         self._made = OncePerGraph[Distribution]()
 
-    def __repr__(self) -> str:
-        return f"FastGCNSampler(layer_sizes={list(self.layer_sizes)}, norm={self.norm!r})"
-
     def prepare(self, graph: Graph, seeds: Array) -> Sampler:
         """With the law of the graph; see ``Sampler.prepare``."""
         self.distribution_of_graph(graph)

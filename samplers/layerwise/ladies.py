@@ -39,8 +39,5 @@ class LadiesSampler(LayerWiseSampler):
         self.normalize = self.normalizes = normalize
         self.key_kind = check_norm(norm)
 
-    def __repr__(self) -> str:
-        return f"LadiesSampler(layer_sizes={list(self.layer_sizes)}, norm={self.norm!r}, normalize={self.normalize})"
-
     def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
         return distribution_of(graph, nodes, self.key_kind, workspace)

@@ -19,14 +19,13 @@ import numpy as np
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.layerwise import layers as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Columns, Rule, count_edges
 from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
-from hoptrain.samplers.scratch.alias import NO_TABLES
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -38,7 +37,6 @@ KEY_BITS = 60
 """All keys together stay below 2**60 (and what rounding adds): a draw is 64 bits wide."""
 _FILTER = 64
 """Bits of the filter for each vertex drawn: one in 64 of the other vertices passes."""
-_ALL = Rule(-1, False, False)
 _NO_SCORES = np.zeros(0, np.uint32)
 _LANE = np.zeros(1, np.int64)
 
@@ -111,12 +109,7 @@ class LayerWiseSampler(Sampler):
             if self.describes_draws:
                 extra |= _describe(draws, total, places, block.num_src, self.num_hops - 1 - hop, workspace)
             blocks.append(block)
-        return MiniBatch(
-            node_ids=frontier.nodes(),
-            blocks=tuple(reversed(blocks)),
-            num_seeds=num_seeds,
-            extra=extra,
-        )
+        return batch_of_hops(frontier.nodes(), blocks, num_seeds, extra)
 
     def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
         """``size`` draws, and the sum of all keys; none where the destinations have no in-edge."""
@@ -148,7 +141,7 @@ def distribution_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace,
 
     The arrays are views of the workspace.
     """
-    num_edges = _count_edges(graph, nodes)
+    num_edges = total_degree(graph.indptr, nodes, len(nodes))
     room = min(num_edges, graph.num_nodes)
     bits = KEY_BITS - len(nodes).bit_length() - (0 if scores is None else SCORE_BITS)
     candidates = workspace.array("candidates", room + 1, graph.indices.dtype)  # relabelling writes one entry beyond the last
@@ -164,12 +157,6 @@ def distribution_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace,
     return Distribution(candidates[:found], sums[:found])
 
 
-def _count_edges(graph: Graph, nodes: Array) -> int:
-    """In-edges of all ``nodes`` together."""
-    num_edges: int = count_edges(Columns(graph.indptr, graph.indices, *NO_TABLES), nodes, 0, len(nodes), _ALL)
-    return num_edges
-
-
 def _connect(graph: Graph, frontier: Frontier, draws: kernels.Draws, total: np.uint64, hop: int, normalize: bool) -> tuple[Block, Array]:
     """The block of the destinations, which are the nodes so far, and the draws, which become local ids behind them; and these ids' places in the block.
 
@@ -178,7 +165,7 @@ def _connect(graph: Graph, frontier: Frontier, draws: kernels.Draws, total: np.u
     workspace, num_dst = frontier.workspace, frontier.num_nodes
     room = num_dst + len(draws.vertices)
     frontier.forget(num_dst)
-    most = _count_edges(graph, frontier.nodes())
+    most = total_degree(graph.indptr, frontier.nodes(), num_dst)
     nodes = frontier.make_room(len(draws.vertices))
     known = kernels.Known(
         counts=workspace.array("draw_counts", room, np.int32),

@@ -14,8 +14,8 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.nodewise import importance
 from hoptrain.kernels.cpu.nodewise import labor as kernels
-from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.base import FanoutSampler
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.checks import check_fanouts
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -26,7 +26,7 @@ _EDGES_PER_WORD = 2
 """In-edges for each vertex of the graph from which the random words of all vertices are computed before, and then looked up."""
 
 
-class LaborSampler(Sampler):
+class LaborSampler(FanoutSampler):
     """For every hop, in-edges of all vertices reached so far: about ``fanout`` each, with as few different sources as possible.
 
     All destinations of a hop share one random number r_u for each source u, uniform in [0, 1), and the edge u -> v is kept if
@@ -56,14 +56,6 @@ class LaborSampler(Sampler):
         if not 0 <= importance_rounds <= _MOST_ROUNDS:
             raise InputError(f"importance_rounds is {importance_rounds}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
 
-    def __repr__(self) -> str:
-        return f"LaborSampler(fanouts={list(self.fanouts)}, importance_rounds={self.importance_rounds})"
-
-    @property
-    def num_hops(self) -> int:
-        """One for each fanout."""
-        return len(self.fanouts)
-
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         frontier = Frontier.of_seeds(graph, seeds, workspace)
@@ -72,11 +64,7 @@ class LaborSampler(Sampler):
         for hop, fanout in enumerate(self.fanouts):
             rounds = self.importance_rounds if fanout > 0 else 0
             blocks.append(_Hop(graph, frontier, address.at_hop(hop), fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
-        return MiniBatch(
-            node_ids=frontier.nodes(),
-            blocks=tuple(reversed(blocks)),
-            num_seeds=num_seeds,
-        )
+        return batch_of_hops(frontier.nodes(), blocks, num_seeds)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

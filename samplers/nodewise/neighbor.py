@@ -12,7 +12,7 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns, count_positive
 from hoptrain.kernels.shared.philox import MAX_DRAWS
-from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.checks import check_fanouts
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables
@@ -24,7 +24,7 @@ from hoptrain.samplers.scratch.workspace import Workspace
 EXPANSIONS = ("all", "new")
 
 
-class NeighborSampler(Sampler):
+class NeighborSampler(FanoutSampler):
     """For every hop, up to ``fanout`` in-neighbours of every vertex reached so far.
 
     Without replacement (the default) a vertex gives min(degree, fanout) distinct edges, every subset equally likely; with replacement it
@@ -57,15 +57,6 @@ class NeighborSampler(Sampler):
         self._positive = OncePerGraph[Array]()
         if expand not in EXPANSIONS:
             raise InputError(f'expand is {expand!r}: a hop expands "all" vertices found so far or the "new" ones; choose one')
-
-    def __repr__(self) -> str:
-        options = [f"fanouts={list(self.fanouts)}", f"replace={self.replace}", f"weighted={self.weighted}", f"expand={self.expand!r}"]
-        return f"NeighborSampler({', '.join(options)})"
-
-    @property
-    def num_hops(self) -> int:
-        """One for each fanout."""
-        return len(self.fanouts)
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""

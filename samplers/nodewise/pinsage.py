@@ -12,7 +12,7 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import pinsage as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -60,10 +60,6 @@ class PinSAGESampler(Sampler):
         if not 0 <= restart < 1:
             raise InputError(f"restart is {restart}: it is a probability in [0, 1); correct it")
 
-    def __repr__(self) -> str:
-        options = f"num_walks={self.num_walks}, walk_length={self.walk_length}, restart={self.restart}"
-        return f"PinSAGESampler(num_neighbors={list(self.num_neighbors)}, {options})"
-
     @property
     def num_hops(self) -> int:
         """One for each of ``num_neighbors``."""
@@ -74,11 +70,7 @@ class PinSAGESampler(Sampler):
         frontier = Frontier.of_seeds(graph, seeds, workspace)
         num_seeds = frontier.num_nodes
         blocks = [self._sample_hop(graph, frontier, address.at_hop(hop), hop) for hop in range(self.num_hops)]
-        return MiniBatch(
-            node_ids=frontier.nodes(),
-            blocks=tuple(reversed(blocks)),
-            num_seeds=num_seeds,
-        )
+        return batch_of_hops(frontier.nodes(), blocks, num_seeds)
 
     def _sample_hop(self, graph: Graph, frontier: Frontier, address: HopAddress, hop: int) -> Block:
         last, array = frontier.num_nodes, frontier.workspace.array

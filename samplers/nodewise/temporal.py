@@ -14,9 +14,9 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
 from hoptrain.kernels.shared.philox import MAX_DRAWS
-from hoptrain.samplers.base import Sampler, workspace_for
+from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
-from hoptrain.samplers.checks import check_address, check_fanouts, check_seeds
+from hoptrain.samplers.checks import check_fanouts, check_seeds
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.once import OncePerGraph
@@ -26,12 +26,13 @@ Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
 
 
-class TemporalSampler(Sampler):
+class TemporalSampler(FanoutSampler):
     """For every hop, up to ``fanout`` in-edges of every vertex found on the hop before, none of them later than the seed's time.
 
     Every seed has a time, and a tree of its own: its time bounds all edges of the tree, of all hops (as in PyG's ``NeighborLoader`` with
     ``disjoint=True``). So a node of the batch is a vertex in the tree of one seed, and ``node_ids`` names a vertex once for each tree that it
-    is in. Seeds need not be distinct: the same vertex may be asked for at several times.
+    is in. Seeds need not be distinct: the same vertex may be asked for at several times. ``sample`` takes ``times`` (B,), integers,
+    the time of each of at most 2**23 seeds; by default they are what ``seed_times`` says.
 
     Of the edges into a vertex that are not later than the bound, ``uniform`` takes min(number, ``fanout``) distinct ones, every subset equally
     likely, or ``fanout`` independent ones with ``replace``: the plain mean over them estimates the mean over all that the bound admits.
@@ -74,14 +75,6 @@ class TemporalSampler(Sampler):
         self.seed_times = None if seed_times is None else _read_times(seed_times)
         self._ordered = OncePerGraph[kernels.TimedColumns]()
 
-    def __repr__(self) -> str:
-        return f"TemporalSampler(fanouts={list(self.fanouts)}, strategy={self.strategy!r}, replace={self.replace})"
-
-    @property
-    def num_hops(self) -> int:
-        """One for each fanout."""
-        return len(self.fanouts)
-
     def prepare(self, graph: Graph, seeds: Array) -> TemporalSampler:
         """With every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).
 
@@ -93,47 +86,8 @@ class TemporalSampler(Sampler):
             self._times_of(graph, seeds)
         return self
 
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Array,
-        *,
-        times: Array | None = None,
-        seed: int = 0,
-        epoch: int = 0,
-        batch: int = 0,
-        device: str | None = None,
-        workspace: Workspace | None = None,
-    ) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample``. Vertices may be given several times.
-
-        Args:
-            graph: the graph, with ``times``.
-            seeds: (B,) vertex ids, at most 2**23.
-            times: (B,) integers, the time of each seed; by default what ``seed_times`` says.
-            seed: the user's seed.
-            epoch: in [0, 2**20).
-            batch: the batch's number.
-            device: as of ``Sampler.sample``.
-            workspace: scratch memory, where a batch is sampled by one thread; or a device.
-
-        Raises:
-            InputError: as ``Sampler.sample``; no times.
-        """
-        workspace = workspace_for(device, workspace)
-        if workspace.device == "cuda":
-            workspace.stream.wait_for_torch()
-            given = None if times is None else [times]
-            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, times=given)()[0]
-        check_address(seed, epoch, batch)
-        address = Address(seed, epoch, batch)
-        return self.addressed(self._sample_at(graph, seeds, times, address, workspace), address)
-
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-        """Sample one mini-batch at the times that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
-        return self._sample_at(graph, seeds, None, address, workspace)
-
-    def _sample_at(self, graph: Graph, seeds: Array, times: Array | None, address: Address, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, times: Array | None = None) -> MiniBatch:
+        """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
         seeds, bounds = self.seeds_and_bounds(graph, seeds, times)
         work = _Batch(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
         work.enter_seeds(seeds)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain
 from typing import Any, Protocol
@@ -12,9 +13,10 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.programs import program as kernels
 from hoptrain.kernels.cpu.relabel import relabel
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -86,7 +88,7 @@ def sample_blocks(program: Program, graph: Graph, seeds: Array, address: Address
         indptr, edge_ids, indices = draw(program, graph, frontier.nodes(), step, words, workspace)
         frontier.relabel(indices)
         blocks.append(Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=frontier.num_nodes))
-    return MiniBatch(node_ids=frontier.nodes(), blocks=tuple(reversed(blocks)), num_seeds=len(seeds))
+    return batch_of_hops(frontier.nodes(), blocks, len(seeds))
 
 
 def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspace) -> tuple[Array, Array, Array]:
@@ -131,7 +133,7 @@ def _draw_layer(
 ) -> tuple[Array, Array, Array]:
     """The layer's draws."""
     last = len(nodes)
-    most = int((graph.indptr[nodes + 1].astype(np.int64) - graph.indptr[nodes]).sum())
+    most = total_degree(graph.indptr, nodes, last)
     indptr, edge_ids, neighbors = _edges(graph, last, most, step, workspace)
     kernels.all_edges(graph.indptr, graph.indices, nodes, last, indptr, edge_ids, neighbors)
     table = workspace.part(0).table
@@ -176,10 +178,21 @@ def _block_kernel(kind: type[Program]) -> Any:
 
 def _run(program: Program, kernel: Callable[..., Any], *args: Any) -> int:
     """Call a kernel, which compiles it the first time."""
+    with explained(program):
+        return int(kernel(*args))
+
+
+@contextmanager
+def explained(program: Program) -> Iterator[None]:
+    """Say why a program cannot be compiled.
+
+    Raises:
+        InputError: it cannot.
+    """
     from numba.core.errors import NumbaError
 
     try:
-        return int(kernel(*args))
+        yield
     except NumbaError as error:
         raise InputError(explain(program, str(error))) from error
 

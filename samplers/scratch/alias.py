@@ -33,6 +33,11 @@ def build_alias_tables(graph: Graph) -> AliasTables:
         raise InputError("weighted=True, but the graph has no weights: give them to Graph or Graph.from_edges, or sample unweighted")
     if graph.num_edges and not graph.weights.any():
         raise InputError(f"weighted=True, but the weights of all {graph.num_edges:,} edges are 0: no edge can be drawn; correct them")
-    tables = AliasTables(np.empty(graph.num_edges, np.uint32), np.empty(graph.num_edges, np.int32))
-    kernels.build_alias(graph.indptr, graph.weights, *tables)
+    return tables_of(graph.indptr, graph.weights)
+
+
+def tables_of(indptr: Array, weights: Array) -> AliasTables:
+    """A table for each column of ``weights`` (E,), which begin where ``indptr`` says."""
+    tables = AliasTables(np.empty(len(weights), np.uint32), np.empty(len(weights), np.int32))
+    kernels.build_alias(indptr, weights, *tables)
     return tables

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.device import DeviceStream, default_gpu, is_simulated
 from hoptrain.kernels.cpu import relabel as kernels
 
 if TYPE_CHECKING:
@@ -36,10 +36,20 @@ class Workspace:
         device: "cpu" or "cuda".
         kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
         placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
+        gpu: on CUDA the device's number; None for torch's current one, or that of the local rank (``hoptrain.engine.device.default_gpu``).
+        capture: on CUDA whether a bulk like the one before is queued by one call, a CUDA graph.
         on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
     """
 
-    def __init__(self, threads: int = 1, device: str = "cpu", kernel: str = "auto", placement: str = "auto") -> None:
+    def __init__(
+        self,
+        threads: int = 1,
+        device: str = "cpu",
+        kernel: str = "auto",
+        placement: str = "auto",
+        gpu: int | None = None,
+        capture: bool = True,
+    ) -> None:
         """Start empty.
 
         Raises:
@@ -49,14 +59,18 @@ class Workspace:
             raise InputError(f"threads is {threads}: a call needs at least one; correct it")
         if device not in DEVICES:
             raise InputError(f'device is {device!r}: a sampler runs on "cpu" or "cuda"; choose one')
-        if device == "cpu" and (kernel, placement) != ("auto", "auto"):
-            raise InputError(f'kernel={kernel!r} and placement={placement!r} on the CPU: they are for device="cuda"; leave them out')
+        if device == "cpu" and (kernel, placement, gpu, capture) != ("auto", "auto", None, True):
+            raise InputError(
+                f'kernel={kernel!r}, placement={placement!r}, gpu={gpu} and capture={capture} on the CPU: they are for device="cuda"; leave them out'
+            )
         if device == "cuda" and threads > 1:
             raise InputError(f"threads={threads} on CUDA: one thread launches the kernels; leave it out")
         self.threads = threads
         self.device = device
         self.kernel = kernel
         self.placement = placement
+        self.gpu = gpu
+        self.capture = capture
         self.on_device = OnDevice()
         self._stream: DeviceStream | None = None
         self.table = RelabelTable()
@@ -67,7 +81,10 @@ class Workspace:
         self._executor: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Workspace, (self.threads, self.device, self.kernel, self.placement)
+        # A worker is told the GPU of the process that starts it, which torch knows there and not in the worker.
+        is_open = self.device == "cuda" and self.gpu is None and not is_simulated()
+        gpu = default_gpu() if is_open else self.gpu
+        return Workspace, (self.threads, self.device, self.kernel, self.placement, gpu, self.capture)
 
     @property
     def stream(self) -> DeviceStream:
@@ -77,8 +94,15 @@ class Workspace:
             InputError: CUDA cannot be used.
         """
         if self._stream is None:
-            self._stream = DeviceStream()
+            self._stream = DeviceStream(self.gpu)
         return self._stream
+
+    def twin(self) -> Workspace:
+        """On CUDA another workspace on the same stream, which reads the same copies of the graph: so two bulks are good at a time."""
+        other: Workspace = self.__reduce__()[0](*self.__reduce__()[1])
+        other._stream, own = self.stream, self.on_device
+        other.on_device = OnDevice(own.thresholds, own.driver and own.driver.twin(), own.made_for)
+        return other
 
     def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:
         """An array (size,) of undefined contents; the first ``keep`` entries are those it had before."""
@@ -120,8 +144,11 @@ class Workspace:
 class Driver(Protocol):
     """What samples on a device in place of a sampler; see ``hoptrain.samplers.cuda.drivers``."""
 
-    def start(self, *seeds: Any, **options: Any) -> Callable[[], list[Any]]:
+    def start(self, *seeds: Any, **options: Any) -> Callable[[], Any]:
         """Queue a bulk; see ``Sampler.start_bulk``."""
+
+    def twin(self) -> Driver:
+        """Another one that reads the same copies of the graph, and whose bulks are in buffers of their own."""
 
 
 @dataclass(eq=False, slots=True)

@@ -10,15 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
-from hoptrain.engine.arrays import Array, is_integer
-from hoptrain.kernels.cpu.alias import build_alias
-from hoptrain.kernels.cpu.csc import first_out_of_range
+from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
-from hoptrain.samplers.scratch.alias import AliasTables
+from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -101,10 +100,6 @@ class LinkSampler(Sampler):
         self.edges = None if edges is None else np.asarray(edges)
         self._table = OncePerGraph[AliasTables]()
 
-    def __repr__(self) -> str:
-        options = f"negatives={self.negatives!r}, num_negatives={self.num_negatives}, exclude={self.exclude!r}"
-        return f"LinkSampler({self.sampler!r}, {options})"
-
     @property
     def num_hops(self) -> int:
         """Those of the sampler of neighbourhoods."""
@@ -125,7 +120,7 @@ class LinkSampler(Sampler):
             InputError: an edge outside the graph, or none at all.
         """
         if self.edges is not None:
-            return _check_edges(graph, self.edges)
+            return check_ids(self.edges, graph.num_edges, "edge", "edge", "edges")
         begins, degrees = graph.indptr[seeds].astype(np.int64), (graph.indptr[seeds + 1] - graph.indptr[seeds]).astype(np.int64)
         if degrees.sum() == 0:
             raise InputError(
@@ -161,7 +156,7 @@ class LinkSampler(Sampler):
 
     def pairs(self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace) -> tuple[Array, Array, Array]:
         """The checked edge ids, the pairs, global ids, and their labels."""
-        edge_ids = _check_edges(graph, edge_ids)
+        edge_ids = check_ids(edge_ids, graph.num_edges, "edge", "edge", "edges")
         num_edges = len(edge_ids)
         count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives
         total = num_edges * (1 + count)
@@ -194,24 +189,9 @@ class LinkSampler(Sampler):
 
 
 def _by_degree(graph: Graph) -> AliasTables:
-    table = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
     root = np.sqrt(graph.in_degrees())
     # Square roots are exact to the last bit on every machine; a power need not be.
-    build_alias(np.array([0, graph.num_nodes]), root * np.sqrt(root), *table)
-    return table
-
-
-def _check_edges(graph: Graph, edge_ids: Array) -> Array:
-    """The edge ids as an array, checked for kind and range."""
-    edge_ids = np.asarray(edge_ids)
-    if edge_ids.ndim != 1 or len(edge_ids) == 0 or not is_integer(edge_ids.dtype):
-        raise InputError(
-            f"edges are {edge_ids.dtype} of shape {edge_ids.shape}: give a one-dimensional integer array of at least one edge id"
-        )
-    bad = first_out_of_range(edge_ids, graph.num_edges)
-    if bad >= 0:
-        raise InputError(f"edge {edge_ids[bad]} is not in the graph: its edges are 0 to {graph.num_edges - 1}; drop it")
-    return edge_ids
+    return tables_of(np.array([0, graph.num_nodes]), root * np.sqrt(root))
 
 
 def distinct_ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:

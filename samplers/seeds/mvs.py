@@ -67,9 +67,6 @@ class MVSSampler(Sampler):
         self._norms: Array | None = None
         self._num_vertices = 0
 
-    def __repr__(self) -> str:
-        return f"MVSSampler({self.sampler!r}, num_draws={self.num_draws}, uniform={self.uniform})"
-
     @property
     def num_hops(self) -> int:
         """Those of the sampler within."""

@@ -12,6 +12,7 @@ import numpy as np
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.subgraphs import induced as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
@@ -47,14 +48,8 @@ class Split(NamedTuple):
 _Self = TypeVar("_Self", bound="SubgraphSampler")
 
 
-class SubgraphSampler(Sampler):
-    """A batch is one subgraph with all edges between its vertices, used by every layer: the blocks are the same square graph.
-
-    Its seeds are those of its vertices that belong to the split which the sampler was prepared for; they stand first. A batch has at least one:
-    a subgraph without is drawn again.
-    """
-
-    by_seeds = False
+class SquareSampler(Sampler):
+    """Every layer uses the same edges between the nodes of a batch: the blocks are the same square graph, the last one's destinations the seeds."""
 
     def __init__(self, num_layers: int) -> None:
         """State the number of blocks.
@@ -65,12 +60,27 @@ class SubgraphSampler(Sampler):
         if not 0 < num_layers < MAX_HOP:
             raise InputError(f"num_layers is {num_layers}: a model has 1 to {MAX_HOP - 1} layers; correct it")
         self.num_layers = num_layers
-        self._split: Split | None = None
 
     @property
     def num_hops(self) -> int:
         """One block a layer."""
         return self.num_layers
+
+    def batch_of(self, nodes: Array, block: Block, num_seeds: int, seed_weights: Array | None = None) -> MiniBatch:
+        """The mini-batch of ``nodes`` (S,), global ids, and the block of all edges between them."""
+        blocks = nested_blocks(block, [block.num_src] * self.num_layers, num_seeds)
+        return MiniBatch(node_ids=nodes, blocks=blocks, num_seeds=num_seeds, seed_weights=seed_weights, nested=True)
+
+
+class SubgraphSampler(SquareSampler):
+    """A batch is one subgraph with all edges between its vertices.
+
+    Its seeds are those of its vertices that belong to the split which the sampler was prepared for; they stand first. A batch has at least one:
+    a subgraph without is drawn again.
+    """
+
+    by_seeds = False
+    _split: Split | None = None
 
     def prepared_copy(self: _Self, graph: Graph, seeds: Array) -> _Self:
         """A copy that knows the split; what ``prepare`` begins with."""
@@ -103,14 +113,7 @@ class SubgraphSampler(Sampler):
         members = self.members(graph, np.asarray(seeds), address.at_hop(0), workspace)
         block = induced(graph, members, workspace)
         weights, seed_weights = self.normalisation(members, block, workspace)
-        block = replace(block, weights=weights)
-        return MiniBatch(
-            node_ids=members.nodes,
-            blocks=nested_blocks(block, [block.num_src] * self.num_layers, members.num_seeds),
-            num_seeds=members.num_seeds,
-            seed_weights=seed_weights,
-            nested=True,
-        )
+        return self.batch_of(members.nodes, replace(block, weights=weights), members.num_seeds, seed_weights)
 
     def check_graph(self, graph: Graph) -> None:
         """Refuse a graph other than that of the split."""
@@ -126,6 +129,27 @@ class SubgraphSampler(Sampler):
         return None, None
 
 
+class SingleSubgraphSampler(SubgraphSampler):
+    """The items that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1."""
+
+    single_item = True
+    num_subgraphs: int | None
+
+    def items(self, graph: Graph, seeds: Array) -> Array:
+        """Numbers of subgraphs."""
+        return np.arange(self.num_items)
+
+    @property
+    def num_items(self) -> int:
+        """Subgraphs of an epoch; known once the split is."""
+        _ = self.split  # raises where the sampler was not prepared
+        return self.num_subgraphs or 0
+
+    def check_item(self, items: Array) -> None:
+        """Refuse what is not one of the epoch's subgraphs."""
+        check_batch_size(self, len(check_items(items, self.num_items, "subgraph")))
+
+
 def check_items(items: Array, num_items: int, name: str) -> Array:
     """The items as an array, checked for kind and range."""
     if items.ndim != 1 or len(items) == 0 or not is_integer(items.dtype):
@@ -134,11 +158,6 @@ def check_items(items: Array, num_items: int, name: str) -> Array:
     if low < 0 or high >= num_items:
         raise InputError(f"{name} {low if low < 0 else high} does not exist: they are 0 to {num_items - 1}; correct it")
     return items
-
-
-def check_single_item(items: Array, num_items: int, sampler: Sampler) -> None:
-    """Check a batch of a sampler whose items are subgraphs, each a batch."""
-    check_batch_size(sampler, len(check_items(items, num_items, "subgraph")))
 
 
 def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace) -> Members:
@@ -157,7 +176,7 @@ def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace)
 def induced(graph: Graph, members: Members, workspace: Workspace) -> Block:
     """All edges between the members, as a block of S sources and S destinations without weights."""
     nodes, num_nodes = members.buffer, len(members.nodes)
-    most = kernels.count_in_edges(graph.indptr, nodes, num_nodes) + 1
+    most = total_degree(graph.indptr, nodes, num_nodes) + 1
     edges = (
         workspace.array("indptr", num_nodes + 1, id_dtype(most)),
         workspace.array("indices", most, graph.indices.dtype),

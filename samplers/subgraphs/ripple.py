@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import ripple as kernels
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, check_single_item, members_of
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, members_of
 
 
-class RippleWalkSampler(SubgraphSampler):
+class RippleWalkSampler(SingleSubgraphSampler):
     """A batch is a subgraph that grows from one vertex of the split: at each step it takes a random part of its neighbours.
 
     The first vertex is uniform among the split. The neighbours are the in-neighbours of the vertices so far; at each step the share ``ratio`` of
     them (rounded down, at least one) becomes part of the subgraph, every subset equally likely, until it has ``size`` vertices. Where no
     neighbour is left it goes on from another vertex of the split; it stays smaller where 100 such in a row are part of it already. No weights:
-    neither losses nor edges are normalised, as in the paper.
-
-    The items that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1.
+    neither losses nor edges are normalised, as in the paper. An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says.
     """
-
-    single_item = True
 
     def __init__(self, size: int, ratio: float = 0.5, num_layers: int = 2, num_subgraphs: int | None = None) -> None:
         """State the subgraph.
@@ -52,13 +46,9 @@ class RippleWalkSampler(SubgraphSampler):
         other.num_subgraphs = self.num_subgraphs or -(-graph.num_nodes // self.size)
         return other
 
-    def items(self, graph: Graph, seeds: Array) -> Array:
-        """Numbers of subgraphs."""
-        return np.arange(self.num_items)
-
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
-        check_single_item(items, self.num_items, self)
+        self.check_item(items)
         num_nodes, dtype = graph.num_nodes, graph.indices.dtype
         workspace.table.start(num_nodes, num_nodes)
         ripple = kernels.Ripple(
@@ -77,9 +67,3 @@ class RippleWalkSampler(SubgraphSampler):
     def ratio_units(self) -> int:
         """``ratio`` in units of 2**-32."""
         return round(self.ratio * (1 << kernels.RATIO_BITS))
-
-    @property
-    def num_items(self) -> int:
-        """Subgraphs of an epoch; known once the split is."""
-        _ = self.split  # raises where the sampler was not prepared
-        return self.num_subgraphs or 0

@@ -10,16 +10,15 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu import alias
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import inclusion, visits
 from hoptrain.kernels.cpu.subgraphs import saint as kernels
 from hoptrain.kernels.cpu.subgraphs.inclusion import Rates
 from hoptrain.kernels.shared.philox import HOP_PRESAMPLE
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
+from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, tables_of
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SubgraphSampler, bitmap, check_single_item, members_of
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, bitmap, members_of
 
 _MOST_DRAWS = 1 << 31
 _MOST_WALKS = 1 << 32
@@ -38,11 +37,11 @@ class SaintWeights(NamedTuple):
     """(E,) float32."""
 
 
-class SaintSampler(SubgraphSampler):
+class SaintSampler(SingleSubgraphSampler):
     """A batch is the subgraph induced by some random draws of vertices; sums over it are normalised, so that they estimate those over the graph.
 
-    The items that an epoch deals out are subgraphs, ``num_subgraphs`` of them; a batch is one: the loader's ``batch_size`` is 1. Where the
-    draws meet no vertex of the split they are made again, up to 100 times. All that follows regards the law under this condition.
+    An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says. Where the draws meet no vertex of the split they are made again, up to
+    100 times. All that follows regards the law under this condition.
 
     Let p(v) and p(u, v) be the probabilities that a subgraph contains a vertex, and both ends of an edge u -> v. The edge weighs
     p(v) / p(u, v): over the subgraphs that contain v the weighted sum of its edges has the sum over all its in-edges as its mean (the paper's
@@ -58,8 +57,6 @@ class SaintSampler(SubgraphSampler):
 
     Weights take 4 bytes a vertex and an edge, shared by the workers. They are the same for every seed of the user's.
     """
-
-    single_item = True
 
     def __init__(self, num_layers: int, normalise: bool, num_subgraphs: int | None) -> None:
         """As the classes below say."""
@@ -77,13 +74,9 @@ class SaintSampler(SubgraphSampler):
         other._weigh(graph)
         return other
 
-    def items(self, graph: Graph, seeds: Array) -> Array:
-        """Numbers of subgraphs: by default so many that an epoch has as many seeds as the split, on average."""
-        return np.arange(self.num_items)
-
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
         """The vertices of the subgraph at an address."""
-        check_single_item(items, self.num_items, self)
+        self.check_item(items)
         is_seed = self.split.is_seed
         for attempt in range(MAX_ATTEMPTS):
             members = members_of(graph, self._draw(graph, address, attempt, workspace), is_seed, workspace)
@@ -112,12 +105,6 @@ class SaintSampler(SubgraphSampler):
         """What normalises any subgraph; None before ``prepare``, and without normalisation."""
         return self._weights
 
-    @property
-    def num_items(self) -> int:
-        """Subgraphs of an epoch; known once the split is."""
-        _ = self.split  # raises where the sampler was not prepared
-        return self.num_subgraphs or 0
-
     @abstractmethod
     def _prepare_draws(self, graph: Graph) -> None:
         """Compute what the draws need."""
@@ -144,18 +131,14 @@ class SaintSampler(SubgraphSampler):
             self.num_subgraphs = math.ceil(len(self.split.seeds) / num_seeds)
 
 
-class SaintNodeSampler(SaintSampler):
-    """``budget`` draws of a vertex with replacement, v with probability proportional to the sum of 1 / d(w)**2 over its edges v -> w.
-
-    d(w) is the in-degree of w: with A the matrix that takes means over in-edges, the law is ||A(:, v)||**2 (each copy of a multi-edge
-    counting by itself). A vertex without out-edges is never drawn. Units, batches and weights as in ``SaintSampler``.
-    """
+class BudgetSampler(SaintSampler):
+    """``budget`` draws of a vertex or of an edge, with replacement."""
 
     def __init__(self, budget: int, num_layers: int = 2, normalise: bool = True, num_subgraphs: int | None = None) -> None:
         """State the budget.
 
         Args:
-            budget: draws of a subgraph; it has at most as many vertices.
+            budget: draws of a subgraph; it has at most as many vertices, or twice as many where edges are drawn.
             num_layers: layers of the model: blocks of a batch.
             normalise: whether edges and seeds have weights.
             num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
@@ -165,14 +148,22 @@ class SaintNodeSampler(SaintSampler):
         """
         super().__init__(num_layers, normalise, num_subgraphs)
         self.budget = check_draws(budget, "budget")
-        self.tables: AliasTables = NO_TABLES
+
+
+class SaintNodeSampler(BudgetSampler):
+    """``budget`` draws of a vertex with replacement, v with probability proportional to the sum of 1 / d(w)**2 over its edges v -> w.
+
+    d(w) is the in-degree of w: with A the matrix that takes means over in-edges, the law is ||A(:, v)||**2 (each copy of a multi-edge
+    counting by itself). A vertex without out-edges is never drawn. Units, batches and weights as in ``SaintSampler``.
+    """
+
+    tables: AliasTables = NO_TABLES
 
     def _prepare_draws(self, graph: Graph) -> None:
         check_edges(graph)
         weights = np.empty(graph.num_nodes)
         kernels.squared_columns(graph.indptr, graph.indices, weights)
-        self.tables = AliasTables(np.empty(graph.num_nodes, np.uint32), np.empty(graph.num_nodes, np.int32))
-        alias.build_alias(np.array([0, graph.num_nodes]), weights, *self.tables)
+        self.tables = tables_of(np.array([0, graph.num_nodes]), weights)
 
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         drawn, words, lanes = _scratch(graph, self.budget, 0, workspace)
@@ -188,7 +179,7 @@ class SaintNodeSampler(SaintSampler):
         return Rates(self.budget, hits, np.where(is_seed, 0.0, hits), int(masses[~is_seed].sum()) / whole)
 
 
-class SaintEdgeSampler(SaintSampler):
+class SaintEdgeSampler(BudgetSampler):
     """``budget`` draws of an edge with replacement; the subgraph has the ends of all of them, and every edge between them.
 
     An edge is drawn as an in-edge, uniform, of a vertex that is uniform among those that have any: u -> v with probability proportional to
@@ -196,21 +187,7 @@ class SaintEdgeSampler(SaintSampler):
     proportional to 1 / d(u) + 1 / d(v), the paper's law for such graphs. Units, batches and weights as in ``SaintSampler``.
     """
 
-    def __init__(self, budget: int, num_layers: int = 2, normalise: bool = True, num_subgraphs: int | None = None) -> None:
-        """State the budget.
-
-        Args:
-            budget: edges drawn for a subgraph; it has at most twice as many vertices.
-            num_layers: layers of the model: blocks of a batch.
-            normalise: whether edges and seeds have weights.
-            num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
-
-        Raises:
-            InputError: a number out of range.
-        """
-        super().__init__(num_layers, normalise, num_subgraphs)
-        self.budget = check_draws(budget, "budget")
-        self.ends: Array = np.zeros(0, np.int32)
+    ends: Array = np.zeros(0, np.int32)
 
     def _prepare_draws(self, graph: Graph) -> None:
         check_edges(graph)

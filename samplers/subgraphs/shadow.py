@@ -10,46 +10,29 @@ import numpy as np
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.nodewise import neighbor
 from hoptrain.kernels.cpu.subgraphs import shadow as kernels
-from hoptrain.kernels.cpu.subgraphs.induced import count_in_edges
-from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.scratch.alias import NO_TABLES
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import scratch_for
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import bitmap
+from hoptrain.samplers.subgraphs.induced import SquareSampler, bitmap
 
 _SPARSE = 8
 """Slots of a set's hash table for each vertex, at least: most vertices that are looked up are not in it, and should meet an empty slot."""
 
 
-class DisjointSampler(Sampler):
+class DisjointSampler(SquareSampler):
     """One small subgraph for each seed, with all edges between its vertices; a batch is their disjoint union.
 
     A vertex in the subgraphs of several seeds is several nodes of the batch; seeds come first, then the other vertices of each seed's subgraph
-    in turn. ``batch_size`` counts seeds, as it does for ``NeighborSampler``. All layers use the same edges, so a model may have more layers
-    than a subgraph has hops. No weights: a destination's edges stand for as many each.
+    in turn. ``batch_size`` counts seeds, as it does for ``NeighborSampler``. A model may have more layers than a subgraph has hops. No
+    weights: a destination's edges stand for as many each.
     """
 
     distinct_nodes = False
-
-    def __init__(self, num_layers: int) -> None:
-        """State the number of blocks.
-
-        Raises:
-            InputError: it is not from 1 to some thousands.
-        """
-        if not 0 < num_layers < MAX_HOP:
-            raise InputError(f"num_layers is {num_layers}: a model has 1 to {MAX_HOP - 1} layers; correct it")
-        self.num_layers = num_layers
-
-    @property
-    def num_hops(self) -> int:
-        """One block a layer."""
-        return self.num_layers
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
@@ -57,12 +40,7 @@ class DisjointSampler(Sampler):
         own, sets = _own(graph, reached, workspace), _sets(graph, seeds, kept, workspace)
         self.find_sets(graph, len(seeds), address.at_hop(0), own, sets, workspace)
         block = _induce_union(graph, len(seeds), own, sets, workspace)
-        return MiniBatch(
-            node_ids=sets.nodes[: block.num_src],
-            blocks=nested_blocks(block, [block.num_src] * self.num_layers, len(seeds)),
-            num_seeds=len(seeds),
-            nested=True,
-        )
+        return self.batch_of(sets.nodes[: block.num_src], block, len(seeds))
 
     @abstractmethod
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
@@ -215,7 +193,7 @@ def _sets(graph: Graph, seeds: Array, most: int, workspace: Workspace) -> kernel
 
 def _induce_union(graph: Graph, num_seeds: int, own: kernels.Own, sets: kernels.Sets, workspace: Workspace) -> Block:
     num_nodes = num_seeds + int(sets.begins[num_seeds])
-    most = count_in_edges(graph.indptr, sets.nodes, num_nodes) + 1
+    most = total_degree(graph.indptr, sets.nodes, num_nodes) + 1
     indptr = workspace.array("indptr", num_nodes + 1, id_dtype(most))
     indices = workspace.array("indices", most, graph.indices.dtype)
     edge_ids = workspace.array("edge_ids", most, id_dtype(graph.num_edges))

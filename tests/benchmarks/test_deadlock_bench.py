@@ -16,6 +16,8 @@ from hoptrain.benchmarks.common.trial import Trial, run_trial
 from hoptrain.benchmarks.deadlock import Case, outcome
 from hoptrain.benchmarks.deadlocks import cases as deadlock_cases
 from hoptrain.benchmarks.deadlocks import ranks as deadlock_ranks
+from hoptrain.benchmarks.deadlocks.loaders import make_dataset, open_loader
+from hoptrain.engine import InputError
 from hoptrain.trainers.cli import main
 
 
@@ -77,7 +79,6 @@ def test_a_program_that_leaves_a_process_and_a_file(tmp_path, monkeypatch):
 
 def test_a_program_that_waits_is_given_up_with_its_stack(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "_IDLE_S", 1.0)
-    monkeypatch.setattr(trial.shutil, "which", lambda *_, **__: None)  # py-spy; the program's own faulthandler is left
     found = program(
         """
         import faulthandler, os, signal, time
@@ -109,7 +110,7 @@ def test_a_program_that_only_looks_around_is_given_up(tmp_path, monkeypatch):
 def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "_SLOW", 1e3)
     monkeypatch.setattr(trial, "_IDLE_S", 5.0)
-    monkeypatch.setattr(trial, "_cpu_seconds", lambda mark: 0.0)  # as where others have the cores
+    monkeypatch.setattr(trial, "cpu_seconds", lambda found, **_: 0.0)  # as where others have the cores
     found = program(
         "import time; print('begin', flush=True); t = time.process_time()\nwhile time.process_time() - t < 2: pass", tmp_path, 0.5
     )
@@ -136,9 +137,15 @@ def test_outcomes(ended, code, text, expected):
 
 
 def test_every_case_has_its_function():
-    functions = {("cases", name) for name in deadlock_cases.CASES} | {("ranks", name) for name in deadlock_ranks.CASES}
-    assert {(case.part, case.name) for case in deadlock.CASES} == functions
+    assert [case.name for case in deadlock.CASES if case.name not in deadlock_cases.CASES and case.name not in deadlock_ranks.CASES] == []
+    assert len(deadlock.CASES) == len(deadlock_cases.CASES) + len(deadlock_ranks.CASES)
     assert all(system.split(", ")[0] in deadlock.ALL for case in deadlock.CASES for system in (*case.systems, *case.quick))
+
+
+def test_options_of_hoptrains_queue(tmp_path):
+    make_dataset(tmp_path / "data")
+    with pytest.raises(InputError, match=r"slots_dir .*absent cannot hold"):
+        open_loader(f"hoptrain, slots_dir={tmp_path / 'absent'}", tmp_path / "data")
 
 
 def test_no_namespace_no_case(tmp_path, monkeypatch):

@@ -114,7 +114,7 @@ def test_picture():
     row = {"graph": "g", "fanouts": "4,3", "batch": 16, "mode": "all", "system": "hoptrain", "ratio": None}
     records = [row | {"workers": 1, "batches_s": 8.0}, row | {"workers": 2, "batches_s": 12.0}]
     (axes,) = pictures.speeds(
-        [*records, row | {"system": "DGL malloc", "workers": 0, "batches_s": 3.0, "ratio": 4.0}], pictures.LOADER
+        [*records, row | {"system": "DGL malloc", "workers": 0, "batches_s": 3.0, "ratio": 4.0}], *pictures.LOADER
     ).axes
     assert [bar.get_width() for bar in axes.patches] == [8.0, 12.0, 3.0]
     labels = [label.get_text() for label in axes.get_yticklabels()]

@@ -9,7 +9,6 @@ import torch
 from hoptrain.benchmarks import sampler
 from hoptrain.benchmarks.common import floor, options, pictures, rounds
 from hoptrain.benchmarks.peers import dgl, hoptrain, installed
-from hoptrain.benchmarks.peers.graphs import to_dgl
 from hoptrain.benchmarks.peers.systems import System
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler, Workspace
@@ -77,7 +76,7 @@ def test_hoptrain_alone(folder, tmp_path):
 
 
 def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(options, "cores", lambda: 2)
+    monkeypatch.setattr(options, "allowed_cores", lambda: 2)
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     fake = {"dgl": slow_system, "pyg-lib": partial(slow_system, family="PyG", mode="new")}
     monkeypatch.setattr(sampler, "PEERS", fake)
@@ -135,9 +134,9 @@ def test_picture(folder, tmp_path):
     assert (tmp_path / "out" / "sampler.png").read_bytes().startswith(b"\x89PNG")
     slower = [record | {"system": "DGL", "medges_s": record["medges_s"] / 4, "ratio": 4.0, "floor_ns": None} for record in records]
     other = [record | {"fanouts": "9"} for record in records]
-    first, second = pictures.speeds(records + slower + other, pictures.SAMPLER).axes
+    first, second = pictures.speeds(records + slower + other, *pictures.SAMPLER).axes
     widths = [bar.get_width() for bar in first.patches]
-    assert widths == [record["medges_s"] for record in records + slower]
+    assert widths == [record["medges_s"] for pair in zip(records, slower, strict=True) for record in pair]
     assert len({bar.get_y() for bar in first.patches}) == 4
     assert sum("hoptrain: 4.0 x" in text.get_text() for text in first.texts) == 2
     assert len(second.patches) == 2
@@ -182,7 +181,7 @@ def complete_graph(num_nodes=60):
 
 def test_dgl_fanouts_begin_at_the_seeds():
     try:
-        graph = to_dgl(complete_graph(), dtype=np.int64)
+        graph = dgl.to_dgl(complete_graph(), dtype=np.int64)
     except InputError as error:
         pytest.skip(str(error))
     _, _, blocks = dgl.neighbor_sampler([5, 2], replace=False, fused=False).sample(graph, torch.arange(4))
@@ -247,10 +246,9 @@ def test_reads_are_random_and_all_done():
 def test_threads_share_the_reads(graph, threads, monkeypatch):
     pieces = []
     monkeypatch.setattr(floor, "random_reads", lambda memory, first, number, places: pieces.append((first, number)))
-    subject = floor.Floor(graph, [1, 2, 3])
-    assert set(subject.together) == {2, 3}
-    read = subject.parts["line"] if threads == 1 else subject.together[threads]
-    reads = read(0)
+    parts = floor.floor_parts(graph, [1, 2, 3])
+    assert list(parts) == ["line", "table", "offsets", "copy", "line, 2", "line, 3"]
+    reads = parts["line" if threads == 1 else f"line, {threads}"](0)
     assert sorted(pieces) == [(first, reads // 8) for first in range(0, reads, reads // 8)]
 
 

@@ -118,8 +118,8 @@ def test_merge_takes_the_slowest_rank():
             for s in seconds
         ]
         facts = dict.fromkeys(("accuracy", "loss", "parameters", "threads", "pinned", "device", "gradient_bytes"), 0)
-        used = {"peak_rss": 10, "pss": 6, "shared": 2}
-        return {"epochs": epochs, "first_epoch_s": 9.0, "memory": used, "gpu_bytes": 0} | facts
+        used = {"peak_rss": 10, "pss": 6, "shared": 2, "gpu_bytes": 0}
+        return {"epochs": epochs, "first_epoch_s": 9.0} | used | facts
 
     found = merge([rank(1.0, 5.0, 3.0), rank(2.0, 1.0, 1.0)])
     assert (found["epoch_s"], found["phases"]) == (3.0, {"wait": 3.0})
@@ -281,13 +281,13 @@ def test_memory_of_a_family():
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert child.stdout.readline() == b"ready\n"
-        pids = processes.family()
-        assert child.pid in pids
-        assert processes.memory(pids)["pss"] - before["pss"] > 45e6
+        family = processes.family()
+        assert child.pid in [process.pid for process in family]
+        assert processes.memory(family)["pss"] - before["pss"] > 45e6
     finally:
         child.kill()
         child.communicate()
     deadline = time.monotonic() + 10
-    while child.pid in processes.family() and time.monotonic() < deadline:
+    while processes.family(child.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert processes.memory([child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}
+    assert processes.memory([process for process in family if process.pid == child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}

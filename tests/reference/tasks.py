@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine import InputError
-from hoptrain.kernels.cpu.compile import CACHE_ROOT
+from hoptrain.kernels.machine_code import CACHE_ROOT
 
 
 class Numbers:

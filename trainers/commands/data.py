@@ -28,22 +28,12 @@ def add_parser(subparsers: Any) -> None:
         action.add_argument("--root", help="a folder that holds data sets")
     for action in (info, convert):
         action.add_argument("--scale", type=float, default=1.0, help="share of a synthetic: set, in (0, 1]")
-    for action, run_action in ((listing, run_list), (info, run_info), (convert, run_convert)):
-        action.set_defaults(run=run, run_action=run_action)
+    for action, run in ((listing, run_list), (info, run_info), (convert, run_convert)):
+        action.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do what was parsed; the exit status.
-
-    Raises:
-        InputError: a mistake of the user's, for the caller to print.
-    """
-    args.run_action(args)
-    return 0
-
-
-def run_list(args: argparse.Namespace) -> None:
-    """Print what anybody can get, and what lies on this machine."""
+def run_list(args: argparse.Namespace) -> int:
+    """Print what anybody can get, and what lies on this machine; returns 0."""
     entries = list_datasets(args.root)
     found = [entry for entry in entries if entry.is_found]
     print(aligned([["name", *_COUNTS, "state", "from", "what"], *map(_known, (e for e in entries if not e.is_found))], right=_NUMBERS))
@@ -51,6 +41,7 @@ def run_list(args: argparse.Namespace) -> None:
     if found:
         print("\nfiles and folders of this machine (--root, $HOPTRAIN_DATA):")
         print(aligned([["name", *_COUNTS, "what"], *([e.name, *_counts(e), e.about] for e in found)], right=_NUMBERS))
+    return 0
 
 
 _COUNTS = ("vertices", "edges", "features", "classes")
@@ -65,19 +56,21 @@ def _counts(entry: Entry) -> list[str]:
     return ["-"] * len(_COUNTS) if entry.counts is None else [f"{count:,}" if count else "-" for count in entry.counts]
 
 
-def run_info(args: argparse.Namespace) -> None:
-    """Print what a data set holds, after its checksums have been verified."""
+def run_info(args: argparse.Namespace) -> int:
+    """Print what a data set holds, after its checksums have been verified; returns 0."""
     path = load_dataset(args.name, root=args.root, scale=args.scale).path
     data = Dataset.open(Path(str(path)), verify=True)
     print(aligned(facts(data)))
     print("checksums ok")
+    return 0
 
 
-def run_convert(args: argparse.Namespace) -> None:
-    """Write a data set as a folder."""
+def run_convert(args: argparse.Namespace) -> int:
+    """Write a data set as a folder; returns 0."""
     data = load_dataset(args.name, root=args.root, scale=args.scale)
     data.save(args.dest)
     print(f"{args.name}: {data.graph.num_nodes:,} vertices, {data.graph.num_edges:,} edges written to {args.dest}")
+    return 0
 
 
 def facts(data: Dataset) -> list[list[str]]:

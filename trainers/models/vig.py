@@ -51,7 +51,7 @@ class ViG(nn.Module):
             image_shape: (H, W, C).
             num_classes: number of classes.
             patch: side of the square of pixels that is a vertex; 1 makes pixels vertices.
-            width: D. None takes the values of a patch as they are, without a stem to learn.
+            width: D, features of a vertex between blocks; null takes the values of a patch as they are, without a stem to learn.
             conv_width: width of the graph convolution; by default D.
             ffn_width: inner width of the feed-forward part; by default 4 D.
             head_width: inner width of the classifier.
@@ -61,7 +61,8 @@ class ViG(nn.Module):
             heads: groups of channels that max-relative convolution mixes apart from one another.
             graph: knn joins a vertex to the most similar ones, anew in every block; grid to the eight around it.
             conv: max-relative (the paper's) or sum (of the neighbours, and the vertex by weights of its own).
-            norm: normalisation behind each linear map.
+            norm: normalisation behind each linear map: group (each image by itself), layer (each vertex by itself) or batch (all images at
+                hand, as in the paper: not exact when a batch is shared out among ranks or cut into chunks).
 
         Raises:
             InputError: sizes that do not fit.

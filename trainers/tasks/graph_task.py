@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from inspect import signature
 from typing import Any, ClassVar, get_args
 
 import torch
@@ -76,13 +75,17 @@ class GraphTask(ScoredModule):
         Raises:
             InputError: numbers that have no meaning, or neither sizes nor a module.
         """
-        check_training(lr=lr, weight_decay=weight_decay, **{name: gnn[name] for name in gnn if name.endswith("dropout")})
+        check_training(lr=lr, weight_decay=weight_decay, **gnn)
         check_choice("takes", takes, get_args(Takes))
         super().__init__(score)
         of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
         self.save_hyperparameters(ignore=["num_outputs", "score", "model", *of_a_gnn])
         if model is None:
-            self._note_gnn(in_channels, num_outputs, num_layers)
+            if not (in_channels and num_outputs and num_layers):
+                raise InputError(
+                    f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers"
+                )
+            self.note_defaults(GNN)
             model, takes = GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn), "blocks+degrees"
         else:
             self._note_module(model)
@@ -93,14 +96,6 @@ class GraphTask(ScoredModule):
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor
         self.feedback = nn.ModuleDict()
-
-    def _note_gnn(self, *sizes: int) -> None:
-        """Note the options that were not given, too, so that a checkpoint tells the whole model."""
-        if not all(sizes):
-            raise InputError(f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers")
-        for name, option in signature(GNN).parameters.items():
-            if option.default is not option.empty:
-                self.hparams.setdefault(name, option.default)
 
     def _note_module(self, model: object) -> None:
         """Note the module's name: a checkpoint has no more of it, beside its weights."""

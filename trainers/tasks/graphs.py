@@ -63,11 +63,6 @@ class SmallGraphsDataModule(ItemDataModule):
         """F."""
         return self.data.vertices.num_features
 
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.data.num_classes
-
     def collate(self, items: Array, address: Address | None) -> tuple[GraphBatch, Tensor]:
         """The graphs of a batch as one, and their classes."""
         data, graph = self.data, self.data.vertices.graph

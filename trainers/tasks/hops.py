@@ -59,11 +59,6 @@ class HopDataModule(ItemDataModule):
         return self.data.num_features
 
     @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.data.num_classes
-
-    @property
     def num_hops(self) -> int:
         """K."""
         return len(self._hops) - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -12,8 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.images import ImageSet, load_images
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_IMAGES
-from hoptrain.trainers.models.vig import ImageConv, ImageGraph, ViG
-from hoptrain.trainers.models.vig_layers import ImageNorm
+from hoptrain.trainers.models.vig import ViG
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
 from hoptrain.trainers.tasks.items import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
@@ -55,11 +56,6 @@ class ImageDataModule(ItemDataModule):
         """(H, W, C)."""
         return self.data.shape
 
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.data.num_classes
-
     def collate(self, items: Array, address: Address | None) -> tuple[Tensor, Tensor]:
         """Images and classes; those for training (they have an address) changed at random."""
         x = torch.from_numpy(np.take(self.data.x, items, axis=0)).float() / self.data.white * 2 - 1
@@ -83,58 +79,18 @@ class ImageClassifier(ItemClassifier):
     """A ViG that classifies images."""
 
     def __init__(
-        self,
-        image_shape: tuple[int, int, int],
-        num_classes: int,
-        patch: int = 4,
-        width: int | None = 96,
-        conv_width: int | None = None,
-        ffn_width: int | None = None,
-        head_width: int = 1024,
-        num_blocks: int = 8,
-        neighbors: int = 9,
-        heads: int = 4,
-        graph: ImageGraph = "knn",
-        conv: ImageConv = "max-relative",
-        norm: ImageNorm = "group",
-        lr: float = 0.001,
-        weight_decay: float = 0.05,
+        self, image_shape: tuple[int, int, int], num_classes: int, *, lr: float = 0.001, weight_decay: float = 0.05, **options: Any
     ) -> None:
         """Build the model. The first two arguments come from the data when the command line is used.
 
         Args:
             image_shape: height, width and channels of an image.
             num_classes: number of classes.
-            patch: side of the square of pixels that is a vertex.
-            width: features of a vertex between blocks; null takes a patch's values as they are.
-            conv_width: width of the graph convolution; by default that between blocks.
-            ffn_width: inner width of the feed-forward part; by default four times that between blocks.
-            head_width: inner width of the classifier.
-            num_blocks: number of blocks.
-            neighbors: neighbours of a vertex with graph knn, itself included.
-            heads: groups of channels that conv max-relative mixes apart.
-            graph: knn or grid.
-            conv: max-relative or sum.
-            norm: group (each image by itself), layer (each vertex by itself) or batch (all images at hand, as in the paper: not exact when a batch
-                is shared out among ranks or cut into chunks).
             lr: AdamW's learning rate.
             weight_decay: AdamW's decay.
+            options: as ``ViG``.
         """
         check_training(lr=lr, weight_decay=weight_decay)
-        model = ViG(
-            image_shape,
-            num_classes,
-            patch=patch,
-            width=width,
-            conv_width=conv_width,
-            ffn_width=ffn_width,
-            head_width=head_width,
-            num_blocks=num_blocks,
-            neighbors=neighbors,
-            heads=heads,
-            graph=graph,
-            conv=conv,
-            norm=norm,
-        )
-        super().__init__(model, num_classes)
+        super().__init__(ViG(image_shape, num_classes, **options), num_classes)
         self.save_hyperparameters()
+        self.note_defaults(ViG)

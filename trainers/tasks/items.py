@@ -109,9 +109,10 @@ class ItemDataModule(SharedDataModule):
         return np.sort(np.concatenate(list(self.data.splits.values())))
 
     def _split(self, name: str) -> Array:
-        if not len(self.data.splits.get(name, ())):
-            raise InputError(f"{self.data.name} has no {name} items: its splits are {', '.join(self.data.splits)}; choose another data set")
-        return self.data.splits[name]
+        splits: Mapping[str, Array] = self.data.splits
+        if not len(splits.get(name, ())):
+            raise InputError(f"{self.data.name} has no {name} items: its splits are {', '.join(splits)}; choose another data set")
+        return splits[name]
 
     def _in_order(self, items: Array) -> DataLoader[ItemBatch]:
         mine = self.share(items)

@@ -115,11 +115,6 @@ class GraphDataModule(SharedDataModule):
         return self.data.num_features
 
     @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.data.num_classes
-
-    @property
     def is_multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
         return self.data.is_multilabel

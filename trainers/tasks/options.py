@@ -31,15 +31,15 @@ def check_seed(seed: Any) -> None:
         raise InputError(f"seed_everything is {seed}: a seed is from 0 to 2**32 - 1; give for instance 1")
 
 
-def check_training(**options: float) -> None:
-    """The arguments that all models have: ``lr`` and ``weight_decay`` are at least 0, shares that are dropped from 0 to below 1.
+def check_training(**options: Any) -> None:
+    """Arguments that models share: ``lr`` and ``weight_decay`` are at least 0, shares that are dropped from 0 to below 1; others are not looked at.
 
     Raises:
         InputError: one is not.
     """
     for name, value in options.items():
         is_share = name.endswith("dropout")
-        if not value >= 0 or (is_share and value >= 1):
+        if (is_share and not 0 <= value < 1) or (name in ("lr", "weight_decay") and not value >= 0):
             rule = "the share that is dropped is at least 0 and below 1" if is_share else "it is at least 0"
             raise InputError(f"{name} is {value}: {rule}; give for instance {0.5 if is_share else 0.001}")
 

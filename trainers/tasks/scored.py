@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -43,6 +44,12 @@ class ScoredModule(LightningModule):
     def make_scores(self, score: Callable[[], Metric]) -> None:
         """Make the metric of each stage that has a score."""
         self.scores = nn.ModuleDict({stage: score() for stage in self.scored})
+
+    def note_defaults(self, model: type[nn.Module]) -> None:
+        """Note the options of the model that were not given, beside those that were, so that a checkpoint tells the whole model."""
+        for name, option in signature(model).parameters.items():
+            if option.default is not option.empty:
+                self.hparams.setdefault(name, option.default)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""

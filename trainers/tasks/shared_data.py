@@ -20,7 +20,9 @@ Data = TypeVar("Data")
 
 
 class SharedDataModule(LightningDataModule):
-    """Attributes: ``loader``, that of the training once it was asked for; ``seed`` of the order, by default that of seed_everything."""
+    """Attributes: ``data``; ``loader``, that of the training once it was asked for; ``seed`` of the order, by default that of seed_everything."""
+
+    data: Any
 
     def __init__(self, batch_size: int, seed: int | None) -> None:
         """Take the examples per rank and step, and the seed."""
@@ -105,6 +107,12 @@ class SharedDataModule(LightningDataModule):
     def on_exception(self, exception: BaseException) -> None:
         """End them also where Lightning does not get as far as ``teardown``."""
         self.teardown("")
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        num_classes: int = self.data.num_classes
+        return num_classes
 
     @property
     def world_size(self) -> int:

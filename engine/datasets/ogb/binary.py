@@ -15,7 +15,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset, dataset_meta
 from hoptrain.engine.datasets.cache import check_room
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter
 from hoptrain.kernels.cpu.csc import coo_into_csc, first_out_of_range, sort_columns
@@ -45,8 +45,9 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
     except InputError:
         raise
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{raw} is missing a file or holds a damaged one ({reason}): remove it and download {name} again") from None
+        raise InputError(
+            f"{raw} is missing a file or holds a damaged one ({reason_of(error)}): remove it and download {name} again"
+        ) from None
     data = Dataset(name=name, graph=graph, x=x, y=y, splits=splits, meta=meta)
     writer.add("y", y)
     for split, ids in splits.items():

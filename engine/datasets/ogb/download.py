@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 
 ACCEPT = "HOPTRAIN_ACCEPT_OGB_LICENCE"
 _STALL_S = 60.0
@@ -51,9 +51,8 @@ def download(release: Release, folder: Path) -> None:
         (scratch / release.archive).rename(folder)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
         if not (folder / "raw").is_dir():  # else another process was faster
-            reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(
-                f"{release.name} is not at {folder} and its download from {release.url} failed ({reason}): "
+                f"{release.name} is not at {folder} and its download from {release.url} failed ({reason_of(error)}): "
                 f"try again where there is a network, or unpack the archive there as {folder.name}"
             ) from error
     finally:

@@ -14,11 +14,11 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, write_dataset
+from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached
 from hoptrain.engine.datasets.ogb.binary import write_binary
 from hoptrain.engine.datasets.ogb.download import Release, download
 from hoptrain.engine.datasets.source import Counts, Source
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter
 
@@ -96,7 +96,7 @@ def _write(writer: FolderWriter, layout: Layout, edges: Array, num_nodes: int, x
         splits=_splits(split_folder),
         meta=_meta(layout),
     )
-    write_dataset(writer, data)
+    data.write_to(writer)
 
 
 def _meta(layout: Layout) -> dict[str, str]:
@@ -117,8 +117,9 @@ def _csv(stem: Path, dtype: type[np.generic]) -> Array:
     try:
         table: Array = pandas.read_csv(path, header=None, dtype=dtype).to_numpy()
     except (OSError, EOFError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} is missing or damaged ({reason}): remove the data set's folder, and it is downloaded again") from None
+        raise InputError(
+            f"{path} is missing or damaged ({reason_of(error)}): remove the data set's folder, and it is downloaded again"
+        ) from None
     return table
 
 

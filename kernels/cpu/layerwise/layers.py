@@ -16,7 +16,8 @@ from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.relabel import find, home, relabel
-from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
+from hoptrain.kernels.shared.draws import bounded64
+from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 CHUNK = 512
 """Edges that are relabelled at a time: their table entries are asked for while they are copied."""
@@ -134,7 +135,7 @@ def draw(candidates, prefix, words, draws):
         lanes = min(_LANES, len(vertices) - begin)
         for lane in range(lanes):
             j = begin + lane
-            targets[lane] = wide_bounded(words[2 * (j & 1), j >> 1], words[2 * (j & 1) + 1, j >> 1], total)
+            targets[lane] = bounded64(words[2 * (j & 1), j >> 1], words[2 * (j & 1) + 1, j >> 1], total)
         _search(prefix, targets, places, lanes)
         for lane in range(lanes):
             found = places[lane]

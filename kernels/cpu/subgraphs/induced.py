@@ -25,17 +25,6 @@ _U0, _U1, _U6, _U63 = (np.uint64(n) for n in (0, 1, 6, 63))
 
 
 @cpu_kernel
-def count_in_edges(indptr, vertices, num_vertices):
-    """The in-edges of ``vertices[:num_vertices]`` together."""
-    total = 0
-    for i in range(num_vertices):
-        prefetch(indptr, np.int64(vertices[min(i + _AHEAD, num_vertices - 1)]))
-        vertex = np.int64(vertices[i])
-        total += np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex])
-    return total
-
-
-@cpu_kernel
 def seeds_first(found, num_found, is_seed, others, nodes):
     """Copy ``found[:num_found]`` into ``nodes``, those that ``is_seed`` (V,) bool marks first, each kind in its order.
 

@@ -11,9 +11,10 @@ from numba import cuda
 from hoptrain.kernels.cuda.compile import cuda_kernel
 from hoptrain.kernels.cuda.draw import words_at
 from hoptrain.kernels.cuda.induce import row_at, value_of
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.double import bit_length, double_of, double_of_single, over, plus, single_of, times
-from hoptrain.kernels.shared.draws import word_at
-from hoptrain.kernels.shared.layerwise import destination_share, source_key, wide_bounded
+from hoptrain.kernels.shared.draws import bounded64, word_at
+from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 _U1 = np.uint64(1)
 
@@ -26,10 +27,7 @@ def limit(sizes, most, limited):
         limited[b] = min(sizes[b], most)
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int32[:, ::1], int64[::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[::1], ID[::1], ID[:, ::1], int64[::1], ID[:, ::1], int64[::1], ID[:, ::1])")
 def list_sources(indptr, indices, nodes, count, offsets, num_listed, sources):
     """The sources of the first in-edges of the destinations."""
     b = cuda.blockIdx.y
@@ -38,10 +36,7 @@ def list_sources(indptr, indices, nodes, count, offsets, num_listed, sources):
         sources[b, e] = indices[np.int64(indptr[nodes[b, row]]) + e - np.int64(offsets[b, row])]
 
 
-@cuda_kernel(
-    "void(int64[::1], int32[:, ::1], int64[::1], int32[:, ::1], int64, int64, int64[:, ::1])",
-    "void(int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], int64, int64, int64[:, ::1])",
-)
+@id_kernel("void(int64[::1], ID[:, ::1], int64[::1], ID[:, ::1], int64, int64, int64[:, ::1])")
 def add_shares(count, offsets, num_listed, candidates_of, kind, bits, sums):
     """Add each destination's share to the candidates (local ids ``candidates_of``) that its edges come from.
 
@@ -55,10 +50,7 @@ def add_shares(count, offsets, num_listed, candidates_of, kind, bits, sums):
         cuda.atomic.add(sums, (b, candidates_of[b, e]), np.int64(share))
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[:, ::1], int64[::1], int64, int64, uint32[::1], int64[:, ::1])",
-    "void(int64[::1], int64[:, ::1], int64[::1], int64, int64, uint32[::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64, int64, uint32[::1], int64[:, ::1])")
 def make_keys(indptr, candidates, count, kind, is_scored, scores, sums):
     """Turn the candidates' sums into keys, times their ``scores`` (V,) if these count."""
     b = cuda.blockIdx.y
@@ -68,10 +60,7 @@ def make_keys(indptr, candidates, count, kind, is_scored, scores, sums):
         sums[b, j] = key * np.int64(scores[vertex]) if is_scored else key
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], int32[:, ::1], int64[:, ::1], int64[::1])",
-    "void(int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], int64[:, ::1], int64[:, ::1], int64[::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], ID[:, ::1], int64[:, ::1], int64[::1])")
 def draw_candidates(candidates, prefix, count, totals, number, address, drawn, keys, num_drawn):
     """``number`` draws and their keys, none where there is no candidate.
 
@@ -86,15 +75,12 @@ def draw_candidates(candidates, prefix, count, totals, number, address, drawn, k
         word0, word1, word2, word3 = words_at(address, b, 0, j >> 1)
         first = (j & 1) * 2
         high, low = word_at(first, word0, word1, word2, word3), word_at(first + 1, word0, word1, word2, word3)
-        place = row_at(prefix, row, 0, count[b], np.int64(wide_bounded(high, low, totals[b])))
+        place = row_at(prefix, row, 0, count[b], np.int64(bounded64(high, low, totals[b])))
         drawn[b, j] = candidates[row, place]
         keys[b, j] = (prefix[row, place + 1] if place + 1 < count[b] else totals[b]) - prefix[row, place]
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1])",
-    "void(int64[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1])")
 def count_draws_of(drawn, keys, num_drawn, counts, distinct_keys):
     """How often each distinct vertex was drawn (``drawn`` has its local id; ``counts`` are zero before), and its key."""
     b = cuda.blockIdx.y
@@ -114,10 +100,7 @@ def weigh_drawn(counts, keys, num_distinct, num_drawn, totals, weights):
         weights[b, q] = single_of(weight, exponent)
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1])")
 def take(values, num_edges, sources, out):
     """The value of each edge's source; ``out`` may be ``sources``."""
     b = cuda.blockIdx.y
@@ -125,10 +108,7 @@ def take(values, num_edges, sources, out):
         out[b, e] = values[b, sources[b, e]]
 
 
-@cuda_kernel(
-    "void(int64[::1], int32[:, ::1], int32[:, ::1], int64[::1], int32[:, ::1])",
-    "void(int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1])",
-)
+@id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64[::1], int32[:, ::1])")
 def normalize_weights(count, offsets, indptr, num_edges, weights):
     """Scale the weights of each destination to add up to its degree; one thread adds them, in the order of the CPU."""
     b = cuda.blockIdx.y
@@ -144,10 +124,7 @@ def normalize_weights(count, offsets, indptr, num_edges, weights):
                 weights[b, e] = single_of(weight, exponent)
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int32[:, ::1], int32[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int32[:, ::1], int32[:, ::1])")
 def describe_sources(distinct, counts, keys, num_distinct, totals, table_keys, table_values, out_counts, out_probabilities):
     """How often each of the block's sources was drawn, and its probability in a draw, the bits of float32; both are zero before."""
     b = cuda.blockIdx.y

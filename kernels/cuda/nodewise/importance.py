@@ -9,6 +9,7 @@ from numba import cuda
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import write_edge
 from hoptrain.kernels.cuda.nodewise.labor import keeps
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.double import single_quotient
 from hoptrain.kernels.shared.importance import goal_of, inverse, next_scale, product, reaches_one, threshold_of, total
 from hoptrain.kernels.shared.labor import CERTAIN
@@ -37,10 +38,7 @@ def fill_first(count, rows, value):
         rows[b, v] = value
 
 
-@cuda_kernel(
-    "void(int64[::1], int32[:, ::1], int32[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])",
-    "void(int64[::1], int64[:, ::1], int64[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])",
-)
+@id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def find_scales(high, ends, sources, fanout, importance, inverses, scales, factor):
     """The c of each destination, ``scales`` (K, D); a source's ``factor`` rises to the largest of its destinations'.
 
@@ -88,10 +86,7 @@ def threshold_at(sources, b, e, degree, fanout, scale, importance):
     return np.uint64(threshold_of(scale, importance[b, sources[b, e]]))
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], ID[:, ::1])")
 def count_important(nodes, high, ends, sources, fanout, address, importance, scales, counts):
     """How many edges each destination keeps, at its place in ``counts``; ``nodes`` (K, N) hold the sources."""
     b = cuda.blockIdx.y
@@ -105,11 +100,9 @@ def count_important(nodes, high, ends, sources, fanout, address, importance, sca
         counts[b, i] = kept
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int64, uint64[::1], uint64[:, ::1], "
-    "uint64[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], uint32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64, uint64[::1], uint64[:, ::1], "
-    "uint64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], uint32[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], ID[:, ::1], "
+    "ID[:, ::1], ID[:, ::1], uint32[:, ::1])"
 )
 def write_important(
     indptr, indices, nodes, high, ends, sources, fanout, address, importance, scales, out_indptr, out_edges, out_neighbors, weights

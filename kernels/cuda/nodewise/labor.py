@@ -7,9 +7,10 @@ pieces before it, so that they come in the column's order.
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import write_edge
 from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.double import single_quotient
 from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
 from hoptrain.kernels.shared.philox import four_words
@@ -24,11 +25,8 @@ def keeps(address, b, source, threshold):
     return is_kept(word, threshold)
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
-    "int64, uint64[::1], int64, int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
-    "int64, uint64[::1], int64, int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, uint64[::1], int64, ID[:, ::1])"
 )
 def count_kept(indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces):
     """How many edges each piece keeps: ``pieces`` (K, N << lane_bits)."""
@@ -51,10 +49,7 @@ def count_kept(indptr, indices, nodes, low, high, grouped, members, counters, fa
         unit += cuda.gridDim.x * cuda.blockDim.x
 
 
-@cuda_kernel(
-    "void(int64[::1], int64[::1], int64, int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64, int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1])")
 def add_pieces(low, high, lane_bits, pieces, counts):
     """How many edges each request keeps, at its place in ``counts``."""
     b = cuda.blockIdx.y
@@ -66,11 +61,9 @@ def add_pieces(low, high, lane_bits, pieces, counts):
         counts[b, i] = total
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
-    "int64, uint64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
-    "int64, uint64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, uint64[::1], int64, ID[:, ::1], "
+    "ID[:, ::1], ID[:, ::1], ID[:, ::1])"
 )
 def write_kept(
     indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces, out_indptr, out_edges, out_neighbors
@@ -95,10 +88,7 @@ def write_kept(
         unit += cuda.gridDim.x * cuda.blockDim.x
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int32[:, ::1], uint32[:, ::1])",
-    "void(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[:, ::1], uint32[:, ::1])",
-)
+@id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], uint32[:, ::1])")
 def weigh_kept(indptr, nodes, low, high, fanout, out_indptr, weights):
     """The weights of each request's edges: the bits of float32 numbers."""
     b = cuda.blockIdx.y

@@ -9,8 +9,9 @@ Shapes: D destinations of a batch, W walks of L steps at most, T neighbours at m
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import words_at
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.double import single_quotient
 from hoptrain.kernels.shared.draws import word_at
 from hoptrain.kernels.shared.walk import next_step
@@ -19,11 +20,9 @@ _NONE = -1
 """In ``visits``: the walk had ended."""
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64, int64, uint64, int64, uint64[::1], "
-    "int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64, int64, uint64, int64, uint64[::1], "
-    "int64[:, ::1], int32[:, ::1], int64[:, ::1], int32[:, ::1], int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], int64, int64, uint64, int64, uint64[::1], ID[:, ::1], int32[:, ::1], ID[:, ::1], "
+    "int32[:, ::1], ID[:, ::1])"
 )
 def find_visited(indptr, indices, nodes, high, num_walks, length, stop, most, address, visits, times, out_vertices, out_times, counts):
     """Find the neighbours of ``nodes[b, :high[b]]`` in their order: ``out_vertices`` and ``out_times`` (K, D * T), and ``counts`` (K, D).
@@ -104,12 +103,7 @@ def place_of(visits, times, row, number, j):
     return place
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[:, ::1], int64[::1], int64, int32[:, ::1], int32[:, ::1], "
-    "int32[:, ::1], int32[:, ::1], int32[:, ::1], uint32[:, ::1])",
-    "void(int64[::1], int64[:, ::1], int64[::1], int64, int64[:, ::1], int32[:, ::1], "
-    "int64[:, ::1], int64[:, ::1], int64[:, ::1], uint32[:, ::1])",
-)
+@id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64, ID[:, ::1], int32[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], uint32[:, ::1])")
 def move_visited(indptr, nodes, high, most, vertices, times, offsets, out_edges, out_neighbors, weights):
     """Write each destination's neighbours to where its offset says, and the bits of their float32 weights; they are no edges."""
     b = cuda.blockIdx.y

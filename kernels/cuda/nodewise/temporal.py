@@ -6,9 +6,10 @@ Shapes: K batches, B seeds of a batch at most, each with a tree and a bound.
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import floyd_offset, words_at
 from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import bounded, num_draws, takes_all, word_at
 from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
 
@@ -17,10 +18,7 @@ _U1 = np.uint64(1)
 _U63 = np.uint64(63)
 
 
-@cuda_kernel(
-    "void(int32[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1], ID[:, ::1])")
 def count_admitted(indptr, times, bounds, keys, low, high, fanout, replace, admitted, counts):
     """How many edges of each request are not later than its tree's bound: ``admitted`` (K, N); and how many it gives: ``counts``."""
     b = cuda.blockIdx.y
@@ -40,11 +38,9 @@ def count_admitted(indptr, times, bounds, keys, low, high, fanout, replace, admi
         counts[b, i] = num_draws(first - begin, fanout, replace != 0)
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
-    "int64, int64, int64, uint64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int64[:, ::1])",
-    "void(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], "
-    "int64, int64, int64, uint64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], ID[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, uint64[::1], "
+    "ID[:, ::1], ID[:, ::1], ID[:, ::1], int64[:, ::1])"
 )
 def draw_admitted(
     indptr, indices, by_time, keys, low, high, grouped, members, counters,
@@ -93,9 +89,7 @@ def draw_ranks(begin, number, count, replace, address, b, i, first, out_edges):
         j += 1
 
 
-@cuda_kernel(
-    "void(int64[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1])", "void(int64[:, ::1], int64[::1], int64[:, ::1], int32[:, ::1])"
-)
+@id_kernel("void(int64[:, ::1], int64[::1], ID[:, ::1], int32[:, ::1])")
 def split_keys(keys, count, nodes, trees):
     """The vertex and the tree of the first ``count[b]`` keys of each row."""
     b = cuda.blockIdx.y
@@ -105,7 +99,7 @@ def split_keys(keys, count, nodes, trees):
         trees[b, i] = tree_of(keys[b, i])
 
 
-@cuda_kernel("void(int64[:, ::1], int64[::1], int32[:, ::1])", "void(int64[:, ::1], int64[::1], int64[:, ::1])")
+@id_kernel("void(int64[:, ::1], int64[::1], ID[:, ::1])")
 def copy_first(source, count, out):
     """Copy the first ``count[b]`` entries of each row."""
     b = cuda.blockIdx.y

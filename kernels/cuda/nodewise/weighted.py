@@ -6,19 +6,17 @@ Weights are the bits of float64 numbers: larger ones are larger integers, and no
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import is_drawn, words_at, write_edge
 from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
 from hoptrain.kernels.shared.weighted import most_attempts, weight_share
 
 _U0 = np.uint64(0)
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int32[:, ::1])",
-    "void(int32[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[:, ::1])",
-)
+@id_kernel("void(int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1])")
 def count_weighted(positive, nodes, low, high, fanout, counts):
     """How many edges each request gives, at its place in ``counts``; ``positive`` (V,): edges of a column that have weight."""
     b = cuda.blockIdx.y
@@ -28,11 +26,9 @@ def count_weighted(positive, nodes, low, high, fanout, counts):
         counts[b, i] = number if fanout < 0 else min(number, fanout)
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], uint32[::1], int32[::1], uint64[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], "
-    "int64, int64[::1], int64[::1], int64, uint64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], uint32[::1], int32[::1], uint64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], "
-    "int64, int64[::1], int64[::1], int64, uint64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int32[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], uint32[::1], int32[::1], uint64[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], "
+    "int64[::1], int64, uint64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int32[:, ::1])"
 )
 def draw_weighted(
     indptr, indices, threshold, alias, weights, positive, nodes, low, high, grouped, members, counters,
@@ -88,11 +84,9 @@ def draw_distinct(indices, threshold, alias, begin, degree, fanout, address, ver
     return taken
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], uint64[::1], int32[::1], int32[:, ::1], int64[::1], int64[::1], "
-    "int64, int64[::1], int64[::1], int64, uint64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], uint64[::1], int32[::1], int64[:, ::1], int64[::1], int64[::1], "
-    "int64, int64[::1], int64[::1], int64, uint64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int32[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], uint64[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, uint64[::1], "
+    "ID[:, ::1], ID[:, ::1], ID[:, ::1], int32[:, ::1])"
 )
 def draw_rest(
     indptr, indices, weights, positive, nodes, low, high, grouped, members, counters,

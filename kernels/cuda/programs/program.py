@@ -12,6 +12,7 @@ from numba.core import config
 from hoptrain.kernels.cuda.compile import MAX_REGISTERS, cuda_kernel
 from hoptrain.kernels.cuda.group import MEMBERS, unpack_request
 from hoptrain.kernels.cuda.relabel import find_slot
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, edge_number, make_draw, make_step
 
 
@@ -134,7 +135,7 @@ def collective_kernel(next_edge):
     return draw
 
 
-@cuda_kernel("void(int32[:, ::1], int64[::1], int32[:, ::1])", "void(int64[:, ::1], int64[::1], int32[:, ::1])")
+@id_kernel("void(ID[:, ::1], int64[::1], int32[:, ::1])")
 def count_entries(entries, num_entries, counts):
     """How often each number stands in ``entries``; ``counts`` are zero before."""
     b = cuda.blockIdx.y
@@ -150,10 +151,7 @@ def as_weights(counts, number, weights):
         weights[b, j] = np.float32(counts[b, j])
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], int32[:, ::1], ID[:, ::1], ID[:, ::1])")
 def drop_others(candidates, number, chosen, keys, values):
     """Let the table hold -1 for the candidates that were not chosen, as if they were not there."""
     b = cuda.blockIdx.y
@@ -162,10 +160,7 @@ def drop_others(candidates, number, chosen, keys, values):
             values[b, find_slot(keys, b, candidates[b, j])] = -1
 
 
-@cuda_kernel(
-    "void(int64[::1], int64[::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[::1], int64[::1], ID[:, ::1])")
 def clear_counts(low, high, counts):
     """No edge for any request: those on vertices without edges are in no group."""
     b = cuda.blockIdx.y
@@ -174,10 +169,7 @@ def clear_counts(low, high, counts):
         counts[b, i] = 0
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[:, ::1], int64[::1], int64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_neighbors):
     """Write each request's edges to where its offset says, and the vertices at their other ends."""
     b = cuda.blockIdx.y
@@ -189,10 +181,7 @@ def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_
             out_neighbors[b, offsets[b, i] + j] = indices[position]
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64, int64[::1], int64, int32[:, ::1], int64[::1])",
-    "void(int64[:, ::1], int64, int64[::1], int64, int64[:, ::1], int64[::1])",
-)
+@id_kernel("void(ID[:, ::1], int64, int64[::1], int64, ID[:, ::1], int64[::1])")
 def list_vertices(walks, room, count, copies, out, num_entries):
     """The vertices of a batch's walks one after another; the root stands for those after an end."""
     b = cuda.blockIdx.y
@@ -206,10 +195,7 @@ def list_vertices(walks, room, count, copies, out, num_entries):
         out[b, e] = vertex if vertex >= 0 else walks[b * room + e // width, 0]
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64, int64[::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64, int64[::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64, int64[::1], ID[:, ::1])")
 def mark_ends(walks, room, num_entries, out):
     """-1 for the entries after a walk's end."""
     b = cuda.blockIdx.y

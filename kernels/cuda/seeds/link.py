@@ -7,7 +7,8 @@ nodes; a batch's ``dropped`` edges ascend.
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
+from hoptrain.kernels.cuda.widths import id_kernel
 
 
 @device_function
@@ -26,10 +27,7 @@ def is_dropped(dropped, num_dropped, b, source, destination, num_seeds):
     return first < num_dropped and dropped[b, first] == value
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], ID[:, ::1])")
 def count_left(indptr, indices, num_dst, num_seeds, dropped, num_dropped, counts):
     """How many edges each of ``num_dst[b]`` destinations is left with, at its place in ``counts``."""
     b = cuda.blockIdx.y
@@ -42,11 +40,9 @@ def count_left(indptr, indices, num_dst, num_seeds, dropped, num_dropped, counts
         counts[b, i] = left
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int32[:, ::1], int32[:, ::1], uint32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], "
-    "int64, int32[:, ::1], int32[:, ::1], int32[:, ::1], uint32[:, ::1])",
-    "void(int64[:, ::1], int64[:, ::1], int64[:, ::1], uint32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], "
-    "int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], uint32[:, ::1])",
+@id_kernel(
+    "void(ID[:, ::1], ID[:, ::1], ID[:, ::1], uint32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64, ID[:, ::1], "
+    "ID[:, ::1], ID[:, ::1], uint32[:, ::1])"
 )
 def move_left(
     indptr,
@@ -77,7 +73,7 @@ def move_left(
                 place += 1
 
 
-@cuda_kernel("void(int32[:, ::1], int64[::1], int64[::1])", "void(int64[:, ::1], int64[::1], int64[::1])")
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1])")
 def read_ends(indptr, num_dst, num_edges):
     """How many edges the first ``num_dst[b]`` destinations have; a block for each batch."""
     b = cuda.blockIdx.y

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, int64
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
-from hoptrain.kernels.cuda.relabel import find_slot
+from hoptrain.kernels.cuda.compile import device_function
+from hoptrain.kernels.cuda.relabel import enter_tile, find_slot
 from hoptrain.kernels.cuda.scan import block_scan
-from hoptrain.kernels.cuda.tile import enter_tile
+from hoptrain.kernels.cuda.widths import id_kernel
 
 MASS = 1 << 40
 ALPHA_BITS = 16
@@ -180,11 +180,9 @@ def keep_first(score, w, size, top, kept, buffer):
     return number
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[:, ::1], int64[::1], int64, int64, int64, int64, int32[:, ::1], int32[:, ::1], int32[:, ::1], "
-    "int64[:, ::1], int64[:, ::1], int32[:, ::1], int64[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64, int64, int64, int64, int64[:, ::1], int32[:, ::1], int64[:, ::1], "
-    "int64[:, ::1], int64[:, ::1], int32[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], int64, int64, int64, int64, ID[:, ::1], int32[:, ::1], ID[:, ::1], int64[:, ::1], "
+    "int64[:, ::1], int32[:, ::1], int64[:, ::1], ID[:, ::1], ID[:, ::1])"
 )
 def pagerank_sets(
     indptr, indices, seeds, num_seeds, capacity, top, alpha, threshold, keys, values, members, residue, score, queue, kept, chosen, counts

@@ -6,9 +6,10 @@ One thread chooses; the neighbours of the chosen are met by all, a tile of a col
 import numpy as np
 from numba import cuda, int64
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import words_at
-from hoptrain.kernels.cuda.tile import enter_tile
+from hoptrain.kernels.cuda.relabel import enter_tile
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import bounded_wide
 
 RATIO_BITS = 32
@@ -64,11 +65,8 @@ def meet(indptr, indices, vertex, b, numbers, known, seen, num_seen, waiting, nu
     return met
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[::1], int64, int64, int64, uint64[::1], int64, int32[:, ::1], int32[:, ::1], int32[:, ::1], "
-    "int32[:, ::1], int64[::1])",
-    "void(int64[::1], int64[::1], int64[::1], int64, int64, int64, uint64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], "
-    "int64[:, ::1], int64[::1])",
+@id_kernel(
+    "void(ID[::1], ID[::1], ID[::1], int64, int64, int64, uint64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int64[::1])"
 )
 def grow_subgraphs(indptr, indices, roots, size, ratio, attempts, address, known, numbers, seen, waiting, drawn, num_drawn):
     """Fill ``drawn`` (K, size) with distinct vertices, and ``num_drawn`` with how many they are; a block each.

@@ -7,9 +7,9 @@ the other vertices of each set in turn. A search by hops finds them in another o
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel
 from hoptrain.kernels.cuda.induce import PAIR_BITS, row_at, vertex_of, with_vertex
 from hoptrain.kernels.cuda.relabel import find_slot
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared import shared
 
 
@@ -25,10 +25,7 @@ def pair_of(number, vertex):
     return (np.int64(number) << PAIR_BITS) | np.int64(vertex)
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int64[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], int64[:, ::1], ID[:, ::1])")
 def begin_sets(seeds, num_seeds, pairs, found):
     """Each seed as a pair; ``found`` (K, B) counts the others of its set."""
     b = cuda.blockIdx.y
@@ -37,10 +34,7 @@ def begin_sets(seeds, num_seeds, pairs, found):
         found[b, i] = 0
 
 
-@cuda_kernel(
-    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1])")
 def list_vertices_of(pairs, low, high, vertices):
     """The vertices of the pairs from ``low`` to ``high``, at their places."""
     b = cuda.blockIdx.y
@@ -49,10 +43,7 @@ def list_vertices_of(pairs, low, high, vertices):
         vertices[b, i] = vertex_of(pairs[b, i])
 
 
-@cuda_kernel(
-    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], int64[::1], ID[:, ::1], int64[:, ::1])")
 def pair_neighbors(pairs, low, high, offsets, num_edges, neighbors, out):
     """The neighbours that the pairs from ``low`` to ``high`` drew, as pairs of the same sets."""
     b = cuda.blockIdx.y
@@ -60,10 +51,7 @@ def pair_neighbors(pairs, low, high, offsets, num_edges, neighbors, out):
         out[b, e] = with_vertex(pairs[b, row_at(offsets, b, low[b], high[b], e)], neighbors[b, e])
 
 
-@cuda_kernel(
-    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1])")
 def begin_runs(pairs, low, high, found, shift):
     """Where a set's new pairs begin: what to take off their places to get their numbers among the set's others."""
     b = cuda.blockIdx.y
@@ -74,10 +62,7 @@ def begin_runs(pairs, low, high, found, shift):
             shift[b, own] = i - found[b, own]
 
 
-@cuda_kernel(
-    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def number_runs(pairs, low, high, shift, found, numbers):
     """The new pairs' numbers among the others of their set, and how many these are now."""
     b = cuda.blockIdx.y
@@ -90,10 +75,7 @@ def number_runs(pairs, low, high, shift, found, numbers):
             found[b, own] = number + 1
 
 
-@cuda_kernel(
-    "void(int64[:, ::1], int64[::1], int64[::1], int32[:, ::1], int32[:, ::1], int64[:, ::1], int32[:, ::1], int64[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int64[:, ::1], ID[:, ::1], int64[:, ::1], ID[:, ::1])")
 def place_pairs(pairs, num_pairs, num_seeds, begins, numbers, keys, values, placed, nodes):
     """Move every pair to its place, also in the table; ``begins`` (K, B) is where each set's others stand."""
     b = cuda.blockIdx.y
@@ -107,10 +89,7 @@ def place_pairs(pairs, num_pairs, num_seeds, begins, numbers, keys, values, plac
         values[b, find_slot(keys, b, pair)] = place
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int64, int64[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64, int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, int64[:, ::1], ID[:, ::1])")
 def place_chosen(seeds, num_seeds, begins, chosen, top, placed, nodes):
     """The seeds, then the chosen vertices of each set, ``chosen[b, i * top:]``; the next set's ``begins`` say how many."""
     b = cuda.blockIdx.y

@@ -6,10 +6,10 @@ Shapes: K batches, a row of every matrix for each; D drawn vertices, S distinct 
 import numpy as np
 from numba import cuda
 
-from hoptrain.kernels.cuda.compile import cuda_kernel
 from hoptrain.kernels.cuda.draw import words_at
 from hoptrain.kernels.cuda.relabel import clear_table, find_slot, relabel
 from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded_wide, word_at
 
 _START_WORDS = 2
@@ -40,10 +40,7 @@ def enter_members(launch, drawn, capacity, is_seed, found, nodes, table, scratch
     launch.rows(place_members, capacity, found, num_nodes, ranks, num_seeds, *table, nodes)
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], uint8[::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], uint8[::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], uint8[::1], ID[:, ::1])")
 def mark_seeds(found, count, is_seed, flags):
     """1 for vertices that are seeds, else 0."""
     b = cuda.blockIdx.y
@@ -51,10 +48,7 @@ def mark_seeds(found, count, is_seed, flags):
         flags[b, i] = is_seed[found[b, i]]
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], int32[:, ::1], int64[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def place_members(found, count, ranks, num_seeds, keys, values, nodes):
     """Move every vertex to its place, also in the table; ``ranks`` is the scan of the flags."""
     b = cuda.blockIdx.y
@@ -65,7 +59,7 @@ def place_members(found, count, ranks, num_seeds, keys, values, nodes):
         values[b, find_slot(keys, b, found[b, i])] = place
 
 
-@cuda_kernel("void(int32[:, ::1], int64[::1], int64[::1])", "void(int64[:, ::1], int64[::1], int64[::1])")
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1])")
 def note_offset(indptr, place, offset):
     """``offset[b] = indptr[b, place[b]]``: the edges before a place."""
     b = cuda.blockIdx.y
@@ -73,10 +67,7 @@ def note_offset(indptr, place, offset):
         offset[b] = indptr[b, place[b]]
 
 
-@cuda_kernel(
-    "void(uint32[::1], int32[::1], int64, int64[::1], uint64[::1], int32[:, ::1])",
-    "void(uint32[::1], int32[::1], int64, int64[::1], uint64[::1], int64[:, ::1])",
-)
+@id_kernel("void(uint32[::1], int32[::1], int64, int64[::1], uint64[::1], ID[:, ::1])")
 def draw_vertices(threshold, alias, number, attempts, address, drawn):
     """``number`` vertices by the alias table over all V of them, with replacement; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
     b = cuda.blockIdx.y
@@ -86,10 +77,7 @@ def draw_vertices(threshold, alias, number, attempts, address, drawn):
         drawn[b, i] = alias_offset(place, word2, threshold[place], np.int64(alias[place]))
 
 
-@cuda_kernel(
-    "void(int32[::1], int32[::1], int32[::1], int64, int64, int64[::1], uint64[::1], int32[:, ::1])",
-    "void(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], uint64[::1], int64[:, ::1])",
-)
+@id_kernel("void(ID[::1], ID[::1], ID[::1], int64, int64, int64[::1], uint64[::1], ID[:, ::1])")
 def draw_walks(indptr, indices, roots, number, length, attempts, address, drawn):
     """``number`` walks of ``length`` steps against the edges; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
     b = cuda.blockIdx.y
@@ -111,10 +99,7 @@ def draw_walks(indptr, indices, roots, number, length, attempts, address, drawn)
         walk += cuda.gridDim.x * cuda.blockDim.x
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], float32[::1], float32[:, ::1])")
 def weigh_edges(edge_ids, num_edges, of_edges, weights):
     """The weights of each batch's edges, as many as there is room for."""
     b = cuda.blockIdx.y
@@ -123,10 +108,7 @@ def weigh_edges(edge_ids, num_edges, of_edges, weights):
         weights[b, e] = of_edges[edge_ids[b, e]]
 
 
-@cuda_kernel(
-    "void(int32[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
-    "void(int64[:, ::1], int64[::1], float32[::1], float32[:, ::1])",
-)
+@id_kernel("void(ID[:, ::1], int64[::1], float32[::1], float32[:, ::1])")
 def weigh_seeds(nodes, num_seeds, of_nodes, weights):
     """The weights of each batch's seeds, times their number."""
     b = cuda.blockIdx.y

@@ -11,7 +11,9 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import check_vertices
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges, rounded_up
@@ -72,14 +74,20 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                 known[source], most = min(graph.num_nodes[source], known[source] + edges), max(most, edges)
         return id_dtype(4 * max(known.values()) + most + 2)
 
+    def _seeds_of(self, name: str) -> list[Array]:
+        return self.seeds if name == self.seed_type else [np.zeros(0, np.int64)] * self.num_batches
+
+    def uploads(self) -> dict[str, list[Array]]:
+        """The seeds of each type."""
+        return {f"seeds.{name}": self._seeds_of(name) for name in self.host_graph.num_nodes}
+
     def queue(self) -> None:
         """Hop after hop; each expands the nodes of a relation's destination type that there were before it."""
         self.frontiers = {
             name: DeviceFrontier(self, number, id_dtype(number), f".{name}") for name, number in self.host_graph.num_nodes.items()
         }
-        none = [np.zeros(0, np.int64)] * self.num_batches
         for name, frontier in self.frontiers.items():
-            frontier.enter_seeds(self.seeds if name == self.seed_type else none, self.sizes[f"nodes.{name}"])
+            frontier.enter_seeds(self._seeds_of(name), self.sizes[f"nodes.{name}"])
         self.counts = [{name: f"nodes.{name}" for name in self.frontiers}]
         self.sampled: list[dict[Relation, _Sampled]] = []
         for hop in range(self.num_hops):
@@ -114,26 +122,25 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             counts[source] = after
         return _Sampled(edges, num_dst, f"edges{step}")
 
-    def batches(self) -> list[HeteroMiniBatch]:
+    def batches(self) -> Bulk[HeteroMiniBatch]:
         """The mini-batches."""
         nodes = {name: self.stream.result(frontier.nodes) for name, frontier in self.frontiers.items()}
         hops = [
             {relation: own._replace(edges=own.edges.results(self.stream)) for relation, own in sampled.items()} for sampled in self.sampled
         ]
-        return [
-            HeteroMiniBatch(
+
+        def block(b: int, own: _Sampled, num_src: str) -> Block:
+            return own.edges.block(b, *(self.host_size(size)[b] for size in (own.num_dst, own.num_edges, num_src)))
+
+        def batch(b: int) -> HeteroMiniBatch:
+            return HeteroMiniBatch(
                 node_ids={name: nodes[name][b, : self.host_size(size)[b]] for name, size in self.counts[-1].items()},
                 blocks=tuple(
-                    {
-                        relation: own.edges.block(
-                            b, *(self.host_size(size)[b] for size in (own.num_dst, own.num_edges, counts[relation[0]]))
-                        )
-                        for relation, own in hop.items()
-                    }
+                    {relation: block(b, own, counts[relation[0]]) for relation, own in hop.items()}
                     for hop, counts in zip(reversed(hops), reversed(self.counts), strict=False)
                 ),
                 seed_type=self.seed_type,
                 num_seeds=len(self.seeds[b]),
             )
-            for b in range(self.num_batches)
-        ]
+
+        return Bulk(self.num_batches, batch)

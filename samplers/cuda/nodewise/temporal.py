@@ -15,6 +15,7 @@ from hoptrain.kernels.cuda.nodewise import temporal as kernels
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -36,7 +37,7 @@ class CudaTemporal(Bounded):
         self.rule = int(sampler.replace), int(sampler.strategy == "recent")
         self.times, self.by_time = self.to_device(columns.times, "the graph"), self.to_device(columns.by_time, "the graph")
 
-    def start(self, seeds: Sequence[Array], *, times: Sequence[Array] | None = None, **options: Any) -> Callable[[], list[MiniBatch]]:
+    def start(self, seeds: Sequence[Array], *, times: Sequence[Array] | None = None, **options: Any) -> Callable[[], Bulk[MiniBatch]]:
         """See ``Bounded.start``; with the seeds' ``times``, for each batch (B,), or those that the sampler's ``seed_times`` says."""
         given: Sequence[Array | None] = times or [None] * len(seeds)
         found = [self.sampler.seeds_and_bounds(self.host_graph, *own) for own in zip(seeds, given, strict=True)]
@@ -46,6 +47,10 @@ class CudaTemporal(Bounded):
     def first_nodes(self) -> list[Array]:
         """Each seed is the root of a tree."""
         return [(np.arange(len(some)) << TREE_SHIFT) | some.astype(np.int64) for some in self.seeds]
+
+    def uploads(self) -> dict[str, list[Array]]:
+        """And the bounds of the trees."""
+        return super().uploads() | {"bounds": self._bounds_of_seeds}
 
     def queue(self) -> None:
         """With the bounds of the trees."""
@@ -82,11 +87,11 @@ class CudaTemporal(Bounded):
         self.launch.rows(kernels.copy_first, indices.shape[1], edges.indices, self.num_edges[-1], indices)
         self.edges = [edges._replace(indices=indices)]
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """With the trees of their nodes and the times of their seeds."""
         trees, bounds = self.stream.result(self.trees), self.stream.result(self.bounds)
 
         def with_trees(b: int, batch: MiniBatch) -> MiniBatch:
             return replace(batch, extra={"trees": trees[b, : len(batch.node_ids)], "seed_times": bounds[b, : batch.num_seeds]})
 
-        return [with_trees(b, batch) for b, batch in enumerate(super().batches())]
+        return super().batches().map(with_trees)

@@ -11,6 +11,7 @@ from hoptrain.engine.arrays import id_dtype
 from hoptrain.kernels.cuda.draw import DISTINCT
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.edges import rounded_up
 from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighbor
 from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
@@ -46,7 +47,7 @@ class CudaVRGCN(CudaNeighbor):
         self.history = indptr, self.matrix("history_indices", most, self.id_dtype)
         self.draws.draw(requests, self.num_dst, self.num_dst, draw, (indptr, edge_ids, self.history[1]))
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """With their histories' columns."""
         indptr, indices = (self.stream.result(array) for array in self.history)
 
@@ -54,4 +55,4 @@ class CudaVRGCN(CudaNeighbor):
             columns = indptr[b, : batch.blocks[0].num_dst + 1], indices[b, : int(self.host_size("history")[b])]
             return replace(batch, extra=dict(zip(("history_indptr", "history_indices"), columns, strict=True)))
 
-        return [with_history(b, batch) for b, batch in enumerate(super().batches())]
+        return super().batches().map(with_history)

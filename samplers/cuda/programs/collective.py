@@ -12,9 +12,10 @@ from hoptrain.kernels.cuda.group import clear
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.layers import Layer, Layered
-from hoptrain.samplers.cuda.programs.program import explained, place_parameters
-from hoptrain.samplers.programs.cpu import checked_size, no_edge
+from hoptrain.samplers.cuda.programs.program import place_parameters
+from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -61,7 +62,7 @@ class CudaCollective(Layered):
         launch.rows(kernels.drop_others, most, candidates, found, chosen, *table)
         return Layer(self.connect(hop, offsets, table, candidates), {})
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches.
 
         Raises:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import to_device
@@ -18,7 +18,8 @@ from hoptrain.kernels.cuda.group import clear
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bounded import Bounded
-from hoptrain.samplers.programs.cpu import checked_size, explain, no_edge
+from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -30,7 +31,8 @@ class _Individual(Bounded):
         super().__init__(graph, workspace, fanouts, REPLACE)
         self.program = program
         self.parameters = place_parameters(program, self.stream)
-        weights = self.graph.threshold[:0] if graph.weights is None else self.to_device(graph.weights, "the graph")
+        no_weights = self.stream.empty((0,), np.float32)  # a slice of an array in pinned memory would have no address
+        weights = no_weights if graph.weights is None else self.to_device(graph.weights, "the graph")
         self.columns = self.graph.indptr, self.graph.indices, weights
 
     def queue(self) -> None:
@@ -41,7 +43,7 @@ class _Individual(Bounded):
             super().queue()
         self.wrong.copy_to_host(self.buffers.pinned("wrong", self.wrong), stream=self.stream.numba)
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches.
 
         Raises:
@@ -107,29 +109,15 @@ class CudaWalks(_Individual):
         self.frontier.relabel(self.local, most, (self.zeros, end), *self.num_nodes[:2])
         self.launch.rows(kernels.mark_ends, most, walks, self.room, end, self.local)
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """With their walks."""
-        batches, local = super().batches(), self.stream.result(self.local)
-        width = self.program.steps + 1
-        for b, batch in enumerate(batches):
+        local, width = self.stream.result(self.local), self.program.steps + 1
+
+        def with_walks(b: int, batch: MiniBatch) -> MiniBatch:
             rows = batch.num_seeds * self.program.num_walks
-            batch.extra["walks"] = local[b, : rows * width].reshape(rows, width)
-        return batches
+            return replace(batch, extra={"walks": local[b, : rows * width].reshape(rows, width)})
 
-
-@contextmanager
-def explained(program: Program) -> Iterator[None]:
-    """Say why a program cannot be compiled.
-
-    Raises:
-        InputError: it cannot.
-    """
-    from numba.core.errors import NumbaError
-
-    try:
-        yield
-    except NumbaError as error:
-        raise InputError(explain(program, str(error))) from error
+        return super().batches().map(with_walks)
 
 
 def place_parameters(program: Program, stream: DeviceStream) -> Any:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device_store import to_device
+from hoptrain.engine.device import Buffers
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
@@ -38,9 +41,15 @@ class CudaLinks:
                 'node-wise samplers only; use exclude="none", or device="cpu"'
             )
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
-        self._on_host = Workspace()
+        self._on_host, self._buffers = Workspace(), Buffers(workspace.stream)
 
-    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[MiniBatch]]:
+    def twin(self) -> CudaLinks:
+        """See ``DeviceSampler.twin``."""
+        other = copy(self)
+        other.inner, other._on_host, other._buffers = self.inner.twin(), Workspace(), Buffers(self.stream)
+        return other
+
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
         """Find the pairs, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         graph, sampler, stream = self.graph, self.sampler, self.stream
@@ -55,13 +64,25 @@ class CudaLinks:
             if sampler.exclude != "none":
                 dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
                 options["edit"] = partial(drop_edges, dropped)
+        labels = [own for _, _, own in found]
+        sizes, num_labels = [own.shape for own in pairs], [len(own) for own in labels]
+        on_device = [
+            self._buffers.uploaded(name, [own.reshape(-1) for own in rows], rows[0].dtype)
+            for name, rows in (("pairs", pairs), ("labels", labels))
+        ]
         finish = self.inner.start(ends, **options)
 
-        def with_pairs(batch: MiniBatch, pairs: Array, labels: Array) -> MiniBatch:
-            extra = {name: stream.result(to_device(array, "device", stream)) for name, array in (("pairs", pairs), ("labels", labels))}
-            return replace(batch, extra=batch.extra | extra)
+        def finished() -> Bulk[MiniBatch]:
+            flat_pairs, all_labels = map(stream.result, on_device)
 
-        return lambda: [with_pairs(*of_batch) for of_batch in zip(finish(), pairs, (labels for _, _, labels in found), strict=True)]
+            def with_pairs(b: int, batch: MiniBatch) -> MiniBatch:
+                own = {"pairs": flat_pairs[b, : prod(sizes[b])].reshape(sizes[b]), "labels": all_labels[b, : num_labels[b]]}
+                return replace(batch, extra=batch.extra | own)
+
+            batches: Bulk[MiniBatch] = finish()
+            return batches.map(with_pairs)
+
+        return finished
 
 
 def drop_edges(dropped: Sequence[Array], bulk: Bounded) -> None:

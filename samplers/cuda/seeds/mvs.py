@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
+
+import numpy as np
 
 from hoptrain.engine import Address, Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device_store import to_device
+from hoptrain.engine.device import Buffers
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
 from hoptrain.samplers.seeds.mvs import MVSSampler
 
@@ -20,14 +24,24 @@ class CudaMVS:
     def __init__(self, graph: Graph, sampler: MVSSampler, workspace: Workspace, inner: Driver) -> None:
         """Take what samples for the sampler within."""
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
+        self._buffers = Buffers(self.stream)
 
-    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], list[MiniBatch]]:
+    def twin(self) -> CudaMVS:
+        """See ``DeviceSampler.twin``."""
+        other = copy(self)
+        other.inner, other._buffers = self.inner.twin(), Buffers(self.stream)
+        return other
+
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
         """Draw, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         drawn = [self.sampler.draw(self.graph, some, Address(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
+        weights = self._buffers.uploaded("weights", [own for _, own in drawn], np.float32)
         finish = self.inner.start([chosen for chosen, _ in drawn], seed=seed, epoch=epoch, first_batch=first_batch)
 
-        def with_weights(batch: MiniBatch, weights: Array) -> MiniBatch:
-            return replace(batch, seed_weights=self.stream.result(to_device(weights, "device", self.stream)))
+        def finished() -> Bulk[MiniBatch]:
+            batches: Bulk[MiniBatch] = finish()
+            rows = self.stream.result(weights)
+            return batches.map(lambda b, batch: replace(batch, seed_weights=rows[b, : batch.num_seeds]))
 
-        return lambda: [with_weights(batch, weights) for batch, (_, weights) in zip(finish(), drawn, strict=True)]
+        return finished

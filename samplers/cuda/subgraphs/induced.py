@@ -12,6 +12,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.subgraphs.vertices import enter_members, note_offset
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.retried import FEW_EDGES, Retried
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -50,7 +51,7 @@ class Induced(Retried):
         pick_wanted(self.launch, graph, self.nodes, sizes["nodes"], offsets, table, cut, scratch, self.edges[:3], sizes["edges"])
         self.launch.rows(note_offset, 1, indptr, sizes["seeds"], sizes["seed_edges"])
 
-    def batches(self) -> list[MiniBatch]:
+    def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches."""
         nodes, edges = self.stream.result(self.node_ids()), self.edges.results(self.stream)
         seed_weights = None if self.seed_weights is None else self.stream.result(self.seed_weights)
@@ -68,7 +69,7 @@ class Induced(Retried):
                 nested=True,
             )
 
-        return [batch(b) for b in range(self.num_batches)]
+        return Bulk(self.num_batches, batch)
 
     def node_ids(self) -> Any:
         """(K, S) global ids."""

@@ -12,7 +12,7 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.subgraphs import ripple as kernels
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_single_item
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 
 _THREADS = 64
@@ -31,7 +31,7 @@ class CudaRipple(CudaSubgraphs):
     def begin_draws(self, items: list[Array]) -> int:
         """An item is a subgraph, and a batch is one."""
         for some in items:
-            check_single_item(some, self.sampler.num_items, self.sampler)
+            self.sampler.check_item(some)
         return min(self.sampler.size, self.num_vertices)
 
     def draw(self, drawn: Any) -> None:

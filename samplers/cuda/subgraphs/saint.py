@@ -11,7 +11,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.subgraphs.vertices import draw_vertices, draw_walks, weigh_edges, weigh_seeds
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, check_single_item
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS
 from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintSampler, SaintWalkSampler
 
 
@@ -27,7 +27,7 @@ class _Saint(CudaSubgraphs):
     def begin_draws(self, items: list[Array]) -> int:
         """An item is a subgraph, and a batch is one."""
         for some in items:
-            check_single_item(some, self.sampler.num_items, self.sampler)
+            self.sampler.check_item(some)
         number = self.number * (self.length + 1)
         self.given |= {"drawn": number, "attempts": np.zeros(len(items), np.int64)}
         return number

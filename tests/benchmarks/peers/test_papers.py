@@ -2,14 +2,13 @@ import numpy as np
 import pytest
 
 from hoptrain.benchmarks.peers import papers
-from hoptrain.benchmarks.peers.graphs import to_scipy
 from hoptrain.engine import Graph
 
 
 @pytest.mark.parametrize("join", ["seeds", "previous", ""])
 def test_what_joins_the_drawn(join):
     src, dst = np.random.default_rng(0).integers(0, 200, (2, 3000))
-    matrix, seeds = to_scipy(Graph.from_edges(src, dst, 200)), np.array([9, 3, 150])
+    matrix, seeds = papers.to_scipy(Graph.from_edges(src, dst, 200)), np.array([9, 3, 150])
     law = papers.share_of_columns(matrix) if join == "" else None
     nodes, sizes = seeds, (20, 30)
     for size, (block, sources) in zip(sizes, papers.layers(matrix, sizes, law, join, seeds), strict=True):

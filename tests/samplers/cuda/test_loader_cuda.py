@@ -3,17 +3,22 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
+from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, small_blocks, to_host  # noqa: F401
 
-from hoptrain.engine import Dataset, InputError, WorkerError
+from hoptrain.engine import Dataset, InputError, WorkerError, to_bfloat16
+from hoptrain.engine.device import DeviceStream
 from hoptrain.samplers import (
     LaborSampler,
+    LadiesSampler,
     LinkSampler,
     MVSSampler,
     NeighborSampler,
+    Node2Vec,
     PinSAGESampler,
+    SaintWalkSampler,
     SampleLoader,
     Sampler,
+    ShadowSampler,
     VRGCNSampler,
 )
 
@@ -64,6 +69,44 @@ def test_samplers_with_weights_and_extra_arrays(small, sampler):
     found, expected = (list(SampleLoader(small, sampler, batch_size=6, **options)) for options in ({"device": "cuda", "bulk": 2}, {}))
     assert len(found) > 2
     assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
+
+
+@simulated
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
+def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
+    """Its allocator keeps memory for those who still read it, but only where it has given it out itself."""
+    x = np.random.default_rng(1).random((40, 3), dtype=np.float32) * 200
+    x = to_bfloat16(x) if dtype == "bfloat16" else x.astype(dtype)
+    data = Dataset(name="small", graph=make_graph(40, 200), x=x, y=np.arange(40) % 3, splits={"train": np.arange(17)}, num_classes=3)
+    _check_handed(monkeypatch, data, NeighborSampler([2]))
+
+
+@simulated
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighborSampler([3, 2], expand="new"), LaborSampler([2]), PinSAGESampler([2], num_walks=4), VRGCNSampler([2]),
+        MVSSampler(NeighborSampler([2]), 2), LinkSampler(NeighborSampler([2]), exclude="reverse"), LadiesSampler([8, 4]), SaintWalkSampler(3, 2),
+        ShadowSampler(1, 2, 2), Node2Vec(3),
+    ],
+    ids=lambda sampler: type(sampler).__name__,
+)  # fmt: skip
+def test_structures_that_torch_reads_are_its_own_memory(small, monkeypatch, sampler):
+    _check_handed(monkeypatch, small, sampler)
+
+
+def _check_handed(monkeypatch, data, sampler):
+    """Nothing that the training's stream gets lies in memory that is not torch's, and all is as on the CPU."""
+    handed, options = [], {"batch_size": 1 if sampler.single_item else 6, "seed": 5}
+    stand_in = put_stand_in(monkeypatch)
+    monkeypatch.setattr(DeviceStream, "hand_to_torch", lambda self, *arrays: handed.extend(arrays))
+    found = list(SampleLoader(data, sampler, device="cuda", bulk=2, **options))
+    foreign = {tensor.untyped_storage().data_ptr() for tensor in stand_in.foreign}
+    assert foreign, "a bulk's buffers are Numba's arrays"
+    assert len(handed) >= 4 * len(found)
+    assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in handed if tensor.numel()}
+    monkeypatch.undo()
+    assert [contents(batch) for batch in found] == [contents(batch) for batch in SampleLoader(data, sampler, **options)]
 
 
 def test_ranks(small):

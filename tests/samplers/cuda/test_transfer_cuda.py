@@ -37,6 +37,19 @@ def test_batches_on_a_device(dataset, options):
     assert not transfer._under_way
 
 
+@needs_device
+def test_a_batch_that_is_let_go_of_is_read_to_the_end(dataset):
+    """The host runs ahead of the training: what this still reads is not given to the batches that follow."""
+    busy, sums = torch.rand(4000, 4000, device="cuda"), []
+    for batch in loader_of(dataset, device="cuda"):
+        for _ in range(10):
+            busy = busy @ busy
+        sums.append(batch.x.double().sum())
+        del batch
+    expected = [batch.x.astype(np.float64).sum() for batch in loader_of(dataset)]
+    assert np.allclose([float(one) for one in sums], expected, rtol=1e-12)
+
+
 @pytest.mark.skipif(torch_on_device() is not None, reason="there is a device")
 def test_pages_are_locked_for_a_gpu_only(dataset):
     with pytest.raises(InputError, match="page_lock is on, but torch has no CUDA device"):

@@ -95,7 +95,7 @@ def check_memory() -> Finding:
 
 def check_kernel_cache() -> Finding:
     """Whether compiled kernels can be kept in a folder that nobody else can write."""
-    code = "import json; from hoptrain.kernels.cpu.compile import private_cache_root as root; print(json.dumps({'root': str(root())}))"
+    code = "import json; from hoptrain.kernels.machine_code import private_cache_root as root; print(json.dumps({'root': str(root())}))"
     with tempfile.TemporaryDirectory() as temporary:  # where the child would put a substitute
         facts = ask_child(code, TMPDIR=temporary)
         if "error" in facts:

@@ -1,0 +1,34 @@
+"""The mini-batches of a bulk, each made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, overload
+
+Batch = TypeVar("Batch")
+
+
+class Bulk(Sequence[Batch]):
+    """Views of the buffers of what sampled them, good until its next bulk."""
+
+    def __init__(self, number: int, make: Callable[[int], Batch]) -> None:
+        """``make`` makes the batch of a number in [0, ``number``)."""
+        self._number, self._make = number, make
+
+    def __len__(self) -> int:
+        return self._number
+
+    @overload
+    def __getitem__(self, b: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, b: slice) -> list[Batch]: ...
+
+    def __getitem__(self, b: int | slice) -> Batch | list[Batch]:
+        if isinstance(b, slice):
+            return [self._make(i) for i in range(self._number)[b]]
+        return self._make(range(self._number)[b])
+
+    def map(self, change: Callable[[int, Batch], Batch]) -> Bulk[Batch]:
+        """The batches as ``change`` makes them of their number and themselves."""
+        return Bulk(self._number, lambda b: change(b, self._make(b)))

@@ -1,0 +1,225 @@
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hoptrain.kernels import machine_code
+from hoptrain.kernels.cpu import compile as cpu
+from hoptrain.kernels.machine_code import private_cache_root, private_folder, sources_hash
+
+KERNELS = Path(machine_code.__file__).parent
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    return shutil.copytree(KERNELS, tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def test_hash_is_that_of_the_sources(kernels):
+    assert sources_hash(kernels, "cpu") == sources_hash(KERNELS, "cpu")
+    assert cpu._CACHE_DIR.name.startswith(sources_hash(KERNELS, "cpu"))
+
+
+def test_hash_changes_with_every_file_that_is_compiled(kernels):
+    files = sorted([*kernels.glob("cpu/**/*.py"), *kernels.glob("shared/*.py")])
+    assert kernels / "shared" / "philox.py" in files
+    hashes = {sources_hash(kernels, "cpu")}
+    for file in files:
+        text = file.read_text()
+        file.write_text(text + "\n")
+        hashes.add(sources_hash(kernels, "cpu"))
+        file.write_text(text)
+    assert len(hashes) == len(files) + 1
+    assert sources_hash(kernels, "cpu") == sources_hash(KERNELS, "cpu")
+
+
+def test_hash_changes_with_names_and_new_files(kernels):
+    before = sources_hash(kernels, "cpu")
+    (kernels / "shared" / "new.py").touch()
+    added = sources_hash(kernels, "cpu")
+    (kernels / "shared" / "new.py").rename(kernels / "shared" / "newer.py")
+    assert len({before, added, sources_hash(kernels, "cpu")}) == 3
+
+
+def test_hash_ignores_other_files(kernels):
+    before = sources_hash(kernels, "cpu")
+    (kernels / "cpu" / "notes.txt").write_text("compiled code and editors' files are no sources")
+    (kernels / "cuda").mkdir(exist_ok=True)
+    (kernels / "cuda" / "new.py").touch()  # CUDA kernels are compiled into no CPU kernel
+    assert sources_hash(kernels, "cpu") == before
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """Where temporary folders are made, so that they can be told apart and go away."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def substitute(temporary):
+    return temporary / f"hoptrain-{os.getuid()}"
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_root_is_private_and_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "new" / "cache"))
+    root = private_cache_root()
+    assert root == tmp_path / "new" / "cache" / "numba"
+    assert mode(root) == 0o700
+    assert private_cache_root() == root
+
+
+def test_root_without_the_variable_is_below_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOPTRAIN_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert private_cache_root() == tmp_path / ".cache" / "hoptrain" / "numba"
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o722, 0o777])
+def test_root_that_others_may_write_is_refused(tmp_path, monkeypatch, temporary, bits):
+    root = tmp_path / "numba"
+    root.mkdir()
+    root.chmod(bits)
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
+    assert private_cache_root() == substitute(temporary)
+    assert mode(substitute(temporary)) == 0o700
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o1777])
+def test_folder_above_that_others_may_write_is_refused_unless_sticky(tmp_path, monkeypatch, temporary, bits):
+    above = tmp_path / "above"
+    (above / "cache" / "numba").mkdir(parents=True, mode=0o700)
+    above.chmod(bits)
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(above / "cache"))
+    assert private_cache_root() == (above / "cache" / "numba" if bits == 0o1777 else substitute(temporary))
+
+
+def test_sticky_folder_itself_is_refused(tmp_path):
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    with pytest.raises(PermissionError, match="sticky can be changed by others"):
+        private_folder(tmp_path / "sticky")
+
+
+def test_new_folders_are_private_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        private_folder(tmp_path / "one" / "two")
+    finally:
+        os.umask(before)
+    assert [mode(tmp_path / "one"), mode(tmp_path / "one" / "two")] == [0o700, 0o700]
+
+
+def test_links_are_followed_once(tmp_path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert private_folder(tmp_path / "link" / "numba") == tmp_path / "real" / "numba"
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """Makes a folder that belongs to somebody else: in truth if we may, otherwise by making us another user."""
+
+    def make(path):
+        path.mkdir(parents=True)
+        if os.getuid() == 0:
+            os.chown(path, 12345, -1)
+        else:
+            uid = os.getuid()
+            monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+
+    return make
+
+
+@pytest.mark.parametrize("place", ["above", "above/numba"])
+def test_root_of_another_user_is_refused(tmp_path, monkeypatch, temporary, foreign, place):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "above"))
+    foreign(tmp_path / place)
+    assert private_cache_root().is_relative_to(temporary)
+
+
+def test_root_that_cannot_be_made_is_replaced(tmp_path, monkeypatch, temporary):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "file"))
+    assert private_cache_root() == substitute(temporary)
+    assert private_cache_root() == substitute(temporary), "the same for the next process"
+
+
+def test_no_home(tmp_path, monkeypatch, temporary):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HOPTRAIN_CACHE", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert private_cache_root() == substitute(temporary)
+
+
+WHERE = """
+from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.kernels.machine_code import CACHE_ROOT
+from reference.tasks import Numbers
+
+print(CACHE_ROOT, CACHE_ROOT.is_dir())
+pool = WorkerPool(Numbers(), 1)
+for _, facts in pool.run(0, range(1)):
+    print(facts["cache"])
+pool.close()
+"""
+
+
+def test_last_resort_is_a_folder_that_goes_with_the_process(tmp_path, temporary):
+    """Neither the cache nor the temporary folder is ours alone. Sampler processes, which are killed, make no folder of their own."""
+    (tmp_path / "file").touch()
+    substitute(temporary).mkdir()
+    substitute(temporary).chmod(0o777)
+    tests = str(Path(__file__).parents[1])
+    environment = os.environ | {"HOPTRAIN_CACHE": str(tmp_path / "file"), "TMPDIR": str(temporary), "PYTHONPATH": tests}
+    child = subprocess.run([sys.executable, "-c", WHERE], env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    root, exists, of_worker = child.stdout.split()
+    assert (Path(root).parent, exists, of_worker) == (temporary, "True", root)
+    assert Path(root).name.startswith("hoptrain-numba-")
+    assert list(temporary.iterdir()) == [substitute(temporary)]
+
+
+def test_importing_leaves_the_setting_of_numba_alone():
+    code = (
+        "import numba; before = numba.config.CACHE_DIR; import hoptrain.kernels.cpu.csc; assert numba.config.CACHE_DIR == before, 'changed'"
+    )
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"NUMBA_CACHE_DIR": "users-own"}, check=True, timeout=60)
+
+
+SECOND_RUN = """
+import json
+import numpy as np
+from hoptrain.kernels.cpu.csc import columns_sorted
+columns_sorted(np.zeros(1, np.int64), np.zeros(0, np.int32))
+print(json.dumps([sum(columns_sorted.stats.cache_hits.values()), sum(columns_sorted.stats.cache_misses.values())]))
+"""
+
+
+def test_machine_code_is_loaded_by_the_second_process(tmp_path):
+    hits_and_misses = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", SECOND_RUN],
+                env=os.environ | {"HOPTRAIN_CACHE": str(tmp_path)},
+                stdout=subprocess.PIPE,
+                check=True,
+                timeout=60,
+            ).stdout
+        )
+        for _ in range(2)
+    ]
+    assert hits_and_misses == [[0, 1], [1, 0]]
+    assert list((tmp_path / "numba").glob(f"{sources_hash(KERNELS, 'cpu')}-*/**/*.nbc")), "the code lies in the folder named by the sources"
