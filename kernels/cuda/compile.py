@@ -19,6 +19,8 @@ _OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS, "ca
 _CACHE_DIR = cache_folder("cuda", f"numba-cuda{importlib.metadata.version('numba-cuda')}")
 """Numba keeps kernels apart by compute capability and version of the runtime."""
 
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # numba-cuda would warn at every launch of a small bulk, and nobody could do anything about it
+
 
 def cuda_kernel(*signatures):
     """A decorator: compile for CUDA and enter into ``KERNELS``.

@@ -30,7 +30,7 @@ WARP = 1
 BLOCK = 2
 GRID = 3
 
-_ROW_BITS = np.int64(40)  # rows are below the number of vertices, which is at most 2**40
+ROW_BITS = np.int64(40)  # rows are below the number of vertices, which is at most 2**40
 _ROW_MASK = np.int64((1 << 40) - 1)
 
 
@@ -85,13 +85,13 @@ def group_requests(launch, graph, requests, capacity, draw, groups):
 @device_function
 def pack_request(b, row):
     """A request as one number: its batch and its row in ``nodes``."""
-    return (np.int64(b) << _ROW_BITS) | np.int64(row)
+    return (np.int64(b) << ROW_BITS) | np.int64(row)
 
 
 @device_function
 def unpack_request(member):
     """Batch and row of a request."""
-    return member >> _ROW_BITS, member & _ROW_MASK
+    return member >> ROW_BITS, member & _ROW_MASK
 
 
 @device_function

@@ -32,7 +32,8 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 Batch = TypeVar("Batch", MiniBatch, HeteroMiniBatch)
 
-_NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).max
+"""A place that there is not, from which a size falls to the first that something is wrong with."""
 
 
 class DeviceSampler(ABC, Generic[Batch]):
@@ -107,7 +108,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         self.num_batches = len(seeds)
         self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(seeds))
-        self.given: dict[str, Any] = {"repeated": _NEVER} if "repeated" in self.size_names else {}
+        self.given: dict[str, Any] = {"repeated": NEVER} if "repeated" in self.size_names else {}
         self.begin([np.asarray(some) for some in seeds])
         self._address_rows = [np.array([seed, epoch, first_batch, hop], np.uint64) for hop in self.hops]
         try:

@@ -85,8 +85,8 @@ def count_draws_of(drawn, keys, num_drawn, counts, distinct_keys):
     """How often each distinct vertex was drawn (``drawn`` has its local id; ``counts`` are zero before), and its key."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_drawn[b], cuda.gridDim.x * cuda.blockDim.x):
-        cuda.atomic.add(counts, (b, drawn[b, j]), 1)
-        distinct_keys[b, drawn[b, j]] = keys[b, j]
+        if cuda.atomic.add(counts, (b, drawn[b, j]), 1) == 0:
+            distinct_keys[b, drawn[b, j]] = keys[b, j]
 
 
 @cuda_kernel("void(int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1])")

@@ -9,8 +9,8 @@ import numpy as np
 from numba import cuda
 from numba.core import config
 
-from hoptrain.kernels.cuda.compile import MAX_REGISTERS, cuda_kernel
-from hoptrain.kernels.cuda.group import MEMBERS, unpack_request
+from hoptrain.kernels.cuda.compile import MAX_REGISTERS, cuda_kernel, device_function
+from hoptrain.kernels.cuda.group import MEMBERS, pack_request, unpack_request
 from hoptrain.kernels.cuda.relabel import find_slot
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, edge_number, make_draw, make_step
@@ -25,12 +25,18 @@ def _kernel(function):
     return cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS}))(function)
 
 
+@device_function
+def note_wrong(wrong, b, step, place):
+    """Let ``wrong[b]`` (K,) int64 fall to the first draw of a batch that gave no edge, of the first step: that which the CPU meets first."""
+    cuda.atomic.min(wrong, b, pack_request(step, place))
+
+
 def walk_kernel(next_edge, transit_of):
     """A kernel that walks; launched by rows.
 
     Its arguments: parameters; indptr, indices, weights; nodes (K, N), the roots; count (K,) int64 roots of each batch; copies; address (4,)
     uint64; room, walks that a batch has at most; walks (K * room, steps + 1), filled with global ids, -1 after a walk's end; states;
-    wrong (2,) int64, receives 1 and a root whose walk met an edge that is none of its transit.
+    wrong, see ``note_wrong``: step 0 and the first walk that met an edge which is none of its transit.
     """
     take_step = make_step(_compiled, next_edge, transit_of)
 
@@ -50,7 +56,7 @@ def walk_kernel(next_edge, transit_of):
                 if walks[row, step] >= 0:
                     position = take_step(parameters, columns, walks, states, row, step, where, root, w % copies, copies)
                 if position == WRONG:
-                    wrong[0], wrong[1] = 1, root
+                    note_wrong(wrong, b, 0, w)
                 walks[row, step + 1] = indices[position] if position >= 0 else STOP
 
     return walk
@@ -61,7 +67,7 @@ def block_kernels(next_edge):
 
     Their arguments: parameters; indptr, indices, weights; nodes (K, N), low (K,), high (K,), the requests; by transit also members and
     counters of the groups; num_draws; unique; step; address (4,) uint64; drawn (K, N * num_draws), receives edge ids, -1 behind them;
-    counts (K, N + 1), how many; wrong as of ``walk_kernel``.
+    counts (K, N + 1), how many; wrong, see ``note_wrong``: a step and the first request without an edge.
     """
     draw_edge = make_draw(_compiled, next_edge)
 
@@ -73,7 +79,7 @@ def block_kernels(next_edge):
             # Blocks keep no state: what ``transit.state`` has to be is some array of int64.
             position = draw_edge(parameters, columns, vertex, nodes[b, i : i + 1], step, where, j, num_draws, wrong[:0])
             if position == WRONG:
-                wrong[0], wrong[1] = 1, vertex
+                note_wrong(wrong, b, step, i)
             is_new = position >= 0
             if unique:
                 for k in range(found):
@@ -112,7 +118,7 @@ def collective_kernel(next_edge):
 
     Its arguments: parameters; indptr, indices; candidates (K, C), counts (K, C) float32 and number (K,) int64, the distinct in-neighbours of
     the layer and the edges of each into it; nodes (K, N) and size (K,) int64, the layer; num_draws; step; address (4,) uint64; chosen (K, C)
-    int32, set to 1 for those that were drawn; wrong (2,) int64, receives 1 and a draw that gave no candidate.
+    int32, set to 1 for those that were drawn; wrong, see ``note_wrong``: a step and the first draw that gave no candidate.
     """
     next_edge = _compiled(next_edge)
 
@@ -128,9 +134,9 @@ def collective_kernel(next_edge):
             random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(0), np.uint64(j), np.uint64(num_draws))
             place = edge_number(next_edge(parameters, transit, step, random))
             if place >= number[b] or place < STOP:
-                wrong[0], wrong[1] = 1, j
+                note_wrong(wrong, b, step, j)
             elif place != STOP:
-                chosen[b, place] = 1
+                cuda.atomic.max(chosen, (b, place), 1)
 
     return draw
 

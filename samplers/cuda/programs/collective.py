@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine import Graph
-from hoptrain.kernels.cuda.group import clear
+from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.device_sampler import NEVER
 from hoptrain.samplers.cuda.layers import Layer, Layered
-from hoptrain.samplers.cuda.programs.program import place_parameters
+from hoptrain.samplers.cuda.programs.program import first_wrong, place_parameters
 from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -30,17 +31,18 @@ class CudaCollective(Layered):
             InputError: as of ``Retried``, or a step without a draw.
         """
         super().__init__(graph, [checked_size(program, step) for step in range(program.steps)], workspace)
-        self.program = program
+        self.program, self.size_names = program, (*self.size_names, "wrong")
         self.parameters = place_parameters(program, self.stream)
 
+    def begin(self, seeds: list[Array]) -> None:
+        """And that nothing was wrong yet."""
+        super().begin(seeds)
+        self.given["wrong"] = NEVER
+
     def queue(self) -> None:
-        """Hop after hop, and whether all was well in each."""
-        number = len(self.hops)
-        self.wrong = self.buffers.array("wrong", (number, 2), np.int64)
-        self.launch.flat(clear, 2 * number, self.wrong.reshape(2 * number))
+        """Compiles the program the first time."""
         with explained(self.program):
             super().queue()
-        self.wrong.copy_to_host(self.buffers.pinned("wrong", self.wrong), stream=self.stream.numba)
 
     def sample_hop(self, hop: int) -> Layer:
         """Draw among the neighbours of the layer, and find the edges of those drawn."""
@@ -57,7 +59,7 @@ class CudaCollective(Layered):
         launch.rows(
             _draw_kernel(type(self.program)), self.layer_sizes[hop], self.parameters, self.graph.indptr, self.graph.indices,
             candidates, weights, found, self.nodes, sizes[f"nodes{hop}"], self.layer_sizes[hop], hop, self.addresses[hop], chosen,
-            self.wrong[hop],
+            sizes["wrong"],
         )  # fmt: skip
         launch.rows(kernels.drop_others, most, candidates, found, chosen, *table)
         return Layer(self.connect(hop, offsets, table, candidates), {})
@@ -68,9 +70,8 @@ class CudaCollective(Layered):
         Raises:
             InputError: ``next`` returned no neighbour somewhere.
         """
-        for step, (is_wrong, draw) in enumerate(self.buffers.pinned("wrong", self.wrong)):
-            if is_wrong:
-                raise no_edge(self.program, f"draw {draw} at step {step}")
+        if (first := first_wrong(self.host_size("wrong"))) is not None:
+            raise no_edge(self.program, "draw {2} at step {1}".format(*first))
         return super().batches()
 
 

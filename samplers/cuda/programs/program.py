@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -10,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine import Graph
-from hoptrain.engine.arrays import id_dtype
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.device import DeviceStream, to_host
 from hoptrain.engine.device_store import to_device
 from hoptrain.kernels.cuda.draw import REPLACE
-from hoptrain.kernels.cuda.group import clear
+from hoptrain.kernels.cuda.group import ROW_BITS
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.device_sampler import NEVER
 from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -26,6 +28,8 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 class _Individual(Bounded):
     """What programs with blocks and with walks share. ``schedule`` tells of blocks only."""
+
+    own_sizes = ("wrong",)
 
     def __init__(self, graph: Graph, program: Program, workspace: Workspace, fanouts: Sequence[int]) -> None:
         super().__init__(graph, workspace, fanouts, REPLACE)
@@ -35,13 +39,19 @@ class _Individual(Bounded):
         weights = no_weights if graph.weights is None else self.to_device(graph.weights, "the graph")
         self.columns = self.graph.indptr, self.graph.indices, weights
 
+    def begin(self, seeds: list[Array]) -> None:
+        """And that nothing was wrong yet."""
+        super().begin(seeds)
+        self.given["wrong"] = NEVER
+
     def queue(self) -> None:
-        """And whether all was well."""
-        self.wrong = self.buffers.array("wrong", (2,), np.int64)
-        self.launch.flat(clear, 2, self.wrong)
+        """Compiles the program the first time."""
         with explained(self.program):
             super().queue()
-        self.wrong.copy_to_host(self.buffers.pinned("wrong", self.wrong), stream=self.stream.numba)
+
+    @abstractmethod
+    def name_of(self, b: int, step: int, place: int) -> str:
+        """Which draw it was that gave no edge."""
 
     def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches.
@@ -49,9 +59,8 @@ class _Individual(Bounded):
         Raises:
             InputError: ``next`` returned no edge of its transit somewhere.
         """
-        wrong = self.buffers.pinned("wrong", self.wrong)
-        if wrong[0]:
-            raise no_edge(self.program, f"vertex {wrong[1]}")
+        if (first := first_wrong(self.host_size("wrong"))) is not None:
+            raise no_edge(self.program, self.name_of(*first))
         return super().batches()
 
 
@@ -66,11 +75,14 @@ class CudaBlocks(_Individual):
         """
         super().__init__(graph, program, workspace, [checked_size(program, step) for step in range(program.steps)])
 
+    def name_of(self, b: int, step: int, place: int) -> str:  # noqa: D102
+        return f"vertex {to_host(self.nodes[b])[place]} at step {step}"
+
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         program, step, (num_draws, _, address) = self.program, len(self.schedule), draw
         self.drawn = self.matrix("drawn", capacity * num_draws, id_dtype(self.num_graph_edges))
         by_sample, by_transit = _block_kernels(type(program))
-        rest = num_draws, bool(program.unique(step)), step, address, self.drawn, counts, self.wrong
+        rest = num_draws, bool(program.unique(step)), step, address, self.drawn, counts, self.sizes["wrong"]
         order = self._order(requests, capacity, draw)
         if order.grouped:
             self.launch.rows(kernels.clear_counts, capacity, *requests[1:], counts)
@@ -90,6 +102,9 @@ class CudaWalks(_Individual):
         """As of ``CudaBlocks``."""
         super().__init__(graph, program, workspace, [program.num_walks * (program.steps + 1)])
 
+    def name_of(self, b: int, step: int, place: int) -> str:  # noqa: D102
+        return f"the walk from vertex {self.seeds[b][place // self.program.num_walks]}"
+
     def sample_hop(self, hop: int) -> None:
         """Walk; there is one hop, and no block."""
         program = self.program
@@ -100,7 +115,7 @@ class CudaWalks(_Individual):
         kernel = _walk_kernel(type(program))
         self.launch.rows(
             kernel, self.room, self.parameters, *self.columns, self.nodes, count, copies, self.addresses[0], self.room,
-            walks, states, self.wrong,
+            walks, states, self.sizes["wrong"],
         )  # fmt: skip
         most = self.room * width
         self.local = self.matrix("local", most, self.id_dtype)
@@ -118,6 +133,14 @@ class CudaWalks(_Individual):
             return replace(batch, extra={"walks": local[b, : rows * width].reshape(rows, width)})
 
         return super().batches().map(with_walks)
+
+
+def first_wrong(wrong: Array) -> tuple[int, int, int] | None:
+    """(batch, step, place) of the first draw of a bulk that gave no edge, of ``kernels.note_wrong``'s (K,); None if each gave one."""
+    for b, packed in enumerate(wrong.tolist()):
+        if packed != NEVER:
+            return b, *divmod(packed, 1 << int(ROW_BITS))
+    return None
 
 
 def place_parameters(program: Program, stream: DeviceStream) -> Any:

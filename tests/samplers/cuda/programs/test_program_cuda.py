@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import make_graph
 from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
-from program_case import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
+from program_case import Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
 from work_cuda_case import check_bulk_of_16, check_bulks
 
 from hoptrain.engine import Graph, InputError
@@ -21,6 +21,19 @@ PROGRAMS = {
 @pytest.fixture(scope="module")
 def small():
     return make_graph(40, 200)
+
+
+class BeyondAtTheEnd(Beyond):
+    def next(self, transit, step, random):
+        return len(transit.neighbors) if step == 1 and transit.vertex % 2 else 0
+
+
+class BeyondWalk(RandomWalk):
+    def __init__(self):
+        super().__init__(3, num_walks=2)
+
+    def next(self, transit, step, random):
+        return len(transit.neighbors) if step == 2 else 0
 
 
 def workspace(kernel):
@@ -51,16 +64,23 @@ def test_weights_are_seen():
     assert to_host(Heaviest().sample(graph, np.array([0, 3]), workspace=workspace("sample")).node_ids).tolist() == [0, 3, 2]
 
 
-def test_an_edge_that_is_none_of_the_transit(small):
-    with pytest.raises(InputError, match=r"Beyond.next returned no edge"):
-        Beyond([2]).sample(small, np.array([0, 3]), workspace=workspace("sample"), **ADDRESS)
+@pytest.mark.parametrize("kernel", ["sample", "transit"])
+@pytest.mark.parametrize("program", [Beyond([2]), BeyondAtTheEnd([2, 2]), BeyondWalk()], ids=lambda program: type(program).__name__)
+def test_an_edge_that_is_none_of_the_transit(small, program, kernel):
+    """Of all draws the message names the one that the CPU meets first."""
+    bulk = [np.array([39, 38]), np.array([7, 3, 0])]
+    with pytest.raises(InputError) as on_cpu:
+        program.sample_bulk(small, bulk)
+    with pytest.raises(InputError) as refused:
+        program.sample_bulk(small, bulk, workspace=workspace(kernel))
+    assert str(refused.value) == str(on_cpu.value)
 
 
 @pytest.mark.long
 def test_collective(small):
     """Batches of several sizes, and a second bulk that finds buffers larger than it needs."""
     check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
-    with pytest.raises(InputError, match=r"BeyondLayer\.next returned no edge of its transit for draw [01] at step 0"):
+    with pytest.raises(InputError, match=r"BeyondLayer\.next returned no edge of its transit for draw 0 at step 0"):
         BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
 
 

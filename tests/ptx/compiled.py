@@ -1,0 +1,31 @@
+"""Where the interpreter's machine code and the kernels' PTX are kept: beside the machine code of the CPU kernels, by hashes of the sources."""
+
+import hashlib
+from pathlib import Path
+
+import numba
+import numba_cuda
+from numba import njit
+
+import hoptrain.kernels
+from hoptrain.kernels.machine_code import CACHE_ROOT, kept_in
+
+
+def _folder(name, sources, version):
+    digest = hashlib.sha256(version.encode())
+    for path in sorted(sources):
+        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    folder = CACHE_ROOT / f"{name}-{digest.hexdigest()[:16]}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+_HERE = Path(__file__).parent
+_CODE = _folder("ptx-machine", [_HERE / f"{name}.py" for name in ("ops", "arithmetic", "watch", "machine")], numba.__version__)
+TEXTS = _folder("ptx-texts", Path(hoptrain.kernels.__file__).parent.rglob("*.py"), numba_cuda.__version__)
+
+
+def compiled(function):
+    """Compile a function of the interpreter; any edit of its sources starts a fresh cache, since they are inlined into each other."""
+    with kept_in(_CODE):
+        return njit(function, cache=True, error_model="numpy")

@@ -1,0 +1,208 @@
+"""Runs kernels: numba-cuda types, compiles and links as for a launch, and ``machine`` runs what comes out, over ``memory``."""
+
+import functools
+import hashlib
+import itertools
+import linecache
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numba import types
+
+from ptx import machine, watch
+from ptx.compiled import TEXTS
+from ptx.decode import decode
+from ptx.memory import MEMORY, STREAM
+from ptx.ops import ARGUMENT_BITS, SHARED_START, SPECIAL
+
+LIMIT = 2_000_000_000
+"""Instructions of a launch after which it counts as endless."""
+MOST_SHARED = 48 * 1024
+_MOST_SLOTS = 8
+_GARBAGE = 0x5A5A5A5A
+_RACES = (watch.READ_AFTER_WRITE, watch.WRITE_AFTER_READ, watch.WRITE_AFTER_WRITE)
+BESIDE_ATOMIC, SAME_VALUE = "race: a plain read beside an atomic", "race: two plain writes of the same value"
+"""Kinds of races that may be meant; others have the names of ``watch.KINDS``."""
+
+
+class Fault(AssertionError):
+    """A launch did what no kernel may do, as its ``Note`` says."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a launch did."""
+
+    kernel: str
+    kind: str  # of ``watch.KINDS``, or one of those that may be meant
+    line: str  # of the source, with the plain access if the other is an atomic one
+    words: str
+
+    def __str__(self):
+        return f"{self.kernel}: {self.kind}: {self.words}"
+
+
+class Session:
+    """What a process's launches share.
+
+    Attributes:
+        seed: chooses the order of blocks and threads in all launches.
+        mode: how threads take turns (``machine.MODES``), or None: each launch draws one.
+        launches: how many there were.
+        instructions: how many were run.
+        notes: the races and reads of what nobody wrote that were seen, each once.
+        capability: of the device that is played.
+    """
+
+    def __init__(self):
+        self.seed, self.mode, self.launches, self.instructions, self.notes, self.capability = 0, None, 0, 0, {}, (8, 0)
+
+
+SESSION = Session()
+_programs = weakref.WeakKeyDictionary()
+
+
+def text_path(function, argument_types):
+    """Where a kernel's PTX is kept, or None for one that is made while a program runs."""
+    if "<locals>" in function.__qualname__ or not function.__module__.startswith("hoptrain."):
+        return None
+    name = f"{function.__module__}.{function.__qualname__}{argument_types} {SESSION.capability}"
+    return TEXTS / hashlib.sha256(name.encode()).hexdigest()
+
+
+def program_of(kernel):
+    """The program of a numba-cuda kernel, as its launch would link it."""
+    if kernel not in _programs:
+        path = text_path(kernel.py_func, kernel.argument_types)
+        if path and path.exists():
+            text = path.read_text()
+        else:
+            library = kernel._codelibrary
+            text = library.get_lto_ptx(library._ensure_cc(None))
+            if path:
+                scratch = path.with_name(f"{path.name}.{id(kernel)}")
+                scratch.write_text(text)
+                scratch.replace(path)
+        _programs[kernel] = decode(text)
+    return _programs[kernel]
+
+
+def flatten(kind, value):
+    """Arguments as numba-cuda's ABI passes them: an array for a pointer, else an integer."""
+    if isinstance(kind, types.Array):
+        array = value._ary  # a host's array has none: a launch would copy it there and back
+        return [0, 0, array.size, array.itemsize, array, *array.shape, *array.strides]
+    if isinstance(kind, types.Boolean | types.Integer):
+        return [int(value)]
+    if kind in (types.float32, types.float64):
+        return [int(np.array(value, kind.name).view(np.uint32 if kind == types.float32 else np.int64))]
+    if isinstance(kind, types.BaseTuple):
+        return list(itertools.chain.from_iterable(map(flatten, kind, value)))
+    raise NotImplementedError(f"an argument of type {kind}")
+
+
+def launch(kernel, args, griddim, blockdim, stream=0, sharedmem=0):
+    """Queue a launch; takes numba-cuda's place."""
+    STREAM.push(lambda: run_launch(kernel, args, griddim, blockdim, sharedmem))
+
+
+def check_limits(program, grid, block, sharedmem):
+    """What a device would refuse."""
+    if block.prod() > 1024 or grid[1:].max() > 65535 or min(grid.min(), block.min()) < 1:
+        raise ValueError(f"a grid of {grid} blocks of {block} threads cannot be launched")
+    if sharedmem + program.static_shared > MOST_SHARED:
+        raise ValueError(f"{sharedmem} + {program.static_shared} bytes of shared memory: a block has {MOST_SHARED}")
+
+
+def registers(program, values, sharedmem):
+    """(registers,) with which threads start, and (1 + arguments, 2) the bounds of the arrays among the arguments."""
+    start = np.full(program.num_registers, _GARBAGE, np.int64)
+    start[SPECIAL.index("%dynamic_smem_size")] = sharedmem
+    bounds = [(0, 0)]
+    for at, (value, width) in enumerate(zip(values, program.params, strict=True), len(SPECIAL)):
+        if isinstance(value, np.ndarray):
+            found = MEMORY.bounds(value)
+            if found is None:
+                raise ValueError(f"argument {at - len(SPECIAL)} is not in the device's memory")
+            value = len(bounds) << ARGUMENT_BITS
+            bounds.append(found)
+        value &= (1 << width) - 1
+        start[at] = value - ((1 << 64) if value >> 63 else 0)
+    for value, register in program.literals.items():
+        start[register] = value
+    return start, np.array(bounds, np.int64)
+
+
+def run_launch(kernel, args, griddim, blockdim, sharedmem):
+    """Run a kernel's compiled code over the arrays.
+
+    Raises:
+        Fault: it left its arrays, does not end, or met a barrier that not all threads reach.
+    """
+    program = program_of(kernel)
+    grid, block = (np.array([*size, 1, 1][:3], np.int64) for size in (griddim, blockdim))
+    check_limits(program, grid, block, sharedmem)
+    SESSION.launches += 1
+    rng = np.random.default_rng((SESSION.seed, SESSION.launches))
+    mode = machine.MODES.index(SESSION.mode) if SESSION.mode else int(rng.integers(len(machine.MODES)))
+    threads, blocks = int(block.prod()), int(grid.prod())
+    slots = min(blocks, int(rng.integers(1, _MOST_SLOTS + 1)))
+    values = list(itertools.chain.from_iterable(map(flatten, kernel.argument_types, args)))
+    start, bounds = registers(program, values, sharedmem)
+    dynamic = program.dynamic_start
+    stride = -(-(dynamic + sharedmem - SHARED_START) // 16) * 16
+    memory = MEMORY.bytes
+    state = watch.Machine(
+        code=program.code, start=start, registers=np.empty((slots * threads, program.num_registers), np.int64),
+        thread_state=np.empty((slots * threads, watch.THREAD_COLUMNS), np.int64), block_state=np.empty((slots, watch.BLOCK_COLUMNS), np.int64),
+        bytes=memory, halves=memory.view(np.uint16), words=memory.view(np.uint32), longs=memory.view(np.uint64),
+        written=MEMORY.written, shadow=MEMORY.shadow, arguments=bounds,
+        shared=np.array([0, stride, SHARED_START, SHARED_START + program.static_shared, dynamic, dynamic + sharedmem], np.int64),
+        notes=np.zeros((256, watch.NOTE_COLUMNS), np.int64), counters=np.zeros(watch.COUNTERS, np.int64),
+        random=rng.integers(1, 2**63, 1, np.uint64), grid=grid, block=block, launch=SESSION.launches,
+    )  # fmt: skip
+    machine.run(state, rng.permutation(blocks), mode, LIMIT)
+    SESSION.instructions += int(state.counters[watch.STEPS])
+    for row in state.notes[: state.counters[watch.NUM_NOTES]]:
+        found = described(kernel.py_func.__name__, program, row, bounds)
+        if row[watch.N_KIND] not in (*_RACES, watch.UNWRITTEN):
+            raise Fault(found)
+        SESSION.notes.setdefault((found.kernel, found.kind, found.line), found)
+
+
+def kind_of(kind, flags):
+    """The name of a kind, by the flags of the accesses."""
+    if kind == watch.WRITE_AFTER_WRITE and flags == 0:
+        return SAME_VALUE
+    atomic = {watch.READ_AFTER_WRITE: watch.OLD_ATOMIC, watch.WRITE_AFTER_READ: watch.NEW_ATOMIC}.get(kind, 0)
+    return BESIDE_ATOMIC if flags & atomic else watch.KINDS[kind]
+
+
+def described(name, program, row, bounds):
+    """A row of ``Machine.notes`` as a ``Note``."""
+    kind, old, new, flags, thread_old, thread_new, address = (int(number) for number in row)
+    places = [program.places[pc] for pc in (old, new)]
+    words = [
+        f"{program.lines[pc]!r} at {Path(path).name}:{line}" for pc, (path, line) in dict.fromkeys(zip((old, new), places, strict=True))
+    ]
+    if kind in _RACES:
+        words.append(f"threads {thread_old - 1} and {thread_new - 1}")
+        words += [word for bit, word in ((watch.OLD_ATOMIC, "the first atomic"), (watch.NEW_ATOMIC, "the second atomic"),
+                                         (watch.CHANGES, "the value changes")) if flags & bit]  # fmt: skip
+    elif kind == watch.OUT_OF_BOUNDS:
+        argument, offset = address >> ARGUMENT_BITS, address & ((1 << ARGUMENT_BITS) - 1)
+        where = f"byte {address - SHARED_START} of shared memory"
+        if 0 < argument < len(bounds):
+            offset -= (1 << ARGUMENT_BITS) if offset >> (ARGUMENT_BITS - 1) else 0
+            where = f"byte {offset} of array {argument} of {bounds[argument, 1] - bounds[argument, 0]} bytes"
+        words.append(f"thread {thread_new - 1}: {where}")
+    plain = places[0] if flags & watch.NEW_ATOMIC else places[1]
+    return Note(name, kind_of(kind, flags), line_at(*plain), ", ".join(words))
+
+
+@functools.cache
+def line_at(path, number):
+    """A line of a source without its indentation and its comment; "" where the code does not tell."""
+    return linecache.getline(path, number).partition("  #")[0].strip()

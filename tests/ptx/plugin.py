@@ -1,0 +1,88 @@
+"""pytest's plugin: runs the tests of CUDA on the compiled PTX. ``PYTHONPATH=tests pytest -p ptx.plugin tests/kernels/cuda``.
+
+A test fails by what no kernel may do and by what ``allowed`` does not list. ``--ptx-seed`` chooses other orders, ``--ptx-capability``
+the architecture.
+"""
+
+import os
+
+os.environ["NUMBA_ENABLE_CUDASIM"] = "0"
+os.environ["HOPTRAIN_TEST_GPU"] = "1"
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numba import cuda, types
+from numba.cuda import dispatcher, typing
+from numba.cuda.cudadrv import devices
+
+from ptx import allowed, launch, memory
+from ptx.launch import SESSION
+from ptx.memory import STREAM, DeviceArray
+
+
+def install():
+    """Have numba-cuda's host side use this device."""
+    device = SimpleNamespace(compute_capability=SESSION.capability, name="PTX on the CPU", id=0)
+    room = SimpleNamespace(free=8 << 30, total=16 << 30)
+    context = SimpleNamespace(device=device, get_memory_info=lambda: room, synchronize=STREAM.synchronize)
+    replaced = {
+        "device_array": memory.device_array, "to_device": memory.to_device, "pinned_array": memory.pinned_array,
+        "mapped_array": memory.mapped_array, "stream": lambda: STREAM, "synchronize": STREAM.synchronize, "select_device": lambda _: context,
+        "gpus": [device], "is_available": lambda: True, "current_context": lambda *_: context, "get_current_device": lambda: device,
+        "is_cuda_array": lambda value: isinstance(value, DeviceArray),
+        "as_cuda_array": lambda value, sync=True: value if isinstance(value, DeviceArray) else DeviceArray(np.asarray(value)),
+    }  # fmt: skip
+    for name, value in replaced.items():
+        setattr(cuda, name, value)
+    devices._runtime.get_or_create_context = lambda *_: context
+    dispatcher.driver._to_core_stream = lambda stream: STREAM
+    dispatcher.get_current_device = lambda: device
+    dispatcher._Kernel.launch = launch.launch
+    dispatcher._Kernel.bind = lambda self: None
+    dispatcher.CUDADispatcher.enable_caching = lambda self: None  # machine code for a device is none of these tests'
+    compile_kernel = dispatcher._Kernel.__init__
+
+    def init(self, py_func, argtypes, *args, **options):
+        """Without compiling where the PTX is kept; else with the numbers of lines."""
+        path = launch.text_path(py_func, argtypes)
+        if path and path.exists():
+            self.objectmode, self.entry_point, self.py_func, self.argtypes = False, None, py_func, argtypes
+            self.launch_config_sensitive, self.extensions = False, []
+            self.signature = typing.signature(types.void, *argtypes)
+        else:
+            compile_kernel(self, py_func, argtypes, *args, **{**options, "lineinfo": True})
+
+    dispatcher._Kernel.__init__ = init
+
+
+def pytest_addoption(parser):
+    parser.addoption("--ptx-seed", type=int, default=0, help="chooses the order of blocks and threads")
+    parser.addoption("--ptx-capability", default="8.0", help="compute capability of the device that is played")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    SESSION.seed = config.getoption("--ptx-seed")
+    SESSION.capability = tuple(map(int, config.getoption("--ptx-capability").split(".")))
+    install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """The test, then what it left in the stream, then the races that were new with it."""
+    known = set(SESSION.notes)
+    result = yield
+    STREAM.synchronize()
+    refused = [str(note) for key, note in SESSION.notes.items() if key not in known and not allowed.is_allowed(note)]
+    assert not refused, "\n".join(refused)
+    return result
+
+
+def pytest_runtest_teardown(item):
+    STREAM.queue.clear()
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line(f"PTX: {SESSION.launches:,} launches, {SESSION.instructions:,} instructions")

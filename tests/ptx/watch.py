@@ -1,0 +1,150 @@
+"""Memory as the machine sees it: where an access goes, and what is noted about it.
+
+Accesses out of bounds and misaligned ones end a launch; reads of what nobody wrote and races are noted. Two accesses to an address race if
+one writes, not both are atomic, they are of different threads, and of different blocks or not parted by a barrier. For each address the last
+write and the last two reads are kept.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from ptx.compiled import compiled
+from ptx.ops import ARGUMENT_BITS, GENERIC, SHARED, SHARED_START, SHARED_WINDOW
+
+KINDS = (
+    "out of bounds", "misaligned", "read of what nobody wrote", "race: read after write", "race: write after read", "race: write after write",
+    "divergent barrier", "barrier after exit", "division by zero", "endless",
+)  # fmt: skip
+(OUT_OF_BOUNDS, MISALIGNED, UNWRITTEN, READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, DIVERGENT_BARRIER, BARRIER_AFTER_EXIT,
+ DIVISION_BY_ZERO, ENDLESS) = range(len(KINDS))  # fmt: skip
+
+OLD_ATOMIC, NEW_ATOMIC, CHANGES = 1, 2, 4
+"""Flags of a race: whether the accesses are atomic, and whether the write changes what stands there."""
+
+# Columns of the shadow of an address: the last write, the last read and the last read of another thread.
+W_THREAD, W_EPOCH, W_PC, W_FLAGS, R_THREAD, R_EPOCH, R_PC, Q_THREAD, Q_EPOCH, Q_PC, LAUNCH, SHADOW_COLUMNS = range(12)
+# Columns of a note: what, the instructions of the access before and of this one, flags, threads, address.
+N_KIND, N_OLD, N_NEW, N_FLAGS, N_THREAD_OLD, N_THREAD_NEW, N_ADDRESS, NOTE_COLUMNS = range(8)
+# Columns of the state of a thread and of a resident block.
+PC, STATUS, THREAD_COLUMNS = range(3)
+BLOCK, EPOCH, BLOCK_COLUMNS = range(3)
+# Numbers of a launch that change.
+NUM_NOTES, STEPS, COUNTERS = range(3)
+
+Machine = namedtuple(
+    "Machine",
+    (
+        "code",  # of the program
+        "start",  # (registers,) with which a thread starts
+        "registers",  # (slots * threads, registers); a slot is a place of a resident block
+        "thread_state",  # (slots * threads, THREAD_COLUMNS)
+        "block_state",  # (slots, BLOCK_COLUMNS)
+        "bytes", "halves", "words", "longs",  # views of the memory
+        "written",  # (bytes,) whether somebody wrote it
+        "shadow",  # (bytes, SHADOW_COLUMNS)
+        "arguments",  # (1 + arguments, 2) first byte of an argument and the one behind its last
+        "shared",  # (6,) start of the first slot's shared memory, bytes from there to the next one's; begin and end of the fixed part, of the asked part
+        "notes", "counters",
+        "random",  # (1,) uint64
+        "grid", "block",  # (3,) blocks and threads
+        "launch",  # number of the launch: shadows of earlier ones are void
+    ),
+)  # fmt: skip
+
+
+@compiled
+def note(m, kind, old, new, flags, thread_old, thread_new, address):
+    """Note something once for each pair of instructions."""
+    notes, number = m.notes, m.counters[NUM_NOTES]
+    for i in range(number):
+        if notes[i, N_KIND] == kind and notes[i, N_OLD] == old and notes[i, N_NEW] == new and notes[i, N_FLAGS] == flags:
+            return
+    if number < len(notes):
+        m.counters[NUM_NOTES] += 1
+        notes[number, N_KIND], notes[number, N_OLD], notes[number, N_NEW], notes[number, N_FLAGS] = kind, old, new, flags
+        notes[number, N_THREAD_OLD], notes[number, N_THREAD_NEW], notes[number, N_ADDRESS] = thread_old, thread_new, address
+
+
+@compiled
+def place_of(m, slot, address, space, size, pc, thread):
+    """Index into memory of an address, or -1 after noting what is wrong with it."""
+    index = np.int64(-1)
+    if space == SHARED or (space == GENERIC and address >= SHARED_WINDOW):
+        offset = address if space == SHARED else address - SHARED_WINDOW
+        if m.shared[2] <= offset <= m.shared[3] - size or m.shared[4] <= offset <= m.shared[5] - size:
+            index = m.shared[0] + slot * m.shared[1] + offset - SHARED_START
+    else:
+        argument, offset = address >> ARGUMENT_BITS, address & ((1 << ARGUMENT_BITS) - 1)
+        if 0 < argument < len(m.arguments) and offset <= m.arguments[argument, 1] - m.arguments[argument, 0] - size:
+            index = m.arguments[argument, 0] + offset
+    if index < 0:
+        note(m, OUT_OF_BOUNDS, pc, pc, 0, thread, thread, address)
+    elif index & (size - 1):
+        note(m, MISALIGNED, pc, pc, 0, thread, thread, address)
+        index = np.int64(-1)
+    return index
+
+
+@compiled
+def is_unordered(m, slot, thread, other, epoch):
+    """Whether an access of another thread, in that epoch of its block, is not parted from one of this thread's now by a barrier."""
+    if other == 0 or other == thread:
+        return False
+    threads = m.block[0] * m.block[1] * m.block[2]
+    return (other - 1) // threads != (thread - 1) // threads or epoch == m.block_state[slot, EPOCH]
+
+
+@compiled
+def watch(m, slot, index, size, is_write, is_atomic, changes, pc, thread):
+    """Note races of an access; ``thread`` counts from 1 over the grid."""
+    epoch, is_new = m.block_state[slot, EPOCH], NEW_ATOMIC if is_atomic else 0
+    if not is_write or is_atomic:
+        for i in range(index, index + size):
+            if not m.written[i]:
+                note(m, UNWRITTEN, pc, pc, 0, thread, thread, index)
+                break
+    for i in range(index, index + size, 4):
+        cell = m.shadow[i]
+        if cell[LAUNCH] != m.launch:
+            cell[:] = 0
+            cell[LAUNCH] = m.launch
+        was = cell[W_FLAGS]
+        if is_unordered(m, slot, thread, cell[W_THREAD], cell[W_EPOCH]) and not (is_atomic and was & OLD_ATOMIC):
+            flags = (was & OLD_ATOMIC) | is_new | ((CHANGES if changes else 0) if is_write else was & CHANGES)
+            note(m, WRITE_AFTER_WRITE if is_write else READ_AFTER_WRITE, cell[W_PC], pc, flags, cell[W_THREAD], thread, i)
+        if is_write:
+            for k in (R_THREAD, Q_THREAD):
+                if is_unordered(m, slot, thread, cell[k], cell[k + 1]):
+                    note(m, WRITE_AFTER_READ, cell[k + 2], pc, is_new | (CHANGES if changes else 0), cell[k], thread, i)
+            cell[W_THREAD], cell[W_EPOCH], cell[W_PC] = thread, epoch, pc
+            cell[W_FLAGS] = (OLD_ATOMIC if is_atomic else 0) | (CHANGES if changes else 0)
+        else:
+            if cell[R_THREAD] != thread:
+                cell[Q_THREAD], cell[Q_EPOCH], cell[Q_PC] = cell[R_THREAD], cell[R_EPOCH], cell[R_PC]
+            cell[R_THREAD], cell[R_EPOCH], cell[R_PC] = thread, epoch, pc
+
+
+@compiled
+def get(m, index, size):
+    """The unsigned value."""
+    if size == 8:
+        return np.int64(m.longs[index >> 3])
+    if size == 4:
+        return np.int64(m.words[index >> 2])
+    if size == 2:
+        return np.int64(m.halves[index >> 1])
+    return np.int64(m.bytes[index])
+
+
+@compiled
+def put(m, index, size, value):
+    if size == 8:
+        m.longs[index >> 3] = np.uint64(value)
+    elif size == 4:
+        m.words[index >> 2] = np.uint32(value)
+    elif size == 2:
+        m.halves[index >> 1] = np.uint16(value)
+    else:
+        m.bytes[index] = np.uint8(value)
+    m.written[index : index + size] = True
