@@ -54,6 +54,8 @@ class GraphDataModule(SharedDataModule):
         max_restarts: int | None = None,
         sampler_device: str = "cpu",
         bulk: int | None = None,
+        graph_placement: str = "auto",
+        feature_placement: str = "auto",
         in_memory: bool = False,
         slots_dir: str | None = None,
         features: Features = "stored",
@@ -75,6 +77,8 @@ class GraphDataModule(SharedDataModule):
                 processes that share the GPU.
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             bulk: batches sampled at once on cuda with num_workers=0; by default 8.
+            graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
+            feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             slots_dir: folder for the workers' queue where memory is short; by default it lies in memory.
             features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
         """
@@ -96,7 +100,13 @@ class GraphDataModule(SharedDataModule):
         queue = QueueOptions.given(
             self.num_workers, prefetch=prefetch, stall_timeout=stall_timeout, max_restarts=max_restarts, slots_dir=slots_dir
         )
-        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk}
+        self._feed_options: dict[str, Any] = {
+            "queue": queue,
+            "device": sampler_device,
+            "bulk": bulk,
+            "graph_placement": graph_placement,
+            "feature_placement": feature_placement,
+        }
 
     def prepare(self, data: Dataset) -> Dataset:
         """What of the data set is trained on; features that are made come from its graph.

@@ -109,6 +109,19 @@ def _check_handed(monkeypatch, data, sampler):
     assert [contents(batch) for batch in found] == [contents(batch) for batch in SampleLoader(data, sampler, **options)]
 
 
+def test_graph_and_features_lie_where_they_are_asked_for(small):
+    loader = loader_of(small, device="cuda", graph_placement="pinned", feature_placement="device")
+    assert [contents(batch) for batch in loader] == [contents(batch) for batch in loader_of(small)]
+    assert set(loader._task.workspace.on_device.driver.graph.placement.values()) == {"pinned"}
+    assert {rows.placement for rows in loader._feed._rows.values()} == {"device"}
+
+
+def test_a_place_that_there_is_not(small):
+    for name in ("graph_placement", "feature_placement"):
+        with pytest.raises(InputError, match="placement is 'disk'"):
+            next(iter(loader_of(small, device="cuda", **{name: "disk"})))
+
+
 def test_ranks(small):
     """Numbers of batches follow one another on a rank, whatever the bulk."""
     for rank in (0, 1):
@@ -155,6 +168,8 @@ class OnlyOnTheCPU(Sampler):
         ({"bulk": 2, "device": "cuda", "num_workers": 1}, "bulk is 2"),
         ({"bulk": 0, "device": "cuda"}, "bulk is 0"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"graph_placement": "pinned"}, "graph_placement is 'pinned': it tells where a GPU reads the graph"),
+        ({"feature_placement": "pinned", "device": "cuda", "num_workers": 1}, "feature_placement is 'pinned': it tells"),
     ],
 )
 def test_options_that_cannot_be_honoured(small, options, message):
