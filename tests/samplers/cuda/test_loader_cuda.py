@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
+from cuda_case import _quick_simulator, needs_cuda, tested_blocks, to_host  # noqa: F401
 
 from hoptrain.engine import Dataset, InputError, WorkerError
 from hoptrain.samplers import (
@@ -17,7 +17,7 @@ from hoptrain.samplers import (
     VRGCNSampler,
 )
 
-pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
+pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
 
 @pytest.fixture(scope="module")
