@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
+OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup train test test-all test-gpu test-faults soak check format clean
@@ -42,7 +43,8 @@ test-all: $(STAMP)
 	@$(BIN)/pytest -m long $(IN_TWO)
 
 test-gpu: $(STAMP)
-	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest tests/kernels/cuda tests/*/cuda
+	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest $(OF_CUDA)
+	HOPTRAIN_TEST_GPU=1 HOPTRAIN_TEST_BLOCK=256 $(BIN)/pytest $(OF_CUDA) --deselect tests/golden/test_bulks_cuda.py
 
 test-faults: $(STAMP)
 	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/trainers/test_fit_faults.py
