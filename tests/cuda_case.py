@@ -3,12 +3,9 @@ interpreter of compiled code in ``ptx``."""
 
 import os
 import sys
-<<<<<<< HEAD
 from contextlib import nullcontext
-from types import SimpleNamespace
-=======
 from dataclasses import replace
->>>>>>> ptx
+from types import SimpleNamespace
 
 import numpy as np
 import pytest

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-<<<<<<< HEAD
-from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, small_blocks, to_host  # noqa: F401
-=======
-from cuda_case import _quick_simulator, needs_cuda, tested_blocks, to_host  # noqa: F401
->>>>>>> ptx
+from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
 
 from hoptrain.engine import Dataset, InputError, WorkerError, to_bfloat16
 from hoptrain.engine.device import DeviceStream
