@@ -81,14 +81,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         """
         _check_options(num_workers, queue, device, bulk, page_lock)
         _check_placements(device, num_workers, graph_placement, feature_placement)
-        plain: dict[str, Any] = {
-            "split": split,
-            "batch_size": batch_size,
-            "seed": seed,
-            "shuffle": shuffle,
-            "rank": rank,
-            "world_size": world_size,
-        }
+        plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
         workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement)

@@ -81,6 +81,7 @@ def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
     _check_handed(monkeypatch, data, NeighborSampler([2]))
 
 
+@pytest.mark.long
 @simulated
 @pytest.mark.parametrize(
     "sampler",
