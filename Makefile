@@ -15,6 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
+OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup train test test-all test-gpu gpu test-faults soak check format clean
@@ -46,7 +47,8 @@ test-all: $(STAMP)
 	@$(BIN)/pytest -m long $(IN_TWO)
 
 test-gpu: $(STAMP)
-	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest -o timeout_method=thread tests/kernels/cuda tests/*/cuda
+	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest -o timeout_method=thread $(OF_CUDA)
+	HOPTRAIN_TEST_GPU=1 HOPTRAIN_TEST_BLOCK=256 $(BIN)/pytest -o timeout_method=thread $(OF_CUDA) --deselect tests/golden/test_bulks_cuda.py
 
 gpu:
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.first_run --out $(OUT) $(PARTS)

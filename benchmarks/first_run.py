@@ -50,7 +50,13 @@ class Part:
 
 _HOPTRAIN = (sys.executable, "-m", "hoptrain.trainers.cli")
 _ONE_BULK = (sys.executable, "-m", "hoptrain.trainers.commands.checks.gpu", "sampling")
+_OF_CUDA = ("tests/kernels/cuda", "tests/samplers/cuda", "tests/golden/test_golden_cuda.py", "-m", "not long")
 _PRODUCTS = ("--device", "cuda", "--graphs", "synthetic:products", "--fanouts", "15,10,5", "--modes", "all")
+
+
+def _tests(question: str, *which: str, **environment: str) -> Part:
+    command = (sys.executable, "-m", "pytest", "-o", "timeout_method=thread", *which)  # a signal does not interrupt a kernel that hangs
+    return Part(question=question, command=command, environment={"HOPTRAIN_TEST_GPU": "1"} | environment)
 
 
 def _sanitizer(tool: str) -> Part:
@@ -64,21 +70,11 @@ def _sanitizer(tool: str) -> Part:
 
 PARTS: Mapping[str, Part] = {
     "doctor": Part(question="does each thing work that sampling on a GPU relies on?", command=(*_HOPTRAIN, "doctor", "--gpu")),
-    "equality": Part(
-        question="are the batches those of the CPU?",
-        command=(
-            sys.executable,
-            "-m",
-            "pytest",
-            "-o",
-            "timeout_method=thread",
-            "tests/samplers/cuda",
-            "tests/kernels/cuda",
-            "-m",
-            "not long",
-        ),
-        environment={"HOPTRAIN_TEST_GPU": "1"},
+    "equality": _tests(
+        "are the batches those of the CPU, in bulks of up to 64, with the blocks that users get?", "tests/golden/test_bulks_cuda.py"
     ),
+    "tests": _tests("do the tests of CUDA pass, with tiny blocks, where a bulk of any size meets every border?", *_OF_CUDA),
+    "blocks": _tests("do they pass with the blocks that users get?", *_OF_CUDA, HOPTRAIN_TEST_BLOCK="256"),
     "memcheck": _sanitizer("memcheck"),
     "racecheck": _sanitizer("racecheck"),
     "initcheck": _sanitizer("initcheck"),

@@ -1,7 +1,10 @@
-"""What the tests of CUDA share. The same tests run in Numba's simulator, where every CUDA thread is a Python thread, and on a device."""
+"""What the tests of CUDA share. The same tests run in Numba's simulator, where every CUDA thread is a Python thread, on a device, and on the
+interpreter of compiled code in ``ptx``."""
 
+import os
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +16,7 @@ from hoptrain.engine import device
 from hoptrain.engine.arrays import as_array
 from hoptrain.engine.device import cuda_status, is_simulated
 from hoptrain.kernels.cuda.launch import Launch
-from hoptrain.kernels.cuda.thresholds import Thresholds
+from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 from hoptrain.samplers.scratch.workspace import Workspace
 
 needs_cuda = pytest.mark.skipif(cuda_status() is not None, reason=str(cuda_status()))
@@ -23,6 +26,10 @@ SMALL = Thresholds(
     warp_stage_bytes=32, block_stage_bytes=64, shares=2,
 )  # fmt: skip
 """Tiny blocks and tiles, so that small inputs reach every border, and the simulator starts few threads."""
+
+_BLOCK = os.environ.get("HOPTRAIN_TEST_BLOCK")
+TESTED = replace(THRESHOLDS, block=int(_BLOCK), max_blocks=8) if _BLOCK else SMALL
+"""What the tests run with: ``SMALL``, or what users get but for few blocks of so many threads, on a device or on the interpreter."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,18 +43,18 @@ def _quick_simulator():
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
-    """Let every new workspace have small blocks: a loader makes its own."""
+def tested_blocks(monkeypatch):
+    """Let every new workspace have the thresholds of the tests: a loader makes its own."""
     start = Workspace.__init__
 
     def init(self, *args, **options):
         start(self, *args, **options)
-        self.on_device.thresholds = SMALL
+        self.on_device.thresholds = TESTED
 
     monkeypatch.setattr(Workspace, "__init__", init)
 
 
-def launch(num_batches, thresholds=SMALL):
+def launch(num_batches, thresholds=TESTED):
     return Launch(stream=cuda.stream(), thresholds=thresholds, num_batches=num_batches)
 
 

@@ -1,6 +1,6 @@
 """What the tests of node-wise samplers on CUDA share: a mini-batch from the device is the CPU's, to the bit."""
 
-from cuda_case import SMALL, to_host
+from cuda_case import TESTED, to_host
 
 from hoptrain.samplers import Workspace
 
@@ -9,7 +9,7 @@ ADDRESS = {"seed": 2**63 + 7, "epoch": 3, "first_batch": 2**32 - 100}
 
 def on_cuda(kernel="auto"):
     workspace = Workspace(device="cuda", kernel=kernel)
-    workspace.on_device.thresholds = SMALL
+    workspace.on_device.thresholds = TESTED
     return workspace
 
 

@@ -3,16 +3,17 @@
 from dataclasses import replace
 
 import numpy as np
-from cuda_case import SMALL, to_host
+from cuda_case import TESTED, to_host
 
 from hoptrain.engine import Dataset
+from hoptrain.engine.device import is_simulated
 from hoptrain.samplers import SampleLoader, Workspace
 from hoptrain.samplers.cuda.retried import Retried
 
 ADDRESS = {"seed": 2**64 - 3, "epoch": 2}
 
 
-def workspace(thresholds=SMALL):
+def workspace(thresholds=TESTED):
     made = Workspace(device="cuda")
     made.on_device.thresholds = thresholds
     return made
@@ -37,8 +38,9 @@ def check_bulks(sampler, graph, bulks, space=None):
 
 
 def check_bulk_of_16(sampler, graph, units):
-    """With few threads: sixteen blocks take their time."""
-    check_bulks(sampler, graph, [units * 16 if len(units) == 1 else units], workspace(replace(SMALL, block=2)))
+    """In the simulator with few threads: sixteen blocks take their time."""
+    thresholds = replace(TESTED, block=2) if is_simulated() else TESTED
+    check_bulks(sampler, graph, [units * 16 if len(units) == 1 else units], workspace(thresholds))
 
 
 def start_without_room(monkeypatch):
@@ -54,7 +56,7 @@ def check_loader(graph, sampler, batch_size):
     data = Dataset(name="small", graph=graph, x=x, y=y, splits={"train": np.arange(9)}, num_classes=3)
     expected = [contents(batch) for batch in SampleLoader(data, sampler, batch_size=batch_size, seed=5)]
     loader = SampleLoader(data, sampler, batch_size=batch_size, seed=5, device="cuda", bulk=2)
-    loader._task.workspace.on_device.thresholds = SMALL
+    loader._task.workspace.on_device.thresholds = TESTED
     batches = list(loader)
     assert len(batches) > 2
     assert [contents(batch) for batch in batches] == expected

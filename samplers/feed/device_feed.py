@@ -24,12 +24,13 @@ class DeviceFeed(Generic[SomeBatch]):
     sizes, which it asked for one bulk earlier; the training's stream waits for the batch on the device.
     """
 
-    def __init__(self, task: SampleTask, bulk: int) -> None:
+    def __init__(self, task: SampleTask, bulk: int, placement: str = "auto") -> None:
         """Copy features and labels to where the device reads them; the sampler copies the graph with the first bulk.
 
         Args:
-            task: what a batch is; its workspace is on "cuda", and its ``placement`` holds for the rows as well.
+            task: what a batch is; its workspace is on "cuda".
             bulk: batches that are sampled at once.
+            placement: of features and labels, "device", "pinned" or "auto".
 
         Raises:
             InputError: CUDA cannot be used.
@@ -37,11 +38,10 @@ class DeviceFeed(Generic[SomeBatch]):
         check_cuda()
         workspace = task.workspace
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
-        self._beside = DeviceStream(
-            workspace.gpu
-        )  # rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead
+        # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
+        self._beside = DeviceStream(workspace.gpu)
         self._rows = {
-            name: DeviceRows(store, self._beside, placement=workspace.placement, thresholds=workspace.on_device.thresholds)
+            name: DeviceRows(store, self._beside, placement=placement, thresholds=workspace.on_device.thresholds)
             for name, store in task.stores.items()
         }
         self._workspaces: deque[Workspace] | None = None

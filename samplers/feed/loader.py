@@ -47,6 +47,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
         queue: QueueOptions | None = None,
         device: str = "cpu",
         bulk: int | None = None,
+        graph_placement: str = "auto",
+        feature_placement: str = "auto",
         threads: int | None = None,
         page_lock: bool = False,
         schedule: Schedule | None = None,
@@ -67,6 +69,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
             device: where batches are sampled: "cuda" without workers is the training process's GPU, on a stream beside the training, and
                 batches stay there; with workers each has a copy of the graph on the GPU and writes its batches into the queue.
             bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
+            graph_placement: where a device reads the graph: "device" memory, "pinned" host memory, or "auto", by what is free.
+            feature_placement: likewise features and labels; without workers only, since these gather them on the host.
             threads: threads of each worker, by default 1; without workers those of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
             schedule: what is in which batch, in place of ``split``, ``batch_size``, ``seed``, ``shuffle``, ``rank`` and ``world_size``; the sampler
@@ -76,20 +80,14 @@ class SampleLoader(EpochLoader[SomeBatch]):
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
         _check_options(num_workers, queue, device, bulk, page_lock)
-        plain: dict[str, Any] = {
-            "split": split,
-            "batch_size": batch_size,
-            "seed": seed,
-            "shuffle": shuffle,
-            "rank": rank,
-            "world_size": world_size,
-        }
+        _check_placements(device, num_workers, graph_placement, feature_placement)
+        plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
-        workspace = Workspace(_threads(threads, num_workers, device), device)
+        workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
         self._queue, self._on_map = queue, lock_pages if page_lock else None
-        self._bulk, self._memory = bulk or _DEFAULT_BULK, Recycled()
+        self._bulk, self._feature_placement, self._memory = bulk or _DEFAULT_BULK, feature_placement, Recycled()
         self._feed: DeviceFeed[SomeBatch] | None = None
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
@@ -98,7 +96,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             if self._feed is None:
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
 
-                self._feed = DeviceFeed(task, self._bulk)
+                self._feed = DeviceFeed(task, self._bulk, self._feature_placement)
             return self._feed.run(epoch, steps)
         if self.num_workers == 0:
             return map(_filled, run_inline(task, epoch, steps, self._memory))
@@ -124,6 +122,16 @@ def _check_options(num_workers: int, queue: QueueOptions | None, device: str, bu
         raise InputError("page_lock is on, but torch has no CUDA device: the queue's memory is locked for a GPU only; leave it out")
     if device == "cuda":
         check_cuda()
+
+
+def _check_placements(device: str, num_workers: int, graph: str, features: str) -> None:
+    """Refuse places that nothing is put to."""
+    if graph != "auto" and device == "cpu":
+        raise InputError(f'graph_placement is {graph!r}: it tells where a GPU reads the graph, with device="cuda"; leave it out')
+    if features != "auto" and (device == "cpu" or num_workers):
+        raise InputError(
+            f'feature_placement is {features!r}: it tells where a GPU reads features, with device="cuda" and num_workers=0; leave it out'
+        )
 
 
 def _scheduled(

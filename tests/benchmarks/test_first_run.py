@@ -122,7 +122,9 @@ def test_fit_takes_these_options(tmp_path):
 
 def test_what_the_parts_name_is_there():
     assert set(first_run._COUNTED) <= KERNELS.keys()
-    assert all((ROOT / word).is_dir() for word in PARTS["equality"].command if word.startswith("tests/"))
+    named = [word for part in PARTS.values() for word in part.command if word.startswith("tests/")]
+    assert len(named) == 7
+    assert all((ROOT / word).exists() for word in named)
 
 
 @pytest.mark.parametrize(

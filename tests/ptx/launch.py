@@ -54,10 +54,12 @@ class Session:
         instructions: how many were run.
         notes: the races and reads of what nobody wrote that were seen, each once.
         capability: of the device that is played.
+        keeps_texts: whether compiled PTX is kept for the next process.
     """
 
     def __init__(self):
-        self.seed, self.mode, self.launches, self.instructions, self.notes, self.capability = 0, None, 0, 0, {}, (8, 0)
+        self.seed, self.mode, self.launches, self.instructions, self.notes = 0, None, 0, 0, {}
+        self.capability, self.keeps_texts = (8, 0), True
 
 
 SESSION = Session()
@@ -66,7 +68,7 @@ _programs = weakref.WeakKeyDictionary()
 
 def text_path(function, argument_types):
     """Where a kernel's PTX is kept, or None for one that is made while a program runs."""
-    if "<locals>" in function.__qualname__ or not function.__module__.startswith("hoptrain."):
+    if not SESSION.keeps_texts or "<locals>" in function.__qualname__ or not function.__module__.startswith("hoptrain."):
         return None
     name = f"{function.__module__}.{function.__qualname__}{argument_types} {SESSION.capability}"
     return TEXTS / hashlib.sha256(name.encode()).hexdigest()

@@ -59,24 +59,34 @@ def install():
 
 def pytest_addoption(parser):
     parser.addoption("--ptx-seed", type=int, default=0, help="chooses the order of blocks and threads")
+    parser.addoption("--ptx-fresh", action="store_true", help="neither reads nor keeps compiled PTX")
     parser.addoption("--ptx-capability", default="8.0", help="compute capability of the device that is played")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     SESSION.seed = config.getoption("--ptx-seed")
+    SESSION.keeps_texts = not config.getoption("--ptx-fresh")
     SESSION.capability = tuple(map(int, config.getoption("--ptx-capability").split(".")))
     install()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """The test, then what it left in the stream, then the races that were new with it."""
+    """The test, then what it left in the stream, then what was noted with it for the first time; a failure tells that as well."""
     known = set(SESSION.notes)
-    result = yield
-    STREAM.synchronize()
-    refused = [str(note) for key, note in SESSION.notes.items() if key not in known and not allowed.is_allowed(note)]
-    assert not refused, "\n".join(refused)
+
+    def refused():
+        return [str(note) for key, note in SESSION.notes.items() if key not in known and not allowed.is_allowed(note)]
+
+    try:
+        result = yield
+        STREAM.synchronize()
+    except Exception as error:
+        for line in refused():
+            error.add_note(line)
+        raise
+    assert not refused(), "\n".join(refused())
     return result
 
 

@@ -14,20 +14,29 @@ from cuda_case import needs_cuda
 pytestmark = [needs_cuda, pytest.mark.timeout(600)]
 TESTS = Path(__file__).parents[1]
 KERNELS = ["tests/kernels/cuda", "--ignore=tests/kernels/cuda/test_resources.py"]
-SAMPLERS = ["tests/samplers/cuda", "tests/golden/test_golden_cuda.py"]
+BULKS = "tests/golden/test_bulks_cuda.py"
+GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {
     "the machine": (["tests/ptx/machine_faults.py"], {}),
     "kernels": (KERNELS, {"seed": 1}),
-    "golden batches": (["tests/golden/test_golden_cuda.py"], {"seed": 2}),
+    "bulks of every sampler": ([BULKS, "-m", "not long"], {"seed": 2}),
 }
+LONG = {
+    "samplers": ([*KERNELS, "tests/samplers/cuda", GOLDEN, BULKS], {"seed": 3}),
+    "another order": ([BULKS, "-m", "not long"], {"seed": 4}),
+    "blocks of 256": ([*KERNELS, GOLDEN, "-k", "not around_the_tile"], {"seed": 5, "HOPTRAIN_TEST_BLOCK": "256"}),
+    "sm_90a": (KERNELS, {"seed": 6, "capability": "9.0"}),
+    "sm_100a": ([*KERNELS, GOLDEN, "-k", "cuda or neighbor or labor"], {"seed": 7, "capability": "10.0"}),
+}
+"""What pytest is told to run, with which seed, for which device, and variables. NVVM compiles for sm_100a by another optimizer than for the others."""
 
 
-def run_interpreted(arguments, *, seed=0, capability="8.0", **environment):
-    """A pytest on the interpreter: whether all passed, and what it printed."""
+def run_interpreted(arguments, *, seed=0, capability="8.0", before="", **environment):
+    """A pytest on the interpreter, as it ended; ``before`` is a folder whose modules go before all others."""
     options = ["-p", "ptx.plugin", "-p", "no:cacheprovider", "--tb=short", "--durations=0", "--durations-min=5"]
-    command = [sys.executable, "-m", "pytest", *options, f"--ptx-seed={seed}", f"--ptx-capability={capability}", *arguments]
+    command = [sys.executable, "-P", "-m", "pytest", *options, f"--ptx-seed={seed}", f"--ptx-capability={capability}", *arguments]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "NUMBA_", "HOPTRAIN_TEST_"))}
-    variables |= {"PYTHONPATH": str(TESTS)} | environment
+    variables |= {"PYTHONPATH": f"{before or TESTS}:{TESTS}"} | environment
     return subprocess.run(command, cwd=TESTS.parent, env=variables, capture_output=True, text=True, timeout=590)
 
 
@@ -39,4 +48,11 @@ def check(arguments, **options):
 @pytest.mark.parametrize("group", QUICK)
 def test_quick(group):
     arguments, options = QUICK[group]
-    check([*arguments, "-m", "not long"], **options)
+    check(arguments, **options)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("group", LONG)
+def test_long(group):
+    arguments, options = LONG[group]
+    check(arguments, **options)

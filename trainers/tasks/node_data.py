@@ -54,6 +54,8 @@ class GraphDataModule(SharedDataModule):
         max_restarts: int | None = None,
         sampler_device: str = "cpu",
         bulk: int | None = None,
+        graph_placement: str = "auto",
+        feature_placement: str = "auto",
         in_memory: bool = False,
         slots_dir: str | None = None,
         features: Features = "stored",
@@ -75,15 +77,13 @@ class GraphDataModule(SharedDataModule):
                 processes that share the GPU.
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             bulk: batches sampled at once on cuda with num_workers=0; by default 8.
+            graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
+            feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             slots_dir: folder for the workers' queue where memory is short; by default it lies in memory.
             features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
         """
         super().__init__(batch_size, seed)
-        if not isinstance(sampler, Sampler) or isinstance(sampler, HeteroSampler):
-            rule = (
-                "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for loops of your own"
-            )
-            raise InputError(f"sampler is {sampler!r}: training takes {rule}")
+        _check_sampler(sampler)
         self.sampler = sampler
         self.data: Dataset = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features)
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
@@ -96,7 +96,8 @@ class GraphDataModule(SharedDataModule):
         queue = QueueOptions.given(
             self.num_workers, prefetch=prefetch, stall_timeout=stall_timeout, max_restarts=max_restarts, slots_dir=slots_dir
         )
-        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk}
+        places = {"graph_placement": graph_placement, "feature_placement": feature_placement}
+        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, **places}
 
     def prepare(self, data: Dataset) -> Dataset:
         """What of the data set is trained on; features that are made come from its graph.
@@ -160,6 +161,12 @@ class GraphDataModule(SharedDataModule):
         y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
         batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def _check_sampler(sampler: object) -> None:
+    if not isinstance(sampler, Sampler) or isinstance(sampler, HeteroSampler):
+        rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for loops of your own"
+        raise InputError(f"sampler is {sampler!r}: training takes {rule}")
 
 
 def with_features(data: Dataset, features: Features) -> Dataset:

@@ -35,10 +35,16 @@ def verbose_linker():
     return mock.patch.object(driver, "LinkerOptions", functools.partial(driver.LinkerOptions, ptxas_options=["-v"]))
 
 
-def kernel_records(module, name, signature):
-    """A kernel's records, by the steps that a launch would take: its options, link-time optimization, the device's own architecture."""
-    dispatcher, _ = importlib.import_module(module).KERNELS[name]
-    records = []
+def signatures_of(module, name):
+    """Of a kernel in ``KERNELS``: texts or tuples of types."""
+    _, signatures = module.KERNELS[name]
+    return [signatures] if isinstance(signatures, str) else signatures
+
+
+def kernel_records(module, name, number):
+    """A kernel's records for one of its signatures, by the steps of a launch: its options, link-time optimization, the device's own architecture."""
+    module = importlib.import_module(module)
+    dispatcher, records, signature = module.KERNELS[name][0], [], signatures_of(module, name)[number]
     arguments, _ = sigutils.normalize_signature(signature)
     with device(*CAPABILITIES[0]):
         kernel = _Kernel(dispatcher.py_func, arguments, **dispatcher.targetoptions)
@@ -48,7 +54,7 @@ def kernel_records(module, name, signature):
             kernel.library.get_cubin(arch)
             usage = read_report(kernel.library.get_linkerinfo(arch), kernel.entry_name)
             float64 = count_float64(kernel.library.get_lto_ptx(arch), kernel.entry_name)
-        records.append({"kernel": name, "signature": signature, "arch": "sm_{}{}{}".format(*arch), **usage, "float64": float64})
+        records.append({"kernel": name, "signature": str(signature), "arch": "sm_{}{}{}".format(*arch), **usage, "float64": float64})
     return records
 
 
@@ -82,11 +88,7 @@ def report(module):
     values = {id(value): value for each in modules for value in vars(each).values() if isinstance(value, CUDADispatcher)}
     kernels = {key: value for key, value in values.items() if not value.targetoptions["device"]}
     listed = {id(dispatcher) for dispatcher, _ in module.KERNELS.values()}
-    work = [
-        (module.__name__, name, signature)
-        for name, (_, signatures) in module.KERNELS.items()
-        for signature in ([signatures] if isinstance(signatures, str) else signatures)
-    ]
+    work = [(module.__name__, name, number) for name in module.KERNELS for number in range(len(signatures_of(module, name)))]
     with multiprocessing.get_context("fork").Pool() as processes:  # compiling takes seconds a kernel, and one core
         records = processes.starmap(kernel_records, work, chunksize=1)
     return {

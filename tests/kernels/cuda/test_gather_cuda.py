@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_case import SMALL, _quick_simulator, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.engine import InputError
 from hoptrain.engine.device import DeviceStream
@@ -31,14 +31,14 @@ def make_store(dtype, shape):
 def test_rows_to_the_bit(dtype, shape, place):
     store = make_store(dtype, shape)
     ids = np.array([19, 3, 3, 0, 17, 5, 1], np.int32)
-    rows = to_host(DeviceRows(store, DeviceStream(), thresholds=SMALL, **PLACES[place]).gather(to_device(ids, np.int32)))
+    rows = to_host(DeviceRows(store, DeviceStream(), thresholds=TESTED, **PLACES[place]).gather(to_device(ids, np.int32)))
     assert (rows.dtype, rows.shape) == (store.dtype, (7, *shape))
     assert rows.tobytes() == store[ids].tobytes()
 
 
 def test_labels_are_rows_of_one_entry():
     labels = np.arange(20)
-    rows = DeviceRows(labels, DeviceStream(), thresholds=SMALL)
+    rows = DeviceRows(labels, DeviceStream(), thresholds=TESTED)
     assert to_host(rows.gather(to_device([4, 2]))).tolist() == [4, 2]
     assert to_host(rows.gather(to_device([9]))).tolist() == [9]
 
@@ -46,7 +46,7 @@ def test_labels_are_rows_of_one_entry():
 def test_more_rows_than_threads_and_wide_rows():
     store = make_store(np.float64, (70,))
     ids = np.random.default_rng(1).integers(0, 20, 40)
-    assert to_host(DeviceRows(store, DeviceStream(), thresholds=SMALL).gather(to_device(ids))).tobytes() == store[ids].tobytes()
+    assert to_host(DeviceRows(store, DeviceStream(), thresholds=TESTED).gather(to_device(ids))).tobytes() == store[ids].tobytes()
 
 
 @pytest.mark.parametrize(("row_bytes", "width"), [(16, 8), (28, 4), (6, 2), (5, 1), (8, 8), (1, 1)])

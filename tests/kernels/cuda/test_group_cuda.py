@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from cuda_case import SMALL, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import SMALL, TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED, num_units, unit_size
 from hoptrain.kernels.cuda.group import CLASSES, MEMBERS, NUM_CLASSES, NUM_COUNTERS, TRANSITS, Groups, class_of, group_requests
@@ -79,10 +79,9 @@ def test_a_column_without_weight_makes_no_transit():
 
 def test_classes_at_their_borders():
     """With all edges taken a unit is an edge: in one batch a vertex's work is its degree."""
-    border = SMALL.block_work
-    assert (SMALL.thread_work, SMALL.warp_work, border) == (1, 3, 6)
-    _, classes, _ = group(range(9), [list(range(9))], [0], -1, DISTINCT)
-    assert classes == [[1], [2, 3], [4, 5, 6], [7, 8]]
+    degrees = [border + more for border in (-1, TESTED.thread_work, TESTED.warp_work, TESTED.block_work) for more in (0, 1)][1:]
+    _, classes, _ = group(degrees, [list(range(7))], [0], -1, DISTINCT)
+    assert classes == [[1], [2, 3], [4, 5], [6]]
 
 
 def test_work_counts_requests_and_units():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_case import SMALL, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, find_repeated, hash_of, relabel
 
@@ -100,7 +100,7 @@ def test_no_edges_and_only_known_vertices():
 
 
 def test_more_edges_than_threads():
-    neighbors = np.random.default_rng(3).integers(0, 50, SMALL.block * SMALL.max_blocks * 3).tolist()
+    neighbors = np.random.default_rng(3).integers(0, 50, TESTED.block * TESTED.max_blocks * 3).tolist()
     local, nodes = Relabelling([[1]], 128, 64).hop([neighbors])
     assert (local[0], nodes[0]) == expected([1], neighbors)
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from cuda_case import SMALL, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.kernels.cuda.scan import exclusive_scan
 
 pytestmark = needs_cuda
-BLOCK = SMALL.block
+BLOCK = TESTED.block
 
 
 def scan(values, begin, end, base, capacity, dtype=np.int32):
@@ -39,7 +39,7 @@ def test_rows_of_different_lengths_with_offsets(dtype):
 
 def test_a_grid_smaller_than_the_row():
     """More tiles than blocks: a block takes several."""
-    length = SMALL.max_blocks * BLOCK * 2 + 3
+    length = TESTED.max_blocks * BLOCK * 2 + 3
     values = np.ones((1, length + 1), np.int64)
     rows, _ = scan(values, [0], [length], [5], length, np.int64)
     assert rows[0].tolist() == list(range(5, length + 6))

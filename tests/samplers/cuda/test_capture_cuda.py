@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import SMALL, _quick_simulator, needs_cuda, simulated, to_host  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, needs_cuda, simulated, to_host  # noqa: F401
 from golden.golden_graphs import doubly_weighted, small, typed
 from numba import cuda
 
@@ -80,7 +80,7 @@ def replays(monkeypatch):
 
 def on_device(kernel="auto", **options):
     workspace = Workspace(device="cuda", kernel=kernel, **options)
-    workspace.on_device.thresholds = SMALL
+    workspace.on_device.thresholds = TESTED
     return workspace
 
 

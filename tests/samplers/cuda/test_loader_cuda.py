@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, small_blocks, to_host  # noqa: F401
+from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
 
 from hoptrain.engine import Dataset, InputError, WorkerError, to_bfloat16
 from hoptrain.engine.device import DeviceStream
@@ -22,7 +22,7 @@ from hoptrain.samplers import (
     VRGCNSampler,
 )
 
-pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
+pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,7 @@ def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
     _check_handed(monkeypatch, data, NeighborSampler([2]))
 
 
+@pytest.mark.long
 @simulated
 @pytest.mark.parametrize(
     "sampler",
@@ -107,6 +108,19 @@ def _check_handed(monkeypatch, data, sampler):
     assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in handed if tensor.numel()}
     monkeypatch.undo()
     assert [contents(batch) for batch in found] == [contents(batch) for batch in SampleLoader(data, sampler, **options)]
+
+
+def test_graph_and_features_lie_where_they_are_asked_for(small):
+    loader = loader_of(small, device="cuda", graph_placement="pinned", feature_placement="device")
+    assert [contents(batch) for batch in loader] == [contents(batch) for batch in loader_of(small)]
+    assert set(loader._task.workspace.on_device.driver.graph.placement.values()) == {"pinned"}
+    assert {rows.placement for rows in loader._feed._rows.values()} == {"device"}
+
+
+def test_a_place_that_there_is_not(small):
+    for name in ("graph_placement", "feature_placement"):
+        with pytest.raises(InputError, match="placement is 'disk'"):
+            next(iter(loader_of(small, device="cuda", **{name: "disk"})))
 
 
 def test_ranks(small):
@@ -155,6 +169,8 @@ class OnlyOnTheCPU(Sampler):
         ({"bulk": 2, "device": "cuda", "num_workers": 1}, "bulk is 2"),
         ({"bulk": 0, "device": "cuda"}, "bulk is 0"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"graph_placement": "pinned"}, "graph_placement is 'pinned': it tells where a GPU reads the graph"),
+        ({"feature_placement": "pinned", "device": "cuda", "num_workers": 1}, "feature_placement is 'pinned': it tells"),
     ],
 )
 def test_options_that_cannot_be_honoured(small, options, message):

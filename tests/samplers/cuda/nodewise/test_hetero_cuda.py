@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from cuda_case import _quick_simulator, needs_cuda, small_blocks, to_host  # noqa: F401
+from cuda_case import _quick_simulator, needs_cuda, tested_blocks, to_host  # noqa: F401
 from nodewise_cuda_case import ADDRESS, on_cuda
 
 from hoptrain.engine import HeteroDataset, HeteroGraph, InputError
 from hoptrain.engine.queue.pool import run_inline
 from hoptrain.samplers import HeteroSampler, SampleLoader
 
-pytestmark = [needs_cuda, pytest.mark.usefixtures("small_blocks")]
+pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
 
 @pytest.fixture(scope="module")

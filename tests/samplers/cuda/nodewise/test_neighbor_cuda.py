@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
 from reference import neighbor as reference
 
 from hoptrain.engine import Graph, InputError
@@ -20,13 +20,13 @@ ADDRESS = {"seed": 2**63 + 7, "epoch": 3, "first_batch": 2**32 - 100}
 NEVER = 1 << 40
 MODES = {"distinct": {}, "replace": {"replace": True}, "weighted": {"replace": True, "weighted": True}}
 SCHEDULES = {
-    "sample": ("sample", SMALL),
-    "thread": ("transit", replace(SMALL, thread_work=NEVER)),
-    "warp": ("transit", replace(SMALL, thread_work=-1, warp_work=NEVER)),
-    "block": ("transit", replace(SMALL, thread_work=-1, warp_work=-1, block_work=NEVER)),
-    "grid": ("transit", replace(SMALL, thread_work=-1, warp_work=-1, block_work=-1)),
-    "classes": ("transit", SMALL),
-    "auto": ("auto", SMALL),
+    "sample": ("sample", TESTED),
+    "thread": ("transit", replace(TESTED, thread_work=NEVER)),
+    "warp": ("transit", replace(TESTED, thread_work=-1, warp_work=NEVER)),
+    "block": ("transit", replace(TESTED, thread_work=-1, warp_work=-1, block_work=NEVER)),
+    "grid": ("transit", replace(TESTED, thread_work=-1, warp_work=-1, block_work=-1)),
+    "classes": ("transit", TESTED),
+    "auto": ("auto", TESTED),
 }
 
 
@@ -206,7 +206,7 @@ def test_features_of_a_batch(small_graph):
     features = np.random.default_rng(0).random((small_graph.num_nodes, 5), dtype=np.float32)
     workspace = on_cuda()
     batch = NeighborSampler([3]).sample(small_graph, np.array([4, 8]), workspace=workspace)
-    rows = DeviceRows(features, workspace.stream, thresholds=SMALL).gather(batch.node_ids)
+    rows = DeviceRows(features, workspace.stream, thresholds=TESTED).gather(batch.node_ids)
     assert np.array_equal(to_host(rows), features[to_host(batch.node_ids)])
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import SMALL, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
 from program_case import Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
 from work_cuda_case import check_bulk_of_16, check_bulks
 
@@ -38,7 +38,7 @@ class BeyondWalk(RandomWalk):
 
 def workspace(kernel):
     made = Workspace(device="cuda", kernel=kernel)
-    made.on_device.thresholds = SMALL
+    made.on_device.thresholds = TESTED
     return made
 
 

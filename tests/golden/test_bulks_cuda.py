@@ -1,0 +1,98 @@
+"""Bulks of every sampler with blocks of several warps, equal to the CPU's to the bit: on a device, or on the interpreter in ``tests/ptx``."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cuda_case import needs_cuda, to_host
+from golden_batches import digests
+from golden_graphs import make_graph
+from golden_samplers import ADDRESSES, SAMPLED
+
+from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED
+from hoptrain.engine import Graph, load_dataset
+from hoptrain.engine.device import is_simulated
+from hoptrain.kernels.cuda.group import CLASSES, NUM_COUNTERS
+from hoptrain.kernels.cuda.thresholds import THRESHOLDS
+from hoptrain.samplers import NeighborSampler, Workspace
+
+pytestmark = [
+    needs_cuda,
+    pytest.mark.skipif(is_simulated(), reason="the simulator runs every CUDA thread as a Python thread: these are too many"),
+]
+on_a_device = pytest.mark.skipif("ptx.plugin" in sys.modules, reason="needs a CUDA device: the interpreter takes hours")
+
+CLOSE = replace(THRESHOLDS, block=128, max_blocks=8, thread_work=1, warp_work=3, block_work=6, shares=2)
+"""Borders of the classes so close that small graphs have transits in all of them, where a request is one unit of work."""
+MODES = {
+    "distinct": {},
+    "all": {"fanouts": [-1, 3]},
+    "replace": {"replace": True},
+    "weighted": {"weighted": True},
+    "weighted, replace": {"weighted": True, "replace": True},
+    "new": {"expand": "new"},
+}
+
+
+def on_cuda(kernel, thresholds):
+    workspace = Workspace(device="cuda", kernel=kernel)
+    workspace.on_device.thresholds = thresholds
+    return workspace
+
+
+def check_equal(case, workspace):
+    expected = digests(case.in_bulks(None, ADDRESSES[-1:]))
+    assert digests(case.in_bulks(workspace, ADDRESSES[-1:], to_host)) == expected
+
+
+@pytest.mark.parametrize("kernel", ["sample", "transit"])
+@pytest.mark.parametrize("name", [name for name in SAMPLED if "large" not in name and "METIS" not in name])
+def test_every_sampler(name, kernel):
+    check_equal(SAMPLED[name](), on_cuda(kernel, CLOSE))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", ["sample", "transit"])
+@pytest.mark.parametrize("mode", MODES)
+def test_bulks_of_several_sizes(mode, kernel):
+    """Thousands of edges a batch, in blocks as users get them; the second bulk finds buffers larger than it needs."""
+    graph, rng = make_graph(600, 7000), np.random.default_rng(0)
+    options = {"fanouts": [10, 5]} | MODES[mode]
+    sampler, workspace = NeighborSampler(**options), on_cuda(kernel, replace(CLOSE, block=THRESHOLDS.block))
+    for sizes in ((30,) * 8, (64, 1)):
+        seeds = [rng.permutation(600)[:size] for size in sizes]
+        found = sampler.sample_bulk(graph, seeds, seed=5, workspace=workspace)
+        check_same(found, sampler.sample_bulk(graph, seeds, seed=5))
+        if (mode, kernel, len(seeds)) == ("distinct", "transit", 8):
+            counters = to_host(workspace.on_device.driver.buffers.array("counters", (NUM_COUNTERS,), np.int64))
+            assert (counters[CLASSES:] > 0).all(), "all classes of transits occur"
+
+
+def check_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        arrays = other.arrays()
+        assert one.arrays().keys() == arrays.keys()
+        for name, array in one.arrays().items():
+            np.testing.assert_array_equal(to_host(array), arrays[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def products():
+    """The twin of ogbn-products, a twentieth of its size, with weights."""
+    data = load_dataset("synthetic:products", scale=0.05)
+    graph = data.graph.in_memory()
+    weights = np.random.default_rng(0).random(graph.num_edges, dtype=np.float32)
+    return Graph(graph.indptr, graph.indices, weights=weights, is_sorted=graph.is_sorted, validate=False), data.splits["train"]
+
+
+@on_a_device
+@pytest.mark.long
+@pytest.mark.parametrize("number", [1, 8, 64])
+@pytest.mark.parametrize("kernel", ["sample", "transit"])
+@pytest.mark.parametrize("name", TIMED)
+def test_a_graph_of_a_hundred_thousand_vertices(products, name, kernel, number):
+    """With everything as users get it."""
+    work = ALGORITHMS[name].workload(*products, quick=True)
+    seeds, workspace = work.batches(0, number), Workspace(device="cuda", kernel=kernel)
+    check_same(work.sampler.sample_bulk(work.graph, seeds, workspace=workspace), work.sampler.sample_bulk(work.graph, seeds))

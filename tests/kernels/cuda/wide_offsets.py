@@ -1,0 +1,20 @@
+"""The package's kernels with the types of a graph of more than 2**31 edges between fewer vertices: offsets of 64 bits and ids of 32."""
+
+import inspect
+import re
+
+from hoptrain.kernels.cuda import KERNELS as OF_PACKAGE
+
+_WIDE = ("indptr", "out_edges", "by_time")  # offsets and numbers of edges
+
+
+def _wide_offsets():
+    for name, (kernel, signatures) in OF_PACKAGE.items():
+        names = list(inspect.signature(kernel.py_func).parameters)
+        kinds = dict(zip(names, re.findall(r"\w+(?:\[[^\]]*\])?", signatures[0].removeprefix("void")), strict=True))
+        if kinds.get("indptr") == "int32[::1]":
+            wide = [kind.replace("int32", "int64") if each in _WIDE else kind for each, kind in kinds.items()]
+            yield name, kernel, f"void({', '.join(wide)})"
+
+
+KERNELS = {name: (kernel, signature) for name, kernel, signature in _wide_offsets()}
