@@ -57,7 +57,7 @@ CHECKS: tuple[Check, ...] = (
     Check("Numba to torch", f"{_TORCH}:numba_to_torch", _SHARED_MEMORY),
     Check("torch's memory", f"{_ENGINE}:memory_of_torch", _SHARED_MEMORY),
     Check("page lock", f"{_ENGINE}:locked_pages", "raise the limit of locked memory (ulimit -l), or leave page_lock out"),
-    Check("graph capture", f"{_TORCH}:graph_capture", _NOT_USED_YET),
+    Check("graph capture", f"{_ENGINE}:graph_capture", "use Workspace(capture=False): each kernel of a bulk is launched by itself then"),
     Check("IPC", f"{_NUMBA}:ipc", f"{_NOT_USED_YET}; in a container: --ipc=host"),
     Check("CuPy", f"{_NUMBA}:cupy", f"{_NOT_USED_YET}; uninstall it, or install the one for this CUDA"),
     Check("peers", f"{_TORCH}:peers", _NOT_USED_YET),

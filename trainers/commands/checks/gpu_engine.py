@@ -6,15 +6,17 @@ import warnings
 
 import numpy as np
 import torch
+from numba import cuda
 
 from hoptrain.engine import Graph
 from hoptrain.engine.device import DeviceStream, is_simulated, page_lock, to_host
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 from hoptrain.kernels.cuda.rows import fill_rows
-from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.kernels.cuda.thresholds import Thresholds
+from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
+from hoptrain.samplers.cuda.cost_model import SCHEDULES
 from hoptrain.trainers.commands.checks.finding import Wrong
-from hoptrain.trainers.commands.checks.gpu_numba import expect_equal
+from hoptrain.trainers.commands.checks.gpu_numba import NUMBERS, copy, expect_equal
 from hoptrain.trainers.commands.checks.gpu_torch import busy, needs_torch
 
 _STEPS, _WIDTH = 20, 1 << 20
@@ -53,25 +55,59 @@ def locked_pages() -> str:
     return "the queue's pages are locked, and the GPU copies from them"
 
 
+def graph_capture() -> str:
+    """A copy from pinned memory and a launch of Numba's are captured as a bulk is, in a graph of torch's, and replayed."""
+    needs_torch()
+    stream = DeviceStream()
+    pinned = cuda.pinned_array(NUMBERS.shape, NUMBERS.dtype)
+    source, target = (stream.empty(NUMBERS.shape, NUMBERS.dtype) for _ in range(2))
+
+    def work() -> None:
+        source.copy_to_device(pinned, stream=stream.numba)
+        copy(source, target, stream.numba)
+
+    pinned[...] = 0
+    work()  # compiled now: nothing can be compiled or loaded during a capture
+    stream.synchronize()
+    pinned[...] = NUMBERS
+    replay = stream.capture(work)
+    stream.synchronize()
+    expect_equal("a launch that is captured and not to run yet", target.copy_to_host(), 0 * NUMBERS)
+    if replay is None:
+        raise Wrong("nothing was captured: torch is not in use")
+    pinned[...] = NUMBERS + 1
+    replay()
+    stream.synchronize()
+    expect_equal("a graph's replay", target.copy_to_host(), NUMBERS + 1)
+    return "a copy and a launch are captured, and their replay reads what is new"
+
+
 def sampling() -> str:
-    """Bulks of both schedules are the CPU's to the bit."""
+    """Bulks of both schedules are the CPU's to the bit; those behind the first are captured and replayed."""
     small = is_simulated()  # which runs every thread of CUDA as one of Python's
-    vertices, edges, batches, batch_size = (60, 400, 2, 4) if small else (5_000, 200_000, 4, 256)
+    vertices, edges, bulks, batches, batch_size = (60, 400, 2, 2, 4) if small else (4_000, 100_000, 4, 4, 128)
     rng = np.random.default_rng(0)
     hubs = (vertices * rng.random(edges) ** 3).astype(np.int64)
     graph = Graph.from_edges(rng.integers(0, vertices, edges), hubs, vertices)
-    seeds = [rng.permutation(vertices)[:batch_size] for _ in range(batches)]
     sampler = NeighborSampler([3, 2] if small else [15, 10, 5])
-    by_cpu = sampler.sample_bulk(graph, seeds)
-    expected = [batch.arrays() for batch in by_cpu]
-    for schedule in ("sample", "transit"):
-        workspace = Workspace(device="cuda", kernel=schedule)
-        workspace.on_device.thresholds = Thresholds(block=4, max_blocks=2) if small else THRESHOLDS
-        for number, batch in enumerate(sampler.sample_bulk(graph, seeds, workspace=workspace)):
-            found = {name: to_host(array) for name, array in batch.arrays().items()}
-            if found.keys() != expected[number].keys():
-                raise Wrong(f"schedule {schedule}, batch {number} has the arrays {sorted(found)} for {sorted(expected[number])}")
-            for name, array in found.items():
-                expect_equal(f"schedule {schedule}, batch {number}, {name}", array, expected[number][name])
-    num_edges = sum(batch.num_edges for batch in by_cpu)
-    return f"{batches} batches of {num_edges:,} edges together, by both schedules, are the CPU's to the bit"
+    spaces = {schedule: Workspace(device="cuda", kernel=schedule) for schedule in SCHEDULES}
+    num_edges = 0
+    for bulk in range(bulks):
+        seeds = [rng.permutation(vertices)[:batch_size] for _ in range(batches)]
+        expected = [*sampler.sample_bulk(graph, seeds, first_batch=bulk * batches)]
+        num_edges += sum(batch.num_edges for batch in expected)
+        for schedule, workspace in spaces.items():
+            workspace.on_device.thresholds = Thresholds(block=4, max_blocks=2) if small else None
+            found = sampler.sample_bulk(graph, seeds, first_batch=bulk * batches, workspace=workspace)
+            for number, (batch, other) in enumerate(zip(found, expected, strict=True)):
+                _expect_same(f"schedule {schedule}, bulk {bulk}, batch {number}", batch, other)
+    return f"{bulks} bulks of {batches} batches, {num_edges:,} edges, by both schedules, are the CPU's to the bit"
+
+
+def _expect_same(what: str, batch: MiniBatch, expected: MiniBatch) -> None:
+    arrays = {name: to_host(array) for name, array in batch.arrays().items()}
+    right = expected.arrays()
+    if arrays.keys() != right.keys():
+        raise Wrong(f"{what} has the arrays {sorted(arrays)} for {sorted(right)}")
+    for name, array in arrays.items():
+        expect_equal(f"{what}, {name}", array, right[name])

@@ -93,26 +93,6 @@ def _expect_same_place(array: Any, tensor: Any) -> None:
         raise Wrong(f"the array lies at {place:#x}, the tensor at {tensor.data_ptr():#x}: it was copied")
 
 
-def graph_capture() -> str:
-    """A launch of Numba's is captured in a graph of torch's and replayed."""
-    needs_torch()
-    source, target = numbers(), torch.zeros_like(numbers())
-    arrays = cuda.as_cuda_array(source), cuda.as_cuda_array(target)
-    copy(*arrays)  # nothing can be compiled or loaded during a capture
-    cuda.synchronize()
-    target.zero_()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        copy(*arrays, cuda.external_stream(torch.cuda.current_stream().cuda_stream))
-    torch.cuda.synchronize()
-    expect_equal("a launch that is captured and not to run yet", target.cpu().numpy(), 0 * NUMBERS)
-    source += 1
-    graph.replay()
-    torch.cuda.synchronize()
-    expect_equal("a graph's replay", target.cpu().numpy(), NUMBERS + 1)
-    return "a launch is captured, and its replay reads what is new"
-
-
 def peers() -> str:
     """Which GPUs read one another's memory."""
     needs_torch()

@@ -3,7 +3,7 @@
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -121,38 +121,18 @@ class Lent:
         return self.inside.copy_to_host()
 
 
-class Graph(list):
-    """A captured graph: launches that ``replay`` makes."""
-
-    def replay(self):
-        for launch in self:
-            launch()
-
-
 @pytest.fixture
 def stand_in(on_device, monkeypatch):
-    """torch, as if the simulator were its device; launches during a capture go into the graph."""
-    capturing = []
-
-    @contextmanager
-    def capture(graph):
-        capturing.append(graph)
-        yield
-        capturing.clear()
-
+    """torch, as if the simulator were its device."""
     real = gpu_numba.copy
 
     def copy(source, target, stream=0):
-        arrays = [getattr(array, "inside", array) for array in (source, target)]
-        if capturing:
-            capturing[0].append(lambda: real(*arrays))
-        else:
-            real(*arrays)
+        real(*(getattr(array, "inside", array) for array in (source, target)))
 
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
     card = SimpleNamespace(
         is_available=lambda: True, synchronize=lambda: None, Stream=lambda: stream, stream=lambda stream: nullcontext(),
-        current_stream=lambda: stream, CUDAGraph=Graph, graph=capture,
+        current_stream=lambda: stream,
     )  # fmt: skip
     on_card = SimpleNamespace(cuda=card, zeros_like=torch.zeros_like)
     monkeypatch.setattr(gpu_torch, "torch", on_card)
@@ -164,7 +144,7 @@ def stand_in(on_device, monkeypatch):
     return on_card
 
 
-SHARED = [gpu_torch.stream, gpu_torch.torch_to_numba, gpu_torch.graph_capture]
+SHARED = [gpu_torch.stream, gpu_torch.torch_to_numba]
 
 
 @pytest.mark.parametrize("check", SHARED)
@@ -177,12 +157,6 @@ def test_a_launch_that_is_lost_is_found(stand_in, monkeypatch, check):
     monkeypatch.setattr(gpu_torch, "copy", copy_nothing)
     with pytest.raises(Wrong, match="other numbers than it should give"):
         check()
-
-
-def test_a_launch_that_runs_while_it_is_captured_is_found(stand_in):
-    stand_in.cuda.graph = lambda graph: nullcontext()
-    with pytest.raises(Wrong, match="a launch that is captured and not to run yet"):
-        gpu_torch.graph_capture()
 
 
 def test_a_copy_in_the_place_of_shared_memory_is_found(stand_in, monkeypatch):
@@ -266,6 +240,23 @@ def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fai
         gpu_engine.memory_of_torch()
 
 
+@pytest.mark.parametrize(
+    ("capture", "fault"),
+    [
+        (lambda work: work, None),
+        (lambda work: work() or work, "a launch that is captured and not to run yet"),
+        (lambda work: lambda: None, "a graph's replay"),
+        (lambda work: None, "nothing was captured"),
+    ],
+)
+def test_a_graph_that_captures_or_replays_wrongly_is_found(monkeypatch, capture, fault):
+    stream = SimpleNamespace(numba=cuda.stream(), empty=cuda.device_array, capture=capture, synchronize=lambda: None)
+    monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
+    monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: stream)
+    with pytest.raises(Wrong, match=fault) if fault else nullcontext():
+        gpu_engine.graph_capture()
+
+
 def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
     monkeypatch.setattr(gpu_engine, "page_lock", lambda pages: warnings.warn("cannot be page-locked", RuntimeWarning, stacklevel=2))
@@ -287,5 +278,5 @@ def test_a_batch_that_differs_is_found(graph, monkeypatch, place):
         return host
 
     monkeypatch.setattr(gpu_engine, "to_host", to_host)
-    with pytest.raises(Wrong, match=rf"schedule sample, batch 0, {names[place]}: other numbers than it should give \(1 of "):
+    with pytest.raises(Wrong, match=rf"schedule sample, bulk 0, batch 0, {names[place]}: other numbers than it should give \(1 of "):
         gpu_engine.sampling()
