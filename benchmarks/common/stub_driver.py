@@ -13,7 +13,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 from numpy.typing import DTypeLike
 
 from hoptrain.engine.device import DeviceStream
@@ -85,11 +84,11 @@ class StubStream(DeviceStream):
     def tensor(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
         """A tensor of one entry's memory."""
         self._counts["allocations"] += 1
-        return torch.empty(1, dtype=torch.from_numpy(np.empty(0, dtype)).dtype).expand(tuple(shape))
+        return _thin(shape, dtype)
 
     def result(self, array: Any) -> Any:
         """A tensor of one entry's memory, of the array's shape."""
-        return torch.empty(1, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype).expand(array.shape)
+        return _thin(array.shape, array.dtype)
 
     def copy(self, array: Any) -> Any:
         """The same."""
@@ -108,3 +107,9 @@ class StubStream(DeviceStream):
     def synchronize(self) -> None:
         """Only counted."""
         self._counts["synchronisations"] += 1
+
+
+def _thin(shape: Sequence[int], dtype: DTypeLike) -> Any:
+    import torch
+
+    return torch.from_numpy(np.empty(1, dtype)).expand(tuple(shape))
