@@ -50,6 +50,8 @@ class Program:
 
 
 _REGISTER = re.compile(r"%(p|rs|rd|r|fd|f)\d+")
+_HIGH_WORD = re.compile(r"\{\s*\.reg\s+\.b32\s+tmp;\s*mov\.b64\s+\{tmp,\s*(%r\d+)\},\s*(%rd\d+);\s*\}")
+"""As the newer NVVM takes the upper half of a register; the only braces within an instruction."""
 _REGISTER_WIDTHS = {"p": 1, "rs": 16, "r": 32, "rd": 64, "f": 32, "fd": 64}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _WEAKER = ("relaxed", "gpu", "volatile", "weak", "nc", "sys", "cta")  # modifiers of an access that mean nothing here
@@ -66,7 +68,7 @@ def decode(ptx):
         raise Unsupported("functions that were not inlined, or local memory")
     files = {int(number): path for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)}
     head = re.search(r"\.entry\s+\S+?\s*\((.*?)\)\s*(?:\.\w+\s+[\d, ]+\s*)*\{", text, re.S)
-    body = text[head.end() : text.rindex("}")]
+    body = _HIGH_WORD.sub(r"high.b64 \1, \2, 32;", text[head.end() : text.rindex("}")])
     decoder = _Decoder(head[1], text[: head.start()], body)
     rows, lines, places, place = [], [], [], ("", 0)
     for statement in re.split(r"[;\n{}]|(?<=:)(?=\s)", body):
@@ -177,6 +179,8 @@ class _Decoder:
             self._compute(row, "cvta_shared", operands, "u", 64)
         elif head == "cvta" and "global" in parts:
             self._compute(row, "mov", operands, "u", 64)
+        elif head == "high":
+            self._compute(row, "shr", operands, "u", 64, to=32, widths=[64, 32])
         elif head == "cvt":
             self._convert(row, parts[1:], operands)
         elif head == "setp" and len(parts) == 3:

@@ -30,6 +30,7 @@ def install():
     replaced = {
         "device_array": memory.device_array, "to_device": memory.to_device, "pinned_array": memory.pinned_array,
         "mapped_array": memory.mapped_array, "stream": lambda: STREAM, "synchronize": STREAM.synchronize, "select_device": lambda _: context,
+        "event": lambda **_: SimpleNamespace(record=lambda stream: None, wait=lambda stream: None),  # there is one stream
         "gpus": [device], "is_available": lambda: True, "current_context": lambda *_: context, "get_current_device": lambda: device,
         "is_cuda_array": lambda value: isinstance(value, DeviceArray),
         "as_cuda_array": lambda value, sync=True: value if isinstance(value, DeviceArray) else DeviceArray(np.asarray(value)),
