@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 import numpy as np
 
@@ -16,9 +17,12 @@ def check_fanouts(fanouts: Sequence[int], limit: int) -> tuple[int, ...]:
     """The fanouts, one a hop, below ``limit``; -1 takes all edges.
 
     Raises:
-        InputError: no hop, too many, or a fanout that is neither positive nor -1.
+        InputError: no hop, too many, or a fanout that is no whole number, or neither positive nor -1.
     """
-    checked = tuple(int(fanout) for fanout in fanouts)
+    try:
+        checked = tuple(index(fanout) for fanout in fanouts)
+    except TypeError:
+        raise InputError(f"fanouts are {fanouts!r}: give a whole number for each hop, at least one, for instance [15, 10]") from None
     if not 0 < len(checked) < MAX_HOP:
         raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
     for fanout in checked:

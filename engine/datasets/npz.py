@@ -1,7 +1,8 @@
 """``NAME.npz`` files: one homogeneous graph as CSC arrays, features dense or as CSR parts, labels, masks.
 
 Members: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1: no label; two-dimensional:
-several labels); ``train_mask``, ``val_mask``, ``test_mask``; ``node_label`` (a kind of vertex, taken as a feature where there is no ``x``);
+several labels); ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on, ids or masks; without them and with labels the split
+is random; ``node_label`` (a kind of vertex, taken as a feature where there is no ``x``);
 ``meta``, a JSON text. Other members are not carried over; ``meta["not_carried"]`` names them.
 """
 
@@ -26,11 +27,12 @@ from hoptrain.engine.graph import Graph
 
 Arrays: TypeAlias = dict[str, Array]
 
-_VERSION = 1
+_VERSION = 2
 IDENTITY_LIMIT = 4096
 _CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
 _MASKS = tuple(f"{split}_mask" for split in SPLITS)
-_CARRIED = {"indptr", "indices", "x", *_CSR, "y", *_MASKS, "node_label", "meta"}
+_IDS = tuple(f"split_{split}" for split in SPLITS)
+_CARRIED = {"indptr", "indices", "x", *_CSR, "y", *_MASKS, *_IDS, "node_label", "meta"}
 
 
 def places(root: Path | None) -> list[Path]:
@@ -131,7 +133,8 @@ def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
         return "a knowledge graph (triples head, relation, tail)", triples
     if {"train_x", "train_y"} <= names:
         return "labelled samples without edges (train_x, train_y)", "task: images reads it where they are images, by data.images"
-    return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}", "choose another file"
+    remedy = "choose another file; one of your own holds indptr and indices by destination (CSC), x and y, or is made by Dataset(...).save(folder)"
+    return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}", remedy
 
 
 def _read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
@@ -184,7 +187,9 @@ def _labels(path: Path, arrays: Arrays) -> Array | None:
 
 
 def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | None]:
-    """The splits, and a note where they are ours."""
+    """The splits, and a note where the file's ``meta`` does not tell of them."""
+    if given := {split: arrays[name] for split, name in zip(SPLITS, _IDS, strict=True) if name in arrays}:
+        return given, "the file's"
     if y is None:
         return {}, None
     if not set(_MASKS) <= arrays.keys():

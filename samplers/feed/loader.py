@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, as_array
+from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import check_cuda, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.machine import usable_cores
@@ -58,7 +59,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         Args:
             data: graph, features and labels; a ``HeteroDataset`` for a ``HeteroSampler``.
             sampler: the algorithm.
-            split: name of a split of ``data``, or vertex ids (N,).
+            split: name of a split of ``data``, vertex ids (N,), or a mask of all vertices (V,) bool.
             batch_size: seeds per rank and step.
             num_workers: sampler processes of this rank.
             seed: addresses every random number together with epoch and batch.
@@ -138,6 +139,11 @@ def _scheduled(
     data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: Schedule | None, plain: dict[str, Any]
 ) -> tuple[Sampler[Any, SomeBatch], Schedule]:
     """Sampler and schedule: those given, or the ones that the plain arguments make."""
+    if not isinstance(data, Dataset | HeteroDataset):
+        remedy = "Dataset.from_pyg(data) makes one" if hasattr(data, "edge_index") else "load_dataset(name) opens one by its name"
+        raise InputError(f"data is a {type(data).__name__}: a loader takes a Dataset or a HeteroDataset; {remedy}")
+    if not isinstance(sampler, Sampler):
+        raise InputError(f"sampler is {sampler!r}: a loader takes a sampler, for instance NeighborSampler([15, 10])")
     sampler.check_data(data)
     if schedule is None:
         return plain_schedule(data, sampler, **plain)
@@ -160,7 +166,11 @@ def plain_schedule(
     """The sampler prepared for a split, and the schedule of what it deals out; arguments and errors as of ``SampleLoader``."""
     if rank is None or world_size is None:
         rank, world_size = rank_and_world_size()
-    seeds = data.split(split) if isinstance(split, str) else check_distinct(check_vertices(split, data.num_seed_nodes))
+    if isinstance(split, str):
+        seeds = data.split(split)
+    else:
+        ids = as_ids(data.name, "of the loader", as_array(split), data.num_seed_nodes)
+        seeds = check_distinct(check_vertices(ids, data.num_seed_nodes))
     check_batch_size(sampler, batch_size)
     sampler, items = prepared(sampler, data.graph, seeds)
     return sampler, Schedule(items=items, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)

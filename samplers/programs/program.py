@@ -6,6 +6,7 @@ The interface is NextDoor's (Jangda, Polisetty, Guha, Serafini, EuroSys'21): a p
 
 from __future__ import annotations
 
+import random
 from collections import namedtuple
 from collections.abc import Callable
 from functools import cache
@@ -132,6 +133,8 @@ class Program(Sampler):
             value = getattr(self, name)
             if not is_count(value) or not least <= value <= most:
                 raise InputError(f"{name} is {value!r} in {type(self).__name__}: it is a whole number from {least} to {most}; correct it")
+        for function in (self.next, self.transit_of):
+            check_random(function, type(self).__name__)
         if self.output not in ("blocks", "walks"):
             raise InputError(f'output is {self.output!r} in {type(self).__name__}: a program makes "blocks" or "walks"; choose one')
         if self.sampling_type not in ("individual", "collective") or (self.sampling_type, self.output) == ("collective", "walks"):
@@ -149,6 +152,20 @@ class Program(Sampler):
         kinds = bool | int | float | np.generic | np.ndarray
         fields = {name: value for name, value in sorted(vars(self).items()) if not name.startswith("_") and isinstance(value, kinds)}
         return _tuple_type(type(self).__name__, tuple(fields))(**fields)
+
+
+def check_random(function: Callable[..., Any], name: str) -> None:
+    """Refuse generators that compile, and have no address.
+
+    Raises:
+        InputError: the function uses NumPy's or Python's own.
+    """
+    code, known = function.__code__, function.__globals__
+    modules = [known.get(word) for word in code.co_names]
+    if any(module in (random, np.random) for module in modules) or ("random" in code.co_names and np in modules):
+        raise InputError(
+            f"{name}.{function.__name__} draws from a generator of its own: batches could not be repeated; draw by below(random, n) or chance(random, p)"
+        )
 
 
 def compile_program(program: Program, device: str = "cpu", graph: Graph | None = None) -> Program:

@@ -156,6 +156,16 @@ def test_labels_without_masks_are_split_at_random_and_that_is_stated(tmp_path):
     assert data.meta["split"].startswith("random 60/20/20")
 
 
+def test_splits_of_the_file_s_own_are_kept(tmp_path):
+    """By the names that a saved data set has, as ids or as masks."""
+    mask = np.arange(10) >= 8
+    arrays = ring(y=np.arange(10) % 2, split_train=np.array([1, 5, 3]), split_test=mask)
+    data = convert_npz(save(tmp_path / "own.npz", **arrays))
+    assert {name: ids.tolist() for name, ids in data.splits.items()} == {"train": [1, 5, 3], "test": [8, 9]}
+    assert data.meta["split"] == "the file's"
+    assert "not_carried" not in data.meta
+
+
 def test_several_labels_per_vertex(tmp_path):
     y = np.eye(10, 4, dtype=np.uint8)
     data = convert_npz(save(tmp_path / "ring.npz", **ring(y=y)))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hoptrain.engine import Dataset, InputError, QueueOptions, Schedule
 from hoptrain.samplers import NeighborSampler, SampleLoader
@@ -160,3 +161,26 @@ def test_an_empty_split(loader_of, dataset):
     data = Dataset(name="d", graph=dataset.graph, splits={"train": np.empty(0, np.int64)})
     with pytest.raises(InputError, match="the train split of d is empty"):
         loader_of(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "sampler", "message"),
+    [
+        ("digits-knn", NeighborSampler([2]), r"data is a str: a loader takes a Dataset or a HeteroDataset; load_dataset\(name\)"),
+        (None, [5, 5], r"sampler is \[5, 5\]: a loader takes a sampler"),
+        (None, NeighborSampler, "a loader takes a sampler"),
+    ],
+)
+def test_what_is_no_data_set_or_no_sampler(dataset, data, sampler, message):
+    with pytest.raises(InputError, match=message):
+        SampleLoader(data or dataset, sampler)
+
+
+def test_a_split_as_a_mask(dataset):
+    mask = np.zeros(dataset.graph.num_nodes, bool)
+    mask[dataset.split("val")] = True
+    for split in (mask, torch.from_numpy(mask)):
+        found = [batch.seeds.tolist() for batch in SampleLoader(dataset, NeighborSampler([2]), split=split, batch_size=8)]
+        assert found == [batch.seeds.tolist() for batch in SampleLoader(dataset, NeighborSampler([2]), split="val", batch_size=8)]
+    with pytest.raises(InputError, match="the mask of split of the loader has shape"):
+        SampleLoader(dataset, NeighborSampler([2]), split=mask[:5])

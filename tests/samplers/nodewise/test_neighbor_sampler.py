@@ -131,3 +131,9 @@ def test_a_workspace_serves_graphs_of_different_sizes():
         graph = make_graph(size, 10 * size, seed)
         with_scratch = sampler.sample(graph, np.arange(20), workspace=workspace)
         assert as_lists(with_scratch) == as_lists(sampler.sample(graph, np.arange(20)))
+
+
+@pytest.mark.parametrize("fanouts", [[2.5], [2, "3"], 5])
+def test_fanouts_are_whole_numbers(fanouts):
+    with pytest.raises(InputError, match="give a whole number for each hop"):
+        NeighborSampler(fanouts)

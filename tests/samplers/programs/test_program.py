@@ -1,5 +1,6 @@
 """Programs on the CPU: what they see, what they may do, and what is refused."""
 
+import random as python_random
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from program_case import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers import STOP, NeighborSampler, SampleLoader, Workspace, below, compile_program, has_edge
+from hoptrain.samplers import STOP, NeighborSampler, Program, SampleLoader, Workspace, below, compile_program, has_edge
 
 
 def equal(a, b):
@@ -194,3 +195,21 @@ def test_has_edge_searches_sorted_columns():
 def test_walks_of_a_program_with_blocks(graph):
     with pytest.raises(InputError, match="Sage makes blocks"):
         Sage([1]).walks(graph, SEEDS)
+
+
+class OfNumPy(Program):
+    steps = 1
+
+    def next(self, transit, step, random):
+        return np.random.randint(0, len(transit.neighbors))
+
+
+class OfPython(OfNumPy):
+    def next(self, transit, step, random):
+        return python_random.randrange(len(transit.neighbors))
+
+
+@pytest.mark.parametrize("program", [OfNumPy(), OfPython()])
+def test_a_generator_of_its_own_is_refused(graph, program):
+    with pytest.raises(InputError, match=r"next draws from a generator of its own: .*draw by below\(random, n\)"):
+        program.sample(graph, np.arange(3))
