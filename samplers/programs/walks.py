@@ -26,6 +26,11 @@ class _Walk(Program):
         self.steps = length
         self.num_walks = num_walks
 
+    @property
+    def length(self) -> int:
+        """Steps of a walk."""
+        return self.steps
+
 
 class RandomWalk(_Walk):
     """Uniform walks: DeepWalk's (Perozzi, Al-Rfou, Skiena 2014); with ``restart`` walks with restart, whose visits follow personalised PageRank.
@@ -89,6 +94,16 @@ class Node2Vec(_Walk):
             raise InputError(f"p is {p} and q is {q}: node2vec divides by them, so they are positive; correct them")
         top = max(1.0, 1 / p, 1 / q)
         self.back, self.near, self.out = 1 / p / top, 1 / top, 1 / q / top
+
+    @property
+    def p(self) -> float:
+        """Return parameter."""
+        return self.near / self.back
+
+    @property
+    def q(self) -> float:
+        """In-out parameter."""
+        return self.near / self.out
 
     def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
         """By ``hoptrain.kernels.cpu.programs.walk``, unless a subclass decides otherwise than this class."""

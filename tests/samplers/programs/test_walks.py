@@ -152,3 +152,8 @@ def test_fast_walks_are_those_of_the_program(threads):
         walks = fast.sample(graph, seeds, **address).extra["walks"].copy()
         assert (walks == slow.sample(graph, seeds, **address).extra["walks"]).all()
     assert (walks < 0).any()  # some walks end
+
+
+def test_walks_show_their_options():
+    assert repr(RandomWalk(7, 2, 0.5)) == "RandomWalk(length=7, num_walks=2, restart=0.5)"
+    assert repr(Node2Vec(7, 2, p=0.5, q=2.0)) == "Node2Vec(length=7, num_walks=2, p=0.5, q=2.0)"
