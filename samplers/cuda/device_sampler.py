@@ -6,6 +6,7 @@ room as was enough so far (``retried``). The true ones stay on the device until 
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -19,6 +20,7 @@ from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import Buffers
 from hoptrain.engine.device_store import DeviceGraph, choose_placement, to_device
+from hoptrain.engine.errors import reason_of
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
@@ -132,7 +134,7 @@ class DeviceSampler(ABC, Generic[Batch]):
             self._last = (shape, self.buffers.version) if is_all else None
             return
         if self._replay is None and self._capture:
-            self._replay = self.stream.capture(self._work)
+            self._replay = self._captured()
         if self._replay is None:
             self._work()
             return
@@ -140,6 +142,17 @@ class DeviceSampler(ABC, Generic[Batch]):
         for name, rows in {"addresses": self._address_rows, **rows_by_name}.items():
             self.buffers.fill(name, rows)
         self._replay()
+
+    def _captured(self) -> Callable[[], None] | None:
+        """What queues the bulk in one call; None where a device cannot, which is said once."""
+        try:
+            return self.stream.capture(self._work)
+        except Exception as error:  # the driver's own errors have no common class
+            self._capture = False
+            warnings.warn(
+                f"bulks are queued launch by launch, since they cannot be captured: {reason_of(error)}", RuntimeWarning, stacklevel=2
+            )
+            return None
 
     def _work(self) -> None:
         """Queue the bulk, one thing after the other."""

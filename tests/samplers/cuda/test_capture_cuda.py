@@ -124,6 +124,18 @@ def test_the_switch(replays):
     assert not replays
 
 
+def test_a_device_that_cannot_capture(monkeypatch):
+    """It goes on without, and says so once."""
+
+    def capture(self, work):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(DeviceStream, "capture", capture)
+    with pytest.warns(RuntimeWarning, match="launch by launch, since they cannot be captured: .*not permitted") as said:
+        check_bulks(NeighborSampler([3, 2]), make_graph(), [[np.arange(3)]] * 4, on_device())
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize(
     "sampler",
     [NeighborSampler([3, -1]), LaborSampler([3]), VRGCNSampler([2]), MVSSampler(LaborSampler([2]), 2)],
