@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import BFLOAT16, Array
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, reason_of
 
 
 def cuda_status() -> str | None:
@@ -37,7 +37,7 @@ def cuda_status() -> str | None:
     try:
         device = cuda.gpus[default_gpu()]  # to ask it makes no context there
     except Exception as error:  # the driver's own errors have no common class
-        return f"no CUDA device can be used: {' '.join(str(error).split()).rstrip(' :') or type(error).__name__}"
+        return f"no CUDA device can be used: {reason_of(error).rstrip(' :')}"
     return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"
 
 
@@ -85,7 +85,7 @@ def page_lock(buffer: Array) -> None:
     try:
         torch.cuda.check_error(int(runtime.cudaHostRegister(address, buffer.nbytes, 0)))
     except RuntimeError as error:
-        warnings.warn(f"{_UNLOCKED} ({' '.join(str(error).split())})", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{_UNLOCKED} ({reason_of(error)})", RuntimeWarning, stacklevel=2)
     else:
         weakref.finalize(buffer, runtime.cudaHostUnregister, address).atexit = False
 

@@ -14,7 +14,6 @@ from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class DeviceFeed(Generic[SomeBatch]):
@@ -44,7 +43,7 @@ class DeviceFeed(Generic[SomeBatch]):
             name: DeviceRows(store, self._beside, placement=placement, thresholds=workspace.on_device.thresholds)
             for name, store in task.stores.items()
         }
-        self._workspaces: deque[Workspace] | None = None
+        self._workspaces = deque([workspace])
         self._run = 0
 
     def run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
@@ -77,18 +76,15 @@ class DeviceFeed(Generic[SomeBatch]):
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
         """Queue a bulk into the buffers of the last one but one, whose batches have all been copied out of them, or will have been by then."""
         task = self._task
-        if self._workspaces is None:
-            workspace = task.workspace
-        else:
-            workspace = self._workspaces[0]
-            self._workspaces.rotate()
+        workspace = self._workspaces[0]
+        self._workspaces.rotate()
         self._stream.wait_for(self._beside)
         seeds = [task.schedule.batch_items(epoch, step) for step in steps]
         first = task.schedule.batch_number(steps[0])
         address = {"seed": task.schedule.seed, "epoch": epoch, "first_batch": first}
         finish = task.sampler.start_bulk(task.graph, seeds, **address, workspace=workspace)
-        if self._workspaces is None:  # now there is a copy of the graph, which both read
-            self._workspaces = deque([workspace.twin(), workspace])
+        if len(self._workspaces) == 1:  # now there is a copy of the graph, which both read
+            self._workspaces.appendleft(workspace.twin())
         return finish
 
     def _check(self, run: int, step: int) -> None:
