@@ -19,7 +19,7 @@ from pathlib import Path
 from hoptrain.engine.device import cuda_status, is_simulated
 from hoptrain.trainers.commands.checks.child import run_within
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 570
 """Of a part: less than ten minutes, with what it takes to end it."""
 _GRACE = 15
