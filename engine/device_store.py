@@ -99,12 +99,9 @@ def chosen_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream)
     if native.reason_against() is None:
         parts, where = (cached[:1], cached[1]) if cached else ((), None)
         upload = partial(to_device, placement="device", stream=stream)
-        return placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
-
-    def copy(launch: Launch, ids: Any, rows: Any) -> None:
-        gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), whole.dtype))
-
-    return copy
+        copy: Callable[[Launch, Any, Any], None] = placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
+        return copy
+    return lambda launch, ids, rows: gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), whole.dtype))
 
 
 class DeviceRows:

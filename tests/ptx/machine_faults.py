@@ -261,5 +261,5 @@ def test_an_array_that_a_table_points_to():
     table[0] = address(3)
     run_program("follows", decode(FOLLOWS), [table, 8], (1,), (1,), reached=[x, y])
     assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [0, 1, 9, 3])
-    with pytest.raises(Fault, match="follows: out of bounds: .* byte 16 of array 3 of 16 bytes"):
+    with pytest.raises(Fault, match=r"follows: out of bounds: .* byte 16 of array 3 of 16 bytes"):
         run_program("follows", decode(FOLLOWS), [table, 16], (1,), (1,), reached=[x, y])

@@ -7,7 +7,7 @@ import pytest
 
 sys.path[:0] = map(str, Path(__file__).parents[:2])
 
-from machines import MACHINES
+from machines import MACHINES  # noqa: E402
 
 
 @pytest.fixture(params=MACHINES)

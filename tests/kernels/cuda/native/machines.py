@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from native_nvrtc import FOLDER, compile_source, text_of
-
 from ptx import allowed
 from ptx.decode import decode
 from ptx.launch import SESSION, address, run_program

@@ -7,12 +7,12 @@ import pytest
 from cuda_case import TESTED, _quick_simulator, needs_cuda, to_device, to_host  # noqa: F401
 from machines import ARCHITECTURES, Host, Interpreter
 from native_nvrtc import compile_source, text_of
+from ptx.launch import Fault
 
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.kernels.cuda.native.gather import LINE_BYTES, WORDS, shape
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
-from ptx.launch import Fault
 
 pytestmark = needs_cuda
 NUM_NODES = 40

@@ -40,7 +40,7 @@ class CuPy:
         yield
         self.streams.pop()
 
-    def RawModule(self, code, options):  # noqa: N802 - CuPy's name
+    def RawModule(self, code, options):
         (name,) = (path.stem for path in FOLDER.glob("*.cu") if path.read_text() == code)
         assert options == native.OPTIONS
         self.modules.append(name)
@@ -74,7 +74,9 @@ def cupy(monkeypatch):
 @pytest.mark.parametrize("ids_dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("hot", [None, np.array([3, 17, 0])], ids=["whole", "hot"])
 @pytest.mark.parametrize("placement", ["device", "pinned"])
-@pytest.mark.parametrize(("dtype", "shape", "word"), [(np.float32, (7,), 4), (np.float16, (2, 40), 16), (np.uint8, (5,), 1), (np.int64, (), 8)])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "word"), [(np.float32, (7,), 4), (np.float16, (2, 40), 16), (np.uint8, (5,), 1), (np.int64, (), 8)]
+)
 def test_rows_of_a_table_are_gathered_by_it(cupy, dtype, shape, word, placement, hot, ids_dtype):
     store = np.random.default_rng(0).integers(0, 256, (20, *shape, np.dtype(dtype).itemsize), np.uint8).view(dtype)[..., 0]
     ids = [19, 3, 3, 0, 17, 5, 1]
@@ -97,7 +99,7 @@ def test_no_rows_are_no_launch(cupy):
 @simulated
 def test_ids_with_gaps_are_refused(cupy):
     rows = DeviceRows(np.zeros((3, 4), np.float32), DeviceStream(), placement="device")
-    with pytest.raises(ValueError, match="an array of shape \\(2,\\) is not contiguous: .*; copy it before"):
+    with pytest.raises(ValueError, match=r"an array of shape \(2,\) is not contiguous: .*; copy it before"):
         rows.gather_here(torch.zeros(4, dtype=torch.int64)[::2])
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
 from machines import Host, Interpreter
+from ptx.launch import Fault
 
 from hoptrain.kernels.cuda.relabel import hash_of
-from ptx.launch import Fault
 
 pytestmark = needs_cuda
 GRID, BLOCK = 3, 64
