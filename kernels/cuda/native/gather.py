@@ -33,12 +33,13 @@ def placed_gather(rows, upload, *, pinned, parts=(), where=None):
     bases = upload(np.array(places, np.uint64))
     row_bytes = rows.shape[1] * rows.dtype.itemsize
     aligned = row_bytes | int(np.bitwise_or.reduce(places))
+    in_lines = pinned and (row_bytes | places[-1]) % LINE_BYTES != 0  # else they are read so anyway
 
     def gather(launch, ids, out):
         target = pointer(out)
         word = next(word for word in WORDS if (aligned | target) % word == 0)
         kernel = kernel_of("gather", f"gather_placed_{word}_int{8 * ids.dtype.itemsize}")
-        width, line = row_bytes // word, LINE_BYTES // word if pinned and row_bytes % LINE_BYTES else 1
+        width, line = row_bytes // word, LINE_BYTES // word if in_lines else 1
         grid, block = shape(launch.thresholds, len(ids), width + line - 1)
         at = pointer(where) if where is not None else 0
         with importlib.import_module("cupy").cuda.ExternalStream(int(launch.stream)):

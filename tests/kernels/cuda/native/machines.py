@@ -74,10 +74,13 @@ def host_library(name):
 
 
 class Interpreter:
-    """Kernels as NVRTC compiles them for an architecture, on the interpreter of PTX: a fault is raised, and a race that is not allowed."""
+    """Kernels as NVRTC compiles them for an architecture, on the interpreter of PTX: a fault is raised, and a race that is not allowed.
 
-    def __init__(self, arch):
-        self.arch = arch
+    ``source`` is compiled in place of a file's, for all names.
+    """
+
+    def __init__(self, arch, source=None):
+        self.arch, self.source = arch, source
 
     def array(self, values, dtype):
         values = np.ascontiguousarray(values, dtype)
@@ -91,14 +94,14 @@ class Interpreter:
 
     def run(self, name, kernel, grid, block, arguments, reached=()):
         known = set(SESSION.notes)
-        run_program(kernel, program_of(name, kernel, self.arch), arguments, grid, block, reached=reached)
+        run_program(kernel, program_of(name, kernel, self.arch, self.source), arguments, grid, block, reached=reached)
         refused = [str(note) for key, note in SESSION.notes.items() if key not in known and not allowed.is_allowed(note)]
         assert not refused, "\n".join(refused)
 
 
 @functools.cache
-def program_of(name, kernel, arch):
-    return decode(text_of(compile_source(name, arch)[0], kernel))
+def program_of(name, kernel, arch, source):
+    return decode(text_of(compile_source(name, arch, source)[0], kernel))
 
 
 MACHINES = {"g++": Host, **{arch: functools.partial(Interpreter, arch) for arch in ARCHITECTURES}}

@@ -15,9 +15,12 @@ from numba import cuda
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.kernels.cuda import native
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.native.gather import placed_gather
 
 pytestmark = needs_cuda
 STREAM = 4711
+ARRAY = type(cuda.to_device(np.empty(0)))
 
 
 class Stream(int):
@@ -56,9 +59,8 @@ class CuPy:
 def cupy(monkeypatch):
     """A stand-in for CuPy, and one for torch on a device."""
     put_stand_in(monkeypatch)
-    array = type(cuda.to_device(np.empty(0)))
     facts = property(lambda a: {"data": (a._ary.ctypes.data, False), "strides": None if a._ary.flags.c_contiguous else a._ary.strides})
-    monkeypatch.setattr(array, "__cuda_array_interface__", facts, raising=False)
+    monkeypatch.setattr(ARRAY, "__cuda_array_interface__", facts, raising=False)
     monkeypatch.setattr(cuda, "external_stream", lambda pointer: Stream(STREAM), raising=False)
     monkeypatch.setattr(native, "reason_against", lambda: None)
     module = CuPy()
@@ -87,6 +89,25 @@ def test_rows_of_a_table_are_gathered_by_it(cupy, dtype, shape, word, placement,
         assert found.tobytes() == store[ids].tobytes()
     assert cupy.launches == [f"gather_placed_{word}_{str(ids_dtype).removeprefix('torch.')}"] * 2
     assert cupy.modules == ["gather"]
+
+
+@simulated
+def test_rows_of_three_peers_and_of_the_host(cupy):
+    """And of a table whose rows are words of 4 bytes only because the rows of one peer are."""
+    table = np.random.default_rng(0).integers(0, 2**63, (40, 4), np.uint64)
+    where = np.full(40, -1, np.int32)
+    hot = np.random.default_rng(1).permutation(40)[:23]
+    where[hot] = np.arange(23)
+    memory = np.empty(8 * 32 + 16, np.uint8)
+    begin = -memory.ctypes.data % 16 + 4
+    shifted = memory[begin : begin + table[hot[1::3]].nbytes].view(np.uint64).reshape(-1, 4)
+    shifted[...] = table[hot[1::3]]
+    parts = [cuda.to_device(table[hot[::3]]), ARRAY(shifted), cuda.to_device(table[hot[2::3]])]
+    gather = placed_gather(cuda.to_device(table), cuda.to_device, pinned=True, parts=parts, where=cuda.to_device(where))
+    ids, out = torch.randint(0, 40, (300,), dtype=torch.int32), torch.zeros(300, 4, dtype=torch.int64)
+    gather(Launch(stream=Stream(STREAM), thresholds=TESTED, num_batches=1), ids, out)
+    assert out.numpy().tobytes() == table[ids.numpy()].tobytes()
+    assert cupy.launches == ["gather_placed_4_int32"]
 
 
 @simulated

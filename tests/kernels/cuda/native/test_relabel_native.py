@@ -6,6 +6,7 @@ from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
 from machines import Host, Interpreter
 from ptx.launch import Fault
 
+from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.relabel import hash_of
 
 pytestmark = needs_cuda
@@ -85,6 +86,24 @@ def test_numba_s_table_hashes_alike():
     table = Relabelling(Host(), [[123456]], 4096, 4).table
     assert np.flatnonzero(table[0] != np.uint64(2**64 - 1)).tolist() == [hash_of(123456) & 4095]
     assert table[0, hash_of(123456) & 4095] == 123456 << 32
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "fault"),
+    [
+        ("atomicMin(row + slot, mine)", "row[slot] = mine", "insert_places: race: write after write"),
+        ("found = atomicCAS(row + slot, EMPTY, mine)", "row[slot] = mine", "race: write after write"),
+        ("slot = (slot + 1) & (size - 1)", "slot = slot + 1", "out of bounds"),
+        ("EACH(e, begin[b], end[b]) local", "EACH(e, begin[b], end[b] + 1) local", "look_up_places: "),
+    ],
+)
+def test_faults_in_the_source_are_found(good, bad, fault):
+    """A small table, crowded, with more edges than it has places."""
+    text = native.source("relabel")
+    assert text.count(good) == 1
+    seeds, neighbors = [[3, 4]], [np.random.default_rng(0).integers(0, 30, 190).tolist()]
+    with pytest.raises(AssertionError, match=fault):
+        Relabelling(Interpreter("sm_80", text.replace(good, bad)), seeds, 32, 40).hop(neighbors)
 
 
 def test_a_slot_beyond_the_table_is_found():
