@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
+from cpp.machines import ARCHITECTURES, Host, Interpreter, on_each_machine
+from cpp.nvrtc import compile_source, text_of
 from cuda_case import TESTED, _quick_simulator, needs_cuda, to_device, to_host  # noqa: F401
-from machines import ARCHITECTURES, Host, Interpreter
-from native_nvrtc import compile_source, text_of
 from ptx.launch import Fault
 
 from hoptrain.engine.device import DeviceStream
@@ -29,8 +29,13 @@ def split(rows, hot, num_parts):
     return [rows[hot[part::num_parts]] for part in range(num_parts)], where
 
 
-def gather(machine, rows, ids, *, hot=None, num_parts=0, word=None, pinned=False, shift=0, thresholds=THRESHOLDS):
-    """The rows of vertices by the native kernel; those of the whole table begin ``shift`` bytes behind a line."""
+def gather(machine, rows, ids, **options):
+    """The rows of vertices by the native kernel."""
+    return launch(machine, rows, ids, **options)[0]
+
+
+def launch(machine, rows, ids, *, hot=None, num_parts=0, word=None, pinned=False, shift=0):
+    """The rows, and what was read; those of the whole table begin ``shift`` bytes behind a line."""
     width = rows.shape[1]
     word = word or next(word for word in WORDS if (width | shift) % word == 0)
     parts, where = split(rows, hot, num_parts) if hot is not None else ([], None)
@@ -41,16 +46,16 @@ def gather(machine, rows, ids, *, hot=None, num_parts=0, word=None, pinned=False
     pointers = machine.pointers(reached, 4 if hot is not None else 3)
     pointers[-1] += shift
     line = LINE_BYTES // word if pinned else 1
-    grid, block = shape(thresholds, len(ids), width // word + line - 1)
+    grid, block = shape(THRESHOLDS, len(ids), width // word + line - 1)
     arguments = [out, ids, at, machine.array(pointers, np.uint64), len(ids), len(parts), width // word, line]
-    gather.reads = machine.run("gather", f"gather_placed_{word}_{ids.dtype}", grid, block, arguments, reached)
-    return out
+    return out, machine.run("gather", f"gather_placed_{word}_{ids.dtype}", grid, block, arguments, reached)
 
 
 IDS = np.random.default_rng(1).integers(0, NUM_NODES, 70)
 HOT = np.random.default_rng(2).permutation(NUM_NODES)[:23]
 
 
+@on_each_machine
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("row_bytes", [400, 16, 1040, 24, 28, 6, 5, 1])
 def test_the_whole_table(machine, row_bytes, dtype):
@@ -58,6 +63,7 @@ def test_the_whole_table(machine, row_bytes, dtype):
     assert gather(machine, rows, IDS.astype(dtype)).tobytes() == rows[IDS].tobytes()
 
 
+@on_each_machine
 @pytest.mark.parametrize("row_bytes", [400, 12, 1])
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_parts_and_the_rest_of_the_table(machine, row_bytes, num_parts):
@@ -65,6 +71,7 @@ def test_parts_and_the_rest_of_the_table(machine, row_bytes, num_parts):
     assert gather(machine, rows, IDS, hot=HOT, num_parts=num_parts).tobytes() == rows[IDS].tobytes()
 
 
+@on_each_machine
 @pytest.mark.parametrize(("row_bytes", "shift"), [(400, 0), (400, 16), (200, 8), (28, 4), (6, 2), (5, 1), (1200, 112), (2, 126)])
 @pytest.mark.parametrize("hot", [None, HOT], ids=["whole", "parts"])
 def test_lines_of_host_memory(machine, row_bytes, shift, hot):
@@ -77,12 +84,13 @@ def test_lines_of_host_memory(machine, row_bytes, shift, hot):
 @pytest.mark.parametrize("pinned", [True, False])
 def test_threads_side_by_side_read_whole_lines(pinned):
     """The first of a warp's threads reads the beginning of a line, whatever the row's place in it."""
-    gather(Host(), table_of(400), IDS, pinned=pinned)
-    threads, addresses = gather.reads.T
+    _, reads = launch(Host(), table_of(400), IDS, pinned=pinned)
+    threads, addresses = reads.T
     assert len(threads) == len(IDS) * 25
     assert np.all((addresses // 16 - threads) % (LINE_BYTES // 16) == 0) == pinned
 
 
+@on_each_machine
 @pytest.mark.parametrize(("row_bytes", "dtype"), [(56, np.uint64), (5, np.uint8)])
 def test_numba_s_kernels_give_the_same(machine, row_bytes, dtype):
     rows = table_of(row_bytes)

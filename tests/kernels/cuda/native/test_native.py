@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cpp.machines import Host
+from cpp.nvrtc import FOLDER
 from cuda_case import TESTED, _quick_simulator, needs_cuda, put_stand_in, simulated, to_host  # noqa: F401
-from machines import Host
-from native_nvrtc import FOLDER
 from numba import cuda
 
 from hoptrain.engine.device import DeviceStream

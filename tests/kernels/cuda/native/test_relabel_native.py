@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from cpp.machines import Host, Interpreter, on_each_machine
 from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
-from machines import Host, Interpreter
 from ptx.launch import Fault
 
 from hoptrain.kernels.cuda import native
@@ -55,6 +55,7 @@ def expected(nodes, neighbors):
     return [nodes.index(v) for v in neighbors], nodes
 
 
+@on_each_machine
 def test_two_hops_of_two_batches(machine):
     rng = np.random.default_rng(0)
     seeds = [[7, 3, 11], [2**31 - 1]]
@@ -66,6 +67,7 @@ def test_two_hops_of_two_batches(machine):
         assert table.hop(neighbors) == ([row for row, _ in want], nodes)
 
 
+@on_each_machine
 @pytest.mark.parametrize("full", [False, True])
 def test_collisions(machine, full):
     """Vertices that all belong into the last place of the table, so that probing wraps around; with ``full`` no place stays empty."""
@@ -76,6 +78,7 @@ def test_collisions(machine, full):
     assert found == ([expected(same[:2], neighbors)[0]], [expected(same[:2], neighbors)[1]])
 
 
+@on_each_machine
 def test_edges_before_the_begin_and_a_batch_without_edges(machine):
     table = Relabelling(machine, [[4, 9], [6]], 32, 16)
     assert table.hop([[70, 70, 9, 8, 4, 8], []], begin=[2, 0]) == ([[70, 70, 1, 2, 0, 2], []], [[4, 9, 8], [6]])

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native_nvrtc import FOLDER, compile_source, text_of
 from ptx import allowed
 from ptx.decode import decode
 from ptx.launch import SESSION, address, run_program
 from ptx.memory import MEMORY
+
+from cpp.nvrtc import FOLDER, compile_source, text_of
 
 HERE = Path(__file__).parent
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
@@ -104,4 +105,4 @@ def program_of(name, kernel, arch, source):
     return decode(text_of(compile_source(name, arch, source)[0], kernel))
 
 
-MACHINES = {"g++": Host, **{arch: functools.partial(Interpreter, arch) for arch in ARCHITECTURES}}
+on_each_machine = pytest.mark.parametrize("machine", [Host(), *map(Interpreter, ARCHITECTURES)], ids=["g++", *ARCHITECTURES])

@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from cpp.nvrtc import FOLDER, compile_source, kernels_of, text_of
 from cuda_case import needs_cuda
-from native_nvrtc import FOLDER, compile_source, kernels_of, text_of
 from usage import ARCHITECTURES, count_float64, excesses, read_report
 
 pytestmark = needs_cuda
