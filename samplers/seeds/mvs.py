@@ -60,7 +60,7 @@ class MVSSampler(Sampler):
                 f"{type(sampler).__name__} under MVSSampler: its batches choose their seeds themselves; take a node-wise sampler"
             )
         self.sampler = sampler
-        self.distinct_nodes = sampler.distinct_nodes
+        self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
         self.feedback = ("gradient-norms", *sampler.feedback)
         self.num_draws = num_draws
         self.uniform = uniform
