@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from cpp.machines import Host, Interpreter, on_each_machine
-from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from cuda_case import _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 from ptx.launch import Fault
 
 from hoptrain.kernels.cuda import native
-from hoptrain.kernels.cuda.relabel import hash_of
+from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, hash_of, relabel
 
 pytestmark = needs_cuda
 GRID, BLOCK = 3, 64
@@ -82,6 +82,22 @@ def test_collisions(machine, full):
 def test_edges_before_the_begin_and_a_batch_without_edges(machine):
     table = Relabelling(machine, [[4, 9], [6]], 32, 16)
     assert table.hop([[70, 70, 9, 8, 4, 8], []], begin=[2, 0]) == ([[70, 70, 1, 2, 0, 2], []], [[4, 9, 8], [6]])
+
+
+@on_each_machine
+def test_numba_s_kernels_give_the_same(machine):
+    seeds, width, size, room = [5, 9, 2], 40, 64, 48
+    neighbors = np.random.default_rng(4).integers(0, 30, width)
+    numba_s = launch(1)
+    keys, values = to_device(np.zeros((1, size)), np.int32), to_device(np.zeros((1, size)), np.int32)
+    nodes, rows, after = to_device(np.zeros((1, room)), np.int32), to_device([neighbors], np.int32), to_device([0])
+    clear_table(numba_s, keys, values)
+    numba_s.rows(enter_nodes, room, to_device([seeds], np.int32), to_device([3]), keys, values, nodes)
+    scratch = to_device(np.zeros((1, width)), np.int32), to_device(np.zeros((1, width + 1)), np.int32), to_device(np.zeros((1, width)))
+    relabel(numba_s, rows, nodes, width, to_device([0]), to_device([width]), room, (keys, values), scratch, to_device([3]), after)
+    local, found = Relabelling(machine, [seeds], size, room).hop([neighbors.tolist()])
+    assert local == to_host(rows).tolist()
+    assert found == [to_host(nodes)[0, : to_host(after)[0]].tolist()]
 
 
 def test_numba_s_table_hashes_alike():
