@@ -5,5 +5,14 @@ Arguments and batches are PyG's; sampling is hoptrain's. PyG needs neither pyg-l
 
 from hoptrain.pyg.loaders import LinkNeighborLoader, NeighborLoader
 from hoptrain.pyg.sampler import NeighborSampler
+from hoptrain.pyg.subgraphs import ClusterData, ClusterLoader, RandomNodeLoader, ShaDowKHopSampler
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler"]
+__all__ = [
+    "ClusterData",
+    "ClusterLoader",
+    "LinkNeighborLoader",
+    "NeighborLoader",
+    "NeighborSampler",
+    "RandomNodeLoader",
+    "ShaDowKHopSampler",
+]

@@ -30,7 +30,26 @@ _KEPT: Any = WeakIdKeyDictionary()
 """A user's edges -> what was made of them, by what it depends on besides."""
 
 
-def converted(data: Data, *, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None, untimed: bool) -> Converted:
+def homogeneous(data: object) -> Data:
+    """The object, if it is a graph of one type.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(data, Data):
+        raise InputError(f"data is a {type(data).__name__}: these loaders take a homogeneous Data; use PyG's own for others")
+    return data
+
+
+def converted(
+    data: Data,
+    *,
+    backward: bool = False,
+    is_sorted: bool = False,
+    weight_attr: str | None = None,
+    time_attr: str | None = None,
+    untimed: bool = False,
+) -> Converted:
     """The graph of ``data``; kept as long as its edges are, and until they are changed.
 
     Args:

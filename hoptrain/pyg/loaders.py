@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch_geometric.loader
@@ -10,14 +9,12 @@ from torch_geometric.data import Data
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.feed import Fed
+from hoptrain.pyg.arguments import honoured
+from hoptrain.pyg.hops import HopFed
 from hoptrain.pyg.sampler import NeighborSampler
 
-_WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "pin_memory_device")
-"""Of torch's ``DataLoader``: what hoptrain's workers, which run no torch, have no use for."""
 
-
-class NeighborLoader(Fed, torch_geometric.loader.NeighborLoader):
+class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
     """PyG's, by name, arguments and batches; see ``torch_geometric.loader.NeighborLoader``.
 
     Sampling, and gathering ``x``, are hoptrain's: ``num_workers`` are processes that cannot hang the training, and the batches are the same to the
@@ -63,7 +60,7 @@ class NeighborLoader(Fed, torch_geometric.loader.NeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=False,
             neighbor_sampler=checked(hops),
-            **_honoured(filter_per_worker, kwargs),
+            **honoured(kwargs, filter_per_worker=filter_per_worker),
         )
 
     @property
@@ -72,7 +69,7 @@ class NeighborLoader(Fed, torch_geometric.loader.NeighborLoader):
         return checked(self.node_sampler)
 
 
-class LinkNeighborLoader(Fed, torch_geometric.loader.LinkNeighborLoader):
+class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
     """PyG's, by name, arguments and batches; see ``torch_geometric.loader.LinkNeighborLoader``, and ``NeighborLoader`` here.
 
     Negatives are drawn by PyG's own code, before an epoch begins, for all of it.
@@ -123,7 +120,7 @@ class LinkNeighborLoader(Fed, torch_geometric.loader.LinkNeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=False,
             neighbor_sampler=checked(hops),
-            **_honoured(filter_per_worker, kwargs),
+            **honoured(kwargs, filter_per_worker=filter_per_worker),
         )
 
     @property
@@ -143,25 +140,3 @@ def checked(sampler: object) -> NeighborSampler:
             f"neighbor_sampler is a {type(sampler).__name__}: these loaders sample by hoptrain; give hoptrain.pyg.NeighborSampler"
         )
     return sampler
-
-
-def _honoured(filter_per_worker: bool | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of torch's ``DataLoader``, without those that have no meaning, which is said.
-
-    Raises:
-        InputError: one that would change results if it were ignored.
-    """
-    if kwargs.get("custom_cls") is not None:
-        raise InputError(
-            "custom_cls is given: it is the class of batches from remote stores, which these loaders do not read; leave it out"
-        )
-    if kwargs.get("batch_size", 1) is None and kwargs.get("batch_sampler") is None:
-        raise InputError("batch_size is None: a batch has seeds; give their number, or a batch_sampler")
-    if kwargs.get("in_order") is False:
-        raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
-    ignored = [name for name in _WITHOUT_MEANING if kwargs.pop(name, None)]
-    if filter_per_worker:
-        ignored.append("filter_per_worker")
-    if ignored:
-        warnings.warn(f"without meaning here: {', '.join(ignored)}; workers run no torch, and gather x themselves", stacklevel=4)
-    return kwargs

@@ -15,7 +15,7 @@ from torch_geometric.sampler.base import DataType, SubgraphType
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.pyg.graphs import converted
+from hoptrain.pyg.graphs import converted, homogeneous
 from hoptrain.pyg.outputs import as_output, distinct_seeds, with_copies
 from hoptrain.samplers import MiniBatch, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
@@ -131,8 +131,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
 
 def _check(data: Any, subgraph_type: Any, strategy: str, time_attr: Any, weight_attr: Any, disjoint: bool, direction: str) -> None:
     """Refuse what would change results if it were ignored."""
-    if not isinstance(data, Data):
-        raise InputError(f"data is a {type(data).__name__}: these loaders take a homogeneous Data; use PyG's own for others")
+    homogeneous(data)
     if strategy not in STRATEGIES:
         raise InputError(f"temporal_strategy is {strategy!r}: it is 'uniform' or 'last'; choose one")
     if direction not in ("forward", "backward"):

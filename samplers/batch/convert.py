@@ -8,7 +8,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from hoptrain.engine import InputError
+from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.batch.union import union_of_hops
 
 _NAMES_IN_PYG = {"pairs": "edge_label_index", "labels": "edge_label", "trees": "batch", "seed_times": "seed_time"}
@@ -30,7 +33,8 @@ def to_pyg(batch: Any) -> Any:
       to the last layer the first hop's edges.
     * ``seed_weights`` (B,), the weights of the seeds in the loss, where there are some.
     * what the sampler tells in ``extra``, by its names; ``pairs`` and ``labels`` of links also as ``edge_label_index`` and ``edge_label``,
-      ``trees`` and ``seed_times`` also as ``batch`` and ``seed_time``.
+      ``trees`` and ``seed_times`` also as ``batch`` and ``seed_time``. Where each seed has a subgraph of its own, ``batch`` (S,) is the number of
+      the seed whose subgraph a node is in.
 
     An edge that a hop drew several times, with replacement, stands there as often. One that several hops drew stands there as often as the hop
     that drew it most often had it; where hops draw with replacement, every draw of every hop is an edge. A model that applies all edges in
@@ -58,7 +62,7 @@ def to_pyg(batch: Any) -> Any:
         num_sampled_nodes=[num_nodes[0], *(after - before for before, after in pairwise(num_nodes))],
         num_sampled_edges=edges.counts,
     )
-    further = {"edge_weight": edges.weights, "seed_weights": batch.seed_weights}
+    further = {"edge_weight": edges.weights, "seed_weights": batch.seed_weights, "batch": _subgraphs(batch)}
     for name, value in further.items():
         if value is not None:
             data[name] = value
@@ -67,6 +71,14 @@ def to_pyg(batch: Any) -> Any:
             raise InputError(f"extra[{name!r}] has the name of something else in PyG's Data: rename it in the sampler")
         data[name] = data[_NAMES_IN_PYG.get(name, name)] = value if value.is_floating_point() else value.long()
     return data
+
+
+def _subgraphs(batch: Any) -> Any:
+    """(S,) int64, the seed whose subgraph each node is in; None where a batch is one graph."""
+    if batch.subgraph_sizes is None:
+        return None
+    seeds = np.arange(batch.num_seeds)
+    return as_tensor(np.concatenate([seeds, np.repeat(seeds, batch.subgraph_sizes)])).to(batch.node_ids.device)
 
 
 def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:

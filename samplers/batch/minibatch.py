@@ -96,6 +96,8 @@ class MiniBatch(SampledBatch):
         extra: further arrays of a sampler, by names that its docstring tells.
         nested: whether every block is the beginning of the one before it (the same rows of the same arrays): each vertex was expanded once.
         repeats_edges: whether hops draw with replacement: what several hops drew are as many draws, though it be the same edge.
+        subgraph_sizes: where each seed has a subgraph of its own, how many other nodes it holds (B numbers): these stand behind the seeds, those of
+            the first seed's subgraph first. Else None.
         graph_edge_ids: ``Graph.edge_ids`` of the graph that was sampled, itself and no copy: on the host, wherever the batch is.
     """
 
@@ -107,6 +109,7 @@ class MiniBatch(SampledBatch):
     extra: dict[str, Any] = field(default_factory=dict)
     nested: bool = False
     repeats_edges: bool = False
+    subgraph_sizes: tuple[int, ...] | None = None
     graph_edge_ids: Array | None = None
 
     @property

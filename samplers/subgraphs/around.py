@@ -6,6 +6,7 @@ from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import Members, SquareSampler, induced
 
@@ -13,27 +14,28 @@ from hoptrain.samplers.subgraphs.induced import Members, SquareSampler, induced
 class InducedSampler(SquareSampler):
     """All edges between the vertices that a sampler finds (PyG's ``subgraph_type="induced"``); the seeds stand first."""
 
-    def __init__(self, sampler: Sampler, num_layers: int | None = None) -> None:
+    def __init__(self, sampler: Sampler | None, num_layers: int | None = None) -> None:
         """State the sampler.
 
         Args:
-            sampler: finds the vertices; one whose batches are asked for by their seeds, with each vertex once.
-            num_layers: blocks of a batch, by default as many as the sampler's. The last one has the edges into the seeds alone.
+            sampler: finds the vertices; one whose batches are asked for by their seeds, with each vertex once. None takes the seeds alone.
+            num_layers: blocks of a batch, by default as many as the sampler's, or 2. The last one has the edges into the seeds alone.
 
         Raises:
             InputError: another sampler.
         """
-        if not (sampler.by_seeds and sampler.distinct_nodes):
+        if sampler is not None and not (sampler.by_seeds and sampler.distinct_nodes):
             raise InputError(f"sampler is {sampler!r}: its vertices are not found from seeds, each once; use NeighborSampler")
-        super().__init__(sampler.num_hops if num_layers is None else num_layers)
+        super().__init__(num_layers if num_layers is not None else 2 if sampler is None else sampler.num_hops)
         self.sampler = sampler
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        found = self.sampler.sample_on_cpu(graph, seeds, address, workspace)
-        buffer = workspace.array("nodes_found", len(found.node_ids) + 1, graph.indices.dtype)
+        seeds = check_seeds(graph, seeds, distinct=True)
+        found = seeds if self.sampler is None else self.sampler.sample_on_cpu(graph, seeds, address, workspace).node_ids
+        buffer = workspace.array("nodes_found", len(found) + 1, graph.indices.dtype)
         nodes = buffer[:-1]
-        nodes[:] = found.node_ids
+        nodes[:] = found
         workspace.table.start(graph.num_nodes, len(nodes))
         workspace.table.enter(buffer, len(nodes))
-        return self.batch_of(nodes, induced(graph, Members(nodes, found.num_seeds, buffer), workspace), found.num_seeds)
+        return self.batch_of(nodes, induced(graph, Members(nodes, len(seeds), buffer), workspace), len(seeds))

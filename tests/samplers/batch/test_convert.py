@@ -24,6 +24,7 @@ from hoptrain.samplers import (
     RandomWalk,
     SaintWalkSampler,
     SampleLoader,
+    ShadowPPRSampler,
     ShadowSampler,
     TemporalSampler,
     below,
@@ -194,6 +195,21 @@ def test_seed_weights_and_extras_come_along():
         assert data[name].tolist() == batch.extra["trees"].tolist()
     for name in ("seed_times", "seed_time"):
         assert data[name].tolist() == [40, 40, 40]
+
+
+@pytest.mark.parametrize("sampler", [ShadowSampler(2, 3), ShadowPPRSampler(4, 0.4, 0.02)], ids=["hops", "pagerank"])
+def test_the_subgraph_that_a_node_is_in(sampler):
+    """Each seed's alone, one after another; and no edge leads from one to another."""
+    with SampleLoader(Dataset.from_pyg(DATA), sampler, batch_size=16, num_workers=1) as loader:
+        batches = [sampler.sample(GRAPH, SEEDS), *(batch.to_pyg() for batch in loader)]
+    batches[0] = batches[0].to_pyg()
+    for number, data in enumerate(batches):
+        address = {"epoch": 0, "batch": max(0, number - 1)}
+        for i, seed in enumerate(data.input_id.tolist()):
+            alone = sampler.sample(GRAPH, np.array([seed]), **address)
+            assert data.n_id[data.batch == i].tolist() == alone.node_ids.tolist()
+        assert data.batch[data.edge_index[0]].tolist() == data.batch[data.edge_index[1]].tolist()
+        assert len(data.batch) == data.num_nodes
 
 
 def test_walks_have_no_edges_and_their_extra():
