@@ -67,7 +67,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         check_kernel(workspace.kernel)
         self.stream = workspace.stream
         self.thresholds = workspace.on_device.thresholds or THRESHOLDS
-        self.kernel, self.placement = workspace.kernel, workspace.placement
+        self.kernel, self.placement, self._meeting = workspace.kernel, workspace.placement, workspace.meeting
         self.buffers = Buffers(self.stream, self.thresholds.block)
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
         self._capture, self._has_waited = workspace.capture, False
@@ -223,12 +223,12 @@ class DeviceSampler(ABC, Generic[Batch]):
     def to_device(self, array: Array, what: str) -> Any:
         """A copy of a host array that kernels can read, never empty."""
         array = _not_empty(array)
-        return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream)
+        return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream, what, self._meeting)
 
     def place_graph(self, graph: Graph | RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
         """A copy of a graph and its alias tables that kernels can read."""
         of_tables = {"threshold": _not_empty(tables.threshold), "alias": _not_empty(tables.alias)}
-        return DeviceGraph({"indptr": graph.indptr, "indices": graph.indices, **of_tables}, self.placement, self.stream)
+        return DeviceGraph({"indptr": graph.indptr, "indices": graph.indices, **of_tables}, self.placement, self.stream, self._meeting)
 
 
 def _not_empty(array: Array) -> Array:

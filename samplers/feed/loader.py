@@ -12,6 +12,8 @@ from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import check_cuda, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.machine import usable_cores
+from hoptrain.engine.placement.hot_rows import parsed_size
+from hoptrain.engine.placement.meeting import meeting_of
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.queue.ring import Recycled
@@ -24,6 +26,7 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
     from hoptrain.samplers.feed.device_feed import DeviceFeed
+    from hoptrain.samplers.feed.hot_rows import HitRates
 
 _DEFAULT_BULK = 8
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
@@ -50,6 +53,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         bulk: int | None = None,
         graph_placement: str = "auto",
         feature_placement: str = "auto",
+        device_cache: float | str | None = None,
         threads: int | None = None,
         page_lock: bool = False,
         schedule: Schedule | None = None,
@@ -72,6 +76,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
             bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
             graph_placement: where a device reads the graph: "device" memory, "pinned" host memory, or "auto", by what is free.
             feature_placement: likewise features and labels; without workers only, since these gather them on the host.
+            device_cache: keep the rows of the features that are read most in device memory, and read the others from pinned host memory: bytes
+                such as "2GiB", or a share of the rows such as 0.1, of each GPU; ``hit_rates`` tells what it brings.
             threads: threads of each worker, by default 1; without workers those of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
             schedule: what is in which batch, in place of ``split``, ``batch_size``, ``seed``, ``shuffle``, ``rank`` and ``world_size``; the sampler
@@ -82,13 +88,16 @@ class SampleLoader(EpochLoader[SomeBatch]):
         """
         _check_options(num_workers, queue, device, bulk, page_lock)
         _check_placements(device, num_workers, graph_placement, feature_placement)
+        if device_cache is not None:
+            _check_cache(device_cache, data, device, num_workers, feature_placement)
         plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
         workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
         self._queue, self._on_map = queue, lock_pages if page_lock else None
-        self._bulk, self._feature_placement, self._memory = bulk or _DEFAULT_BULK, feature_placement, Recycled()
+        self._bulk, self._memory = bulk or _DEFAULT_BULK, Recycled()
+        self._places: dict[str, Any] = {"placement": feature_placement, "device_cache": device_cache}
         self._feed: DeviceFeed[SomeBatch] | None = None
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
@@ -97,13 +106,19 @@ class SampleLoader(EpochLoader[SomeBatch]):
             if self._feed is None:
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
 
-                self._feed = DeviceFeed(task, self._bulk, self._feature_placement)
+                task.workspace.meeting = meeting_of(task.schedule.world_size)
+                self._feed = DeviceFeed(task, self._bulk, **self._places, epoch=epoch)
             return self._feed.run(epoch, steps)
         if self.num_workers == 0:
             return map(_filled, run_inline(task, epoch, steps, self._memory))
         if self._pool is None:
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=self._on_map)
         return map(_filled, self._pool.run(epoch, steps))
+
+    @property
+    def hit_rates(self) -> HitRates | None:
+        """With a ``device_cache``, once the first batch was asked for: the share of the rows that comes from it, expected and by epoch."""
+        return None if self._feed is None else self._feed.hit_rates
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
@@ -134,6 +149,19 @@ def _check_placements(device: str, num_workers: int, graph: str, features: str) 
         raise InputError(
             f'feature_placement is {features!r}: it tells where a GPU reads features, with device="cuda" and num_workers=0; leave it out'
         )
+
+
+def _check_cache(size: float | str, data: Dataset | HeteroDataset, device: str, num_workers: int, features: str) -> None:
+    """Refuse a cache that nothing reads."""
+    parsed_size(size)
+    if device == "cpu" or num_workers or features == "device":
+        where = f'device="{device}", num_workers={num_workers} and feature_placement={features!r}'
+        raise InputError(
+            f'device_cache is {size} with {where}: it goes with device="cuda", num_workers=0 and features in host memory; leave it out'
+        )
+    if "x" not in data.stores():
+        what = "features" if isinstance(data, Dataset) else "one table of features for all vertices, as its graph has types"
+        raise InputError(f"device_cache is {size}: {data.name} has not {what}; leave it out")
 
 
 def _scheduled(
