@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic
 
-from hoptrain.engine import WorkerError
+from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.device import DeviceStream, check_cuda
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
-from hoptrain.samplers.feed.hot_rows import HitRates, keep_hot_rows
+from hoptrain.samplers.feed.device_cache import HitRates, keep_hot_rows
 from hoptrain.samplers.feed.task import SampleTask
 
 _log = logging.getLogger(__name__)
@@ -43,10 +43,12 @@ class DeviceFeed(Generic[SomeBatch]):
             epoch: in which the rows are counted that are to be kept there.
 
         Raises:
-            InputError: CUDA cannot be used, or there is no room for the cache.
+            InputError: CUDA cannot be used; there is nothing to keep in the cache, or no room for it.
         """
-        check_cuda()
         workspace = task.workspace
+        check_cuda(workspace.gpu)
+        if device_cache is not None and "x" not in task.stores:
+            raise InputError(f"device_cache is {device_cache}: the data set has not one table of features for all vertices; leave it out")
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
         # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
         self._beside = DeviceStream(workspace.gpu)
@@ -63,7 +65,7 @@ class DeviceFeed(Generic[SomeBatch]):
         }
         self.hit_rates: HitRates | None = None
         if device_cache is not None:
-            self.hit_rates = keep_hot_rows(self._rows["x"], task.stores["x"], device_cache, task, bulk, epoch)
+            self.hit_rates = keep_hot_rows(self._rows["x"], device_cache, task, bulk, epoch)
         self._workspaces = deque([workspace])
         self._run = 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import as_ids
-from hoptrain.engine.device import check_cuda, torch_on_device
+from hoptrain.engine.device import check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
@@ -25,8 +25,8 @@ from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
+    from hoptrain.samplers.feed.device_cache import HitRates
     from hoptrain.samplers.feed.device_feed import DeviceFeed
-    from hoptrain.samplers.feed.hot_rows import HitRates
 
 _DEFAULT_BULK = 8
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
@@ -71,33 +71,30 @@ class SampleLoader(EpochLoader[SomeBatch]):
             rank: this process's rank; by default torch.distributed's, or that of its environment variables.
             world_size: number of ranks; by default likewise.
             queue: how batches come from the workers.
-            device: where batches are sampled: "cuda" without workers is the training process's GPU, on a stream beside the training, and
-                batches stay there; with workers each has a copy of the graph on the GPU and writes its batches into the queue.
+            device: where batches are sampled: "cuda" without workers is the training process's GPU, on a stream beside the training, and batches
+                stay there; with workers each has a copy of the graph on it, or with "cuda:1" on another one, and writes into the queue.
             bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
             graph_placement: where a device reads the graph: "device" memory, "pinned" host memory, or "auto", by what is free.
             feature_placement: likewise features and labels; without workers only, since these gather them on the host.
-            device_cache: keep the rows of the features that are read most in device memory, and read the others from pinned host memory: bytes
-                such as "2GiB", or a share of the rows such as 0.1, of each GPU; ``hit_rates`` tells what it brings.
+            device_cache: what each GPU keeps of the features, the rows that are read most; it reads the others from pinned host memory: bytes
+                such as "2GiB", or a share of the rows such as 0.1. ``hit_rates`` tells what it brings.
             threads: threads of each worker, by default 1; without workers those of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
-            schedule: what is in which batch, in place of ``split``, ``batch_size``, ``seed``, ``shuffle``, ``rank`` and ``world_size``; the sampler
-                is then taken as it is, prepared if it has to be.
+            schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
 
         Raises:
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
-        _check_options(num_workers, queue, device, bulk, page_lock)
-        _check_placements(device, num_workers, graph_placement, feature_placement)
-        if device_cache is not None:
-            _check_cache(device_cache, data, device, num_workers, feature_placement)
+        device, gpu = split_device(device)
+        _check_options(num_workers, queue, device, gpu, bulk, page_lock)
+        _check_placements(device, num_workers, graph_placement, feature_placement, device_cache)
         plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
-        workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement)
+        workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement, gpu=gpu)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
-        self._queue, self._on_map = queue, lock_pages if page_lock else None
-        self._bulk, self._memory = bulk or _DEFAULT_BULK, Recycled()
-        self._places: dict[str, Any] = {"placement": feature_placement, "device_cache": device_cache}
+        self._queue, self._on_map, self._memory = queue, lock_pages if page_lock else None, Recycled()
+        self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
         self._feed: DeviceFeed[SomeBatch] | None = None
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
@@ -107,7 +104,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
 
                 task.workspace.meeting = meeting_of(task.schedule.world_size)
-                self._feed = DeviceFeed(task, self._bulk, **self._places, epoch=epoch)
+                self._feed = DeviceFeed(task, epoch=epoch, **self._of_feed)
             return self._feed.run(epoch, steps)
         if self.num_workers == 0:
             return map(_filled, run_inline(task, epoch, steps, self._memory))
@@ -126,7 +123,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         self._feed = None
 
 
-def _check_options(num_workers: int, queue: QueueOptions, device: str, bulk: int | None, page_lock: bool) -> None:
+def _check_options(num_workers: int, queue: QueueOptions, device: str, gpu: int | None, bulk: int | None, page_lock: bool) -> None:
     """Refuse what cannot be, or has no effect with the others."""
     if num_workers < 0:
         raise InputError(f"num_workers is {num_workers}: it is at least 0; correct it")
@@ -138,10 +135,10 @@ def _check_options(num_workers: int, queue: QueueOptions, device: str, bulk: int
     if page_lock and torch_on_device() is None:
         raise InputError("page_lock is on, but torch has no CUDA device: the queue's memory is locked for a GPU only; leave it out")
     if device == "cuda":
-        check_cuda()
+        check_cuda(gpu)
 
 
-def _check_placements(device: str, num_workers: int, graph: str, features: str) -> None:
+def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
     """Refuse places that nothing is put to."""
     if graph != "auto" and device == "cpu":
         raise InputError(f'graph_placement is {graph!r}: it tells where a GPU reads the graph, with device="cuda"; leave it out')
@@ -149,19 +146,15 @@ def _check_placements(device: str, num_workers: int, graph: str, features: str) 
         raise InputError(
             f'feature_placement is {features!r}: it tells where a GPU reads features, with device="cuda" and num_workers=0; leave it out'
         )
-
-
-def _check_cache(size: float | str, data: Dataset | HeteroDataset, device: str, num_workers: int, features: str) -> None:
-    """Refuse a cache that nothing reads."""
-    parsed_size(size)
-    if device == "cpu" or num_workers or features == "device":
-        where = f'device="{device}", num_workers={num_workers} and feature_placement={features!r}'
+    if cache is None:
+        return
+    parsed_size(cache)
+    if device == "cpu" or num_workers:
+        raise InputError(f'device_cache is {cache}: it is memory of a GPU that samples, with device="cuda" and num_workers=0; leave it out')
+    if features == "device":
         raise InputError(
-            f'device_cache is {size} with {where}: it goes with device="cuda", num_workers=0 and features in host memory; leave it out'
+            f"device_cache is {cache} with feature_placement='device': then all rows lie in device memory; leave one of them out"
         )
-    if "x" not in data.stores():
-        what = "features" if isinstance(data, Dataset) else "one table of features for all vertices, as its graph has types"
-        raise InputError(f"device_cache is {size}: {data.name} has not {what}; leave it out")
 
 
 def _scheduled(

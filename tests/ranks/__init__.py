@@ -58,13 +58,13 @@ def meetings(number, monkeypatch, **options):
 
 
 def in_threads(functions):
-    """The results of functions that wait for one another."""
+    """The results of functions that wait for one another; the name of a thread is the place of its function."""
     results = [None] * len(functions)
 
     def run(place):
         results[place] = functions[place]()
 
-    threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(functions))]
+    threads = [threading.Thread(target=run, args=(place,), name=str(place), daemon=True) for place in range(len(functions))]
     for thread in threads:
         thread.start()
     for thread in threads:

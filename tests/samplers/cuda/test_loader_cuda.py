@@ -21,7 +21,7 @@ from hoptrain.samplers import (
     ShadowSampler,
     VRGCNSampler,
 )
-from hoptrain.samplers.feed import hot_rows
+from hoptrain.samplers.feed import device_cache
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
@@ -158,10 +158,10 @@ def test_an_epoch_that_is_left_is_not_counted(small):
 
 def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
     """Every second bulk of all ranks' batches: the first and the third of two ranks with two each."""
-    monkeypatch.setattr(hot_rows, "MOST_COUNTED", 4)
+    monkeypatch.setattr(device_cache, "MOST_COUNTED", 4)
     loader = loader_of(small, device="cuda", bulk=2, device_cache=0.2, rank=1, world_size=2)
     next(iter(loader))
-    counts, number, of = hot_rows.count_rows(loader._task, 40, 2, 0)
+    counts, number, of = device_cache.count_rows(loader._task, 40, 2, 0)
     ranks = [list(loader_of(small, rank=rank, world_size=2)) for rank in (0, 1)]
     assert (number, of) == (4, 6)
     assert (
@@ -171,7 +171,7 @@ def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
 
 
 def test_a_cache_that_does_not_fit(small, monkeypatch):
-    monkeypatch.setattr(hot_rows, "free_memory", lambda: 200.0)
+    monkeypatch.setattr(device_cache, "free_memory", lambda: 200.0)
     with pytest.raises(InputError, match=r"device_cache is 0.5: with its index 0.00 GiB, and the GPU has 0.00 GiB free; give less"):
         next(iter(loader_of(small, device="cuda", device_cache=0.5)))
 

@@ -40,14 +40,13 @@ class HitRates:
     had: dict[int, float] = field(default_factory=dict)
 
 
-def keep_hot_rows(rows: DeviceRows, store: Array, size: float | str, task: SampleTask, bulk: int, epoch: int) -> HitRates:
+def keep_hot_rows(rows: DeviceRows, size: float | str, task: SampleTask, bulk: int, epoch: int) -> HitRates:
     """Have ``rows`` keep in device memory what is read most in ``epoch``, and say what that will bring.
 
     All ranks count the batches of all ranks, so they come to the same rows without a word, also where they share them out among their GPUs.
 
     Args:
         rows: the features.
-        store: (V, ...) the same in this process's memory.
         size: of this GPU's cache, see ``num_cached``.
         task: what a batch is.
         bulk: batches that are sampled at once.
@@ -56,6 +55,7 @@ def keep_hot_rows(rows: DeviceRows, store: Array, size: float | str, task: Sampl
     Raises:
         InputError: there is no room for it.
     """
+    store = task.stores["x"]
     row_bytes = prod(store.shape[1:]) * store.itemsize
     own = num_cached(size, len(store), row_bytes)
     need, free = own * row_bytes + len(store) * 4, free_memory()
