@@ -108,12 +108,12 @@ def _taken(offer: dict[str, Any], array: Array) -> Any | None:
         _log.warning("memory of another rank cannot be opened (%s): this rank makes a copy of its own", error.strerror)
         return None
     try:
-        return registered(_mapper(fd, array))
+        return registered(pages_of(fd, array))
     finally:
         os.close(fd)
 
 
-def _mapper(fd: int, array: Array) -> Callable[[bool], Array]:
+def pages_of(fd: int, array: Array) -> Callable[[bool], Array]:
     """What maps the file in the form of ``array``, for reading alone or for writing as well."""
 
     def pages(writable: bool) -> Array:

@@ -58,9 +58,12 @@ CHECKS: tuple[Check, ...] = (
     Check("torch's memory", f"{_ENGINE}:memory_of_torch", _SHARED_MEMORY),
     Check("page lock", f"{_ENGINE}:locked_pages", "raise the limit of locked memory (ulimit -l), or leave page_lock out"),
     Check("graph capture", f"{_ENGINE}:graph_capture", "use Workspace(capture=False): each kernel of a bulk is launched by itself then"),
-    Check("IPC", f"{_NUMBA}:ipc", f"{_NOT_USED_YET}; in a container: --ipc=host"),
+    Check(
+        "shared pages", f"{_ENGINE}:shared_pages", "each rank makes a pinned copy of its own; raise the limit of locked memory (ulimit -l)"
+    ),
+    Check("IPC", f"{_NUMBA}:ipc", "GPUs do not share their device_cache out: each has its own; in a container: --ipc=host"),
     Check("CuPy", f"{_NUMBA}:cupy", f"{_NOT_USED_YET}; uninstall it, or install the one for this CUDA"),
-    Check("peers", f"{_TORCH}:peers", _NOT_USED_YET),
+    Check("peers", f"{_TORCH}:peers", "GPUs do not share their device_cache out: each has its own"),
     Check("sampling", f"{_ENGINE}:sampling", 'use device="cpu", and report this line to the authors of hoptrain', seconds=300),
 )
 
