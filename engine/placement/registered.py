@@ -47,9 +47,13 @@ def registered(pages: Callable[[bool], Array]) -> Any | None:
 
 
 def _unregister(address: int) -> None:
+    from numba import cuda
     from numba.cuda.cudadrv.driver import driver
 
-    with suppress(Exception):  # the context may be gone, and the registration with it
+    # The context may be gone, and the registration with it.
+    with suppress(Exception):
+        cuda.current_context().synchronize()  # kernels may still read it
+    with suppress(Exception):
         driver.cuMemHostUnregister(address)
 
 
