@@ -16,13 +16,12 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.placement.registered import registered
-from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, reserve
+from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, mapped_file, reserve
 
 _log = logging.getLogger(__name__)
 
 _FILLED_A_S = 20 << 20
 """Bytes a second at which the slowest disk fills the copy."""
-_COMPARED = 256  # rows that are looked at to see whether ranks have the same array
 
 
 def one_copy(array: Array, what: str, meeting: Meeting, *, wanted: bool = True) -> Any | None:
@@ -72,9 +71,14 @@ def machine() -> str:
 
 
 def _key(array: Array) -> list[Any]:
-    """Equal for ranks of one machine that have the same array."""
-    rows = array[np.linspace(0, len(array) - 1, _COMPARED).astype(np.int64)]
-    return [machine(), list(array.shape), array.dtype.str, zlib.crc32(rows.tobytes())]
+    """Equal for ranks of one machine that have the same array: mapped from the same file, or with the same contents."""
+    file = mapped_file(array)
+    if file is None:
+        contents = [zlib.crc32(array.reshape(-1).view(np.uint8).data)]
+    else:
+        stat = os.stat(str(file.filename))
+        contents = [stat.st_dev, stat.st_ino, stat.st_mtime_ns, file.offset]
+    return [machine(), list(array.shape), array.dtype.str, *contents]
 
 
 def _offered(array: Array) -> tuple[int, dict[str, Any]]:
@@ -85,7 +89,7 @@ def _offered(array: Array) -> tuple[int, dict[str, Any]]:
     try:
         os.fchmod(fd, 0o600)
         np.frombuffer(reserve(fd, array.nbytes), array.dtype).reshape(array.shape)[...] = array
-    except MemoryError as error:
+    except (OSError, MemoryError) as error:
         os.close(fd)
         return -1, {"failed": str(error.__cause__ or error)}
     return fd, {"pid": os.getpid(), "fd": fd}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import zlib
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -24,6 +25,7 @@ from hoptrain.engine.placement.one_copy import machine
 _log = logging.getLogger(__name__)
 
 _HANDLE_BYTES = 64
+_COMPARED = 1024  # hot rows that ranks have to have in common, beside the vertices of all slots
 _lent: list[Any] = []
 """What others read; the driver does not say when they have done so for the last time, so it lives as long as this process."""
 
@@ -105,8 +107,10 @@ def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) 
 
     Returns:
         P parts (C_p, W), as kernels of this rank read them. None for a rank that is alone, for fewer hot rows than ranks, and for all of a group of
-        which one cannot lend or borrow, which is said.
+        which one has other rows, or cannot lend or borrow, which is said.
     """
+    from numba import cuda
+
     own, number = list(group).index(meeting.rank), len(group)
     is_alone = number == 1 or len(hot) < number  # no part is empty: kernels take arrays that are alike
     lent, handle, reason = None, None, ""
@@ -115,21 +119,25 @@ def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) 
             mine = np.ascontiguousarray(rows[hot[own::number]])
             lent, handle = lend(mine.shape, mine.dtype)
             lent.copy_to_device(mine)
+            cuda.synchronize()  # the copy comes back before its last piece is there
         except Exception as error:  # the driver's own errors have no common class
             handle, reason = None, reason_of(error)
-    handles = meeting.exchange("where its hot rows lie", handle)
+    same = zlib.crc32(rows[hot[:_COMPARED]].tobytes(), zlib.crc32(hot.tobytes()))
+    told = meeting.exchange("where its hot rows lie", [handle, same])
     parts: list[Any] = []
-    if not is_alone and all(handles[rank] for rank in group):
+    if not is_alone and any(told[rank][1] != same for rank in group):
+        reason = "they are not the same on all ranks"
+    elif not is_alone and all(told[rank][0] for rank in group):
         try:
             for part, rank in enumerate(group):
                 shape = (len(hot[part::number]), rows.shape[1])
-                parts.append(lent if rank == meeting.rank else borrow(handles[rank], shape, rows.dtype))
+                parts.append(lent if rank == meeting.rank else borrow(told[rank][0], shape, rows.dtype))
         except Exception as error:
             parts, reason = [], reason_of(error)
-    told = meeting.exchange("whether it reads the hot rows of the others", len(parts) == number)
+    fine = meeting.exchange("whether it reads the hot rows of the others", len(parts) == number)
     if reason:
         _log.warning("GPUs cannot share their hot rows (%s): each keeps its own", reason)
-    return tuple(parts) if all(told[rank] for rank in group) and not is_alone else None
+    return tuple(parts) if not is_alone and all(fine[rank] for rank in group) else None
 
 
 def _bytes_of(handle: Any) -> Any:

@@ -7,6 +7,7 @@ import pytest
 from ranks import in_threads, meetings, run_ranks
 
 from hoptrain.engine import InputError
+from hoptrain.engine.device_store import as_words
 from hoptrain.engine.placement import one_copy as module
 from hoptrain.engine.placement.one_copy import one_copy
 
@@ -96,6 +97,31 @@ def test_small_arrays_are_not_worth_it(monkeypatch):
 def test_ranks_of_other_machines_have_their_own(monkeypatch):
     monkeypatch.setattr(module, "machine", lambda: threading.current_thread().name)
     assert ask_all(meetings(2, monkeypatch), LARGE) == [None, None]
+
+
+def test_arrays_that_differ_in_one_entry_are_two(monkeypatch):
+    ranks, other = meetings(2, monkeypatch), LARGE.copy()
+    other[777] += 1
+    assert (
+        in_threads([lambda rank=rank, array=array: one_copy(array, "x", rank) for rank, array in zip(ranks, (LARGE, other), strict=True)])
+        == [None] * 2
+    )
+
+
+def test_arrays_of_one_file_are_one(tmp_path, monkeypatch):
+    """They are not read to see that."""
+    np.save(tmp_path / "x.npy", LARGE.reshape(-1, 4))
+    np.save(tmp_path / "y.npy", LARGE.reshape(-1, 4))
+    monkeypatch.setattr(module.zlib, "crc32", None)
+    x, again, y = (as_words(np.load(tmp_path / name, mmap_mode="r")) for name in ("x.npy", "x.npy", "y.npy"))
+    assert module._key(x) == module._key(again) != module._key(y)
+    found = in_threads(
+        [
+            lambda rank=rank, array=array: one_copy(array, "x", rank)
+            for rank, array in zip(meetings(2, monkeypatch), (x, again), strict=True)
+        ]
+    )
+    assert all((one._ary == x).all() for one in found)
 
 
 @pytest.mark.parametrize("lack", ["seen before", "met"])

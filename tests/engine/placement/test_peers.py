@@ -154,5 +154,16 @@ def test_where_one_cannot_all_of_its_group_keep_their_own(monkeypatch, of_the_ho
     assert f"GPUs cannot share their hot rows ({reason}): each keeps its own" in caplog.text
 
 
+@pytest.mark.parametrize("other", [(ROWS, HOT[::-1]), (ROWS + 1, HOT)])
+def test_ranks_with_other_rows_share_nothing(monkeypatch, of_the_host, caplog, other):
+    ranks = meetings(2, monkeypatch)
+    tables = [(ROWS, HOT), other]
+    assert (
+        in_threads([lambda rank=rank, table=table: shared_out(*table, rank, [0, 1]) for rank, table in zip(ranks, tables, strict=True)])
+        == [None] * 2
+    )
+    assert caplog.text.count("GPUs cannot share their hot rows (they are not the same on all ranks): each keeps its own") == 2
+
+
 def test_fewer_hot_rows_than_ranks_are_not_shared(monkeypatch, of_the_host):
     assert share_out(monkeypatch, [[0, 1], [0, 1]], HOT[:1]) == [None] * 2
