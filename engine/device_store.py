@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.placement.hot_rows import slots_of
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.placement.one_copy import one_copy
+from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.gather import count_placed, gather, word_dtype
 from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.native.gather import placed_gather
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 
 PLACEMENTS = ("auto", "device", "pinned")
@@ -95,6 +98,25 @@ class DeviceGraph:
         return f"DeviceGraph(num_nodes={len(self.indptr) - 1:,}, num_edges={len(self.indices):,}, {places})"
 
 
+def chosen_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream) -> Callable[[Launch, Any, Any], None]:
+    """What copies rows: the kernel in CUDA C++ where CuPy is there, else Numba's, which do the same.
+
+    Args:
+        source: as ``hoptrain.kernels.cuda.gather.gather`` takes it.
+        placement: of the whole table, "device" or "pinned".
+        stream: of those who will read.
+
+    Returns:
+        ``copy(launch, ids, rows)``, where ids (N,) and rows (N, ...) are arrays as users get them.
+    """
+    whole, parts, where = source if len(source) > 1 else (*source, (), None)
+    if native.reason_against() is None:
+        upload = partial(to_device, placement="device", stream=stream)
+        copy: Callable[[Launch, Any, Any], None] = placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
+        return copy
+    return lambda launch, ids, rows: gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), whole.dtype))
+
+
 class DeviceRows:
     """A table of features or labels where kernels can read it.
 
@@ -110,6 +132,7 @@ class DeviceRows:
         stream: DeviceStream,
         *,
         placement: str = "auto",
+        hot: Array | None = None,
         thresholds: Thresholds | None = None,
         what: str = "a feature store",
         meeting: Meeting | None = None,
@@ -120,6 +143,7 @@ class DeviceRows:
             store: (V, ...) of any type; a row is not empty.
             stream: of those who will read.
             placement: "device", "pinned" or "auto".
+            hot: (C,) distinct rows that are kept in device memory as well, see ``keep_hot``.
             thresholds: what decides about speed.
             what: its name, for people.
             meeting: as of ``to_device``.
@@ -130,6 +154,9 @@ class DeviceRows:
         self._words = as_words(store)
         self._source: tuple[Any, ...] = (to_device(self._words, self.placement, stream, what, meeting),)
         self._hits: Any = None
+        self._copy = chosen_gather(self._source, self.placement, stream)
+        if hot is not None:
+            self.keep_hot(hot)
 
     def keep_hot(self, hot: Array, parts: tuple[Any, ...] | None = None) -> None:
         """Have rows read from device memory instead.
@@ -142,6 +169,7 @@ class DeviceRows:
         where = to_device(slots_of(hot, len(self._words)), "device", self._stream)
         self._source = (self._source[0], parts, where)
         self._hits = to_device(np.zeros(1, np.int64), "device", self._stream)
+        self._copy = chosen_gather(self._source, self.placement, self._stream)
 
     def take_hits(self) -> int:
         """How many rows came from those kept hot since this was asked last. Waits for the stream."""
@@ -172,11 +200,9 @@ class DeviceRows:
         rows = self._stream.tensor((len(ids), *self.row_shape), self.dtype)
         if len(ids):
             launch = Launch(stream=self._stream.numba, thresholds=self._thresholds, num_batches=1)
-            out = self._stream.lend(rows.reshape(len(ids), prod(self.row_shape)), self._source[0].dtype)
-            lent = self._stream.lend(ids)
-            gather(launch, self._source, lent, out)
+            self._copy(launch, ids, rows)
             if self._hits is not None:
-                launch.flat(count_placed, min(len(ids), _COUNTING_THREADS), self._source[-1], lent, self._hits)
+                launch.flat(count_placed, min(len(ids), _COUNTING_THREADS), self._source[-1], self._stream.lend(ids), self._hits)
         return rows
 
 

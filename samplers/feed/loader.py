@@ -107,10 +107,15 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 self._feed = DeviceFeed(task, epoch=epoch, **self._of_feed)
             return self._feed.run(epoch, steps)
         if self.num_workers == 0:
-            return map(_filled, run_inline(task, epoch, steps, self._memory))
+            return map(self._filled, run_inline(task, epoch, steps, self._memory))
         if self._pool is None:
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=self._on_map)
-        return map(_filled, self._pool.run(epoch, steps))
+        return map(self._filled, self._pool.run(epoch, steps))
+
+    def _filled(self, made: Batch) -> Any:
+        """A batch from its slot's arrays and the header that came beside them."""
+        arrays, header = made
+        return header.filled(arrays).out_of(self._task.graph)
 
     @property
     def hit_rates(self) -> HitRates | None:
@@ -206,9 +211,3 @@ def _threads(threads: int | None, num_workers: int, device: str) -> int:
         return 1
     ranks = os.environ.get("LOCAL_WORLD_SIZE") or rank_and_world_size()[1]
     return max(1, usable_cores() // int(ranks))
-
-
-def _filled(made: Batch) -> Any:
-    """A batch from its slot's arrays and the header that came beside them."""
-    arrays, header = made
-    return header.filled(arrays)

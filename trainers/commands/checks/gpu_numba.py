@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -122,13 +120,3 @@ def ipc() -> str:
 def _read_row(handle: str, shape: tuple[int, ...], row: int) -> Array:
     numbers: Array = borrow(handle, shape, NUMBERS.dtype)[row].copy_to_host()
     return numbers
-
-
-def cupy() -> str:
-    """Whether CuPy is there; it need not be."""
-    if importlib.util.find_spec("cupy") is None:
-        return "not installed, which is fine"
-    needs_device()
-    module = importlib.import_module("cupy")
-    expect_equal("CuPy's sums", module.arange(1000).reshape(10, -1).sum(0).get(), np.arange(1000).reshape(10, -1).sum(0))
-    return f"{module.__version__}, and adds up"
