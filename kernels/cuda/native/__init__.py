@@ -18,11 +18,11 @@ OPTIONS = ("--std=c++17", f"--maxrregcount={MAX_REGISTERS}")
 
 
 def reason_against():
-    """None where these kernels are used, else in a few words why not."""
+    """None where these kernels are used, else in a few words why not, with the remedy if there is one."""
     if config.ENABLE_CUDASIM:
         return "the simulator runs Numba's kernels only"
     if importlib.util.find_spec("cupy") is None:
-        return "CuPy is not installed"
+        return "CuPy is not installed (pip install 'hoptrain[cuda]')"
     return None
 
 

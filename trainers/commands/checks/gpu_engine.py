@@ -59,7 +59,7 @@ def gather() -> str:
     reason = native.reason_against()
     if reason is None:
         return f"by CUDA C++, {version_of(*CUPY) or 'CuPy of unknown version'}"
-    return f"by Numba's kernels: {reason}; CUDA C++ comes with pip install 'hoptrain[cuda]'"
+    return f"by Numba's kernels: {reason}"
 
 
 def locked_pages() -> str:

@@ -129,6 +129,6 @@ def test_reasons_against(monkeypatch):
     assert native.reason_against() == "the simulator runs Numba's kernels only"
     monkeypatch.setattr(native.config, "ENABLE_CUDASIM", 0)
     monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
-    assert native.reason_against() == "CuPy is not installed"
+    assert native.reason_against() == "CuPy is not installed (pip install 'hoptrain[cuda]')"
     monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: name)
     assert native.reason_against() is None
