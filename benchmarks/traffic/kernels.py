@@ -99,7 +99,7 @@ def add_sums(count: Count) -> None:
     count.fetches("sums", items / WARP)
 
 
-# --- relabelling ------------------------------------------------------------------------------------------------------------------------
+# --- relabelling, hash tables -----------------------------------------------------------------------------------------------------------
 
 
 def _probes(count: Count, held: float) -> float:
@@ -164,11 +164,64 @@ def look_up(count: Count) -> None:
     count.writes("local", edges)
 
 
+# --- relabelling, direct tables ---------------------------------------------------------------------------------------------------------
+
+
+def enter_direct(count: Count) -> None:
+    """Each takes its entry."""
+    number = int(count.size("count").sum())
+    count.reads("source", number)
+    count.writes("nodes", number)
+    count.fetches("entries", number)
+    count.scatters("entries", number)
+
+
+def find_repeated_direct(count: Count) -> None:
+    """Each looks at its entry."""
+    number = int(count.size("count").sum())
+    count.reads("nodes", number)
+    count.fetches("entries", number)
+
+
+def ask_entries(count: Count) -> None:
+    """Each edge looks; new vertices' entries are lowered."""
+    edges = count.total("begin", "end")
+    count.reads("neighbors", edges)
+    count.fetches("entries", edges)
+    count.scatters("entries", count.num_new)
+
+
+def mark_tiles(count: Count) -> None:
+    """Each edge looks again; those that are first are marked."""
+    edges = count.total("begin", "end")
+    count.reads("neighbors", edges)
+    count.fetches("entries", edges)
+    count.writes("neighbors", edges, count.num_new / max(1, edges))
+    count.scatters("sums", _tiles(count))
+
+
+def number_tiles(count: Count) -> None:
+    """Marked ones get their ids; a warp of them asks for the sum of its tile."""
+    edges, new = count.total("begin", "end"), count.num_new
+    count.reads("neighbors", edges)
+    count.fetches("sums", edges / WARP)
+    count.writes("nodes", new)
+    count.scatters("entries", new)
+
+
+def read_entries(count: Count) -> None:
+    """A local id for each edge."""
+    edges = count.total("begin", "end")
+    count.reads("neighbors", edges)
+    count.fetches("entries", edges)
+    count.writes("neighbors", edges)
+
+
 TABLE: dict[str, Callable[[Count], None]] = {
     function.__name__: function
     for function in (
         fill_rows, clear, gather_rows, count_draws, sample_requests, scan_tiles, scan_sums, add_sums, enter_nodes, find_repeated, insert_edges,
-        mark_first, append_new, look_up,
+        mark_first, append_new, look_up, enter_direct, find_repeated_direct, ask_entries, mark_tiles, number_tiles, read_entries,
     )
 }  # fmt: skip
 """By the kernel's name."""

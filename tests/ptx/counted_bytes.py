@@ -21,13 +21,13 @@ from hoptrain.samplers import NeighborSampler, Workspace
 from ptx.launch import SESSION
 from ptx.watch import DISTINCT_READ, SECTOR
 
-V = 20_000
 BLOCKS = replace(THRESHOLDS, block=128, max_blocks=64)
 CASES = {
-    "sample": ("sample", {"fanouts": [8, 4]}, BLOCKS),
-    "transit": ("transit", {"fanouts": [8, 4]}, replace(BLOCKS, warp_work=8)),
-    "new, replace": ("sample", {"fanouts": [6, 4], "expand": "new", "replace": True}, BLOCKS),
+    "sample": (20_000, "sample", {"fanouts": [8, 4]}, BLOCKS),
+    "transit": (20_000, "transit", {"fanouts": [8, 4]}, replace(BLOCKS, warp_work=8)),
+    "new, replace, direct": (6000, "sample", {"fanouts": [6, 5], "expand": "new", "replace": True}, BLOCKS),
 }
+"""Vertices, schedule, options of the sampler, thresholds."""
 SHARE = 0.2
 """That a count may be away from the model's: spans overlap by chance, rows begin within a sector."""
 ALWAYS = 0.4
@@ -55,11 +55,11 @@ def accessed(traffic, ordered):
 
 @pytest.mark.parametrize("case", CASES)
 def test_bulks(case, counted):
-    kernel, options, thresholds = CASES[case]
-    graph, rng = make_graph(V, 25 * V), np.random.default_rng(0)
+    vertices, kernel, options, thresholds = CASES[case]
+    graph, rng = make_graph(vertices, 25 * vertices), np.random.default_rng(0)
     sampler, workspace = NeighborSampler(**options), Workspace(device="cuda", kernel=kernel, placement="device", capture=False)
     workspace.on_device.thresholds = thresholds
-    seeds = [rng.permutation(V)[:40] for _ in range(3)]
+    seeds = [rng.permutation(vertices)[:40] for _ in range(3)]
     sampler.sample_bulk(graph, seeds, workspace=workspace)
     counted.clear()
     with recorded() as launches:
