@@ -154,7 +154,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         self._requests_of_seed = [(number - old) / max(1, seeds) for number, old in zip(nodes, before, strict=False)]
         for hop, schedule in zip(self.hops, self.schedule, strict=False):
             self.draws.expected = self._expected(hop)
-            if self.draws.schedule_for(0, self.fanouts[hop]) != schedule:
+            if self.kernel == "auto" and self.draws.schedule_for(0, self.fanouts[hop]) != schedule:
                 self.capture_later()
 
     @property
