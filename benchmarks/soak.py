@@ -108,7 +108,7 @@ class _Training:
     def start(self, workers: int, *options: str) -> subprocess.Popen[bytes]:
         """Begin, or go on from the newest checkpoint; returns rank 0."""
         self._seen = self._written()
-        queue = ["--data.stall_timeout=8", "--data.max_restarts=1000000000"] if workers else []
+        queue = ["--data.queue.stall_timeout=8", "--data.queue.max_restarts=1000000000"] if workers else []
         command = [
             sys.executable,
             "-m",

@@ -140,10 +140,11 @@ class Dataset:
     def from_pyg(cls, data: Any, *, name: str = "data") -> Dataset:
         """A homogeneous ``torch_geometric.data.Data``: ``edge_index``, and ``x``, ``y``, ``train_mask``, ``val_mask``, ``test_mask`` where it has them.
 
-        Labels (V, 1) are taken as (V,), floating ones as the integers that they are. Attributes of edges are not taken.
+        Labels (V, 1) are taken as (V,), floating ones as the integers that they are. Edges keep their numbers (``Graph.edge_ids``) and their
+        ``edge_weight``, which becomes ``Graph.weights``; other attributes of edges are not taken.
 
         Raises:
-            InputError: it has no edge_index, or something that a data set cannot hold.
+            InputError: it has no edge_index, or something that a data set cannot hold, as an edge_weight below 0.
         """
         return cls._from_parts(
             name, Graph.from_pyg(data), data.x, data.y, {split: getattr(data, f"{split}_mask", None) for split in SPLITS}
@@ -151,7 +152,10 @@ class Dataset:
 
     @classmethod
     def from_dgl(cls, graph: Any, *, name: str = "data") -> Dataset:
-        """A homogeneous ``dgl.DGLGraph`` with ``feat``, ``label`` and masks of vertices in ``ndata``, as DGL's data sets have them; else as ``from_pyg``."""
+        """A homogeneous ``dgl.DGLGraph`` with ``feat``, ``label`` and masks of vertices in ``ndata``, as DGL's data sets have them; else as ``from_pyg``.
+
+        Nothing is taken of ``edata``, where weights have no name of their own: ``Graph.from_edges`` takes them beside ``graph.edges()``.
+        """
         made, held = Graph.from_dgl(graph), graph.ndata
         return cls._from_parts(name, made, held.get("feat"), held.get("label"), {split: held.get(f"{split}_mask") for split in SPLITS})
 

@@ -22,17 +22,21 @@ class Graph:
     """A directed graph of V vertices and E edges, read-only, stored by destination.
 
     Column v, ``indices[indptr[v]:indptr[v + 1]]``, holds the sources of the edges into v: its in-neighbours, those that a GNN layer
-    aggregates. Self loops, multi-edges and isolated vertices are allowed. The place of an edge in ``indices`` is its edge id.
+    aggregates. Self loops, multi-edges and isolated vertices are allowed.
+
+    An edge has a *place*, where it stands in ``indices``, by which samplers and their blocks name it; and an *id*, its number in the order
+    of edges that the graph was made from, by which PyG's and DGL's objects name it. ``ids_of`` and ``places_of`` lead from one to the other.
 
     Attributes:
         indptr: (V+1,) where each column begins, ``indptr[V] == E``; int32 if E < 2**31 else int64 (files of older versions: int64).
         indices: (E,) int32 if V < 2**31 else int64, source vertices.
         weights: (E,) float32 or float64, finite and not negative, or None: how likely an edge is drawn, relative to others of its column.
         times: (E,) int64, or None: when each edge came to be, in any unit and from any origin.
+        edge_ids: (E,) the id of the edge at each place, all different, int32 where they fit, else int64; None where an edge's place is its id.
         is_sorted: whether the sources ascend within every column.
     """
 
-    __slots__ = ("indices", "indptr", "is_sorted", "times", "weights")
+    __slots__ = ("edge_ids", "indices", "indptr", "is_sorted", "times", "weights")
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Graph:
         *,
         weights: Array | None = None,
         times: Array | None = None,
+        edge_ids: Array | None = None,
         is_sorted: bool | None = None,
         validate: bool = True,
     ) -> None:
@@ -51,6 +56,7 @@ class Graph:
             indices: (E,) integers in [0, V).
             weights: (E,) one for each entry of ``indices``.
             times: (E,) integers, one for each entry of ``indices``.
+            edge_ids: (E,) distinct integers, not negative, one for each entry of ``indices``; by default an entry's place is its edge's id.
             is_sorted: state it to save the check; None looks.
             validate: False only for arrays that were validated before (O(E) otherwise).
 
@@ -64,10 +70,12 @@ class Graph:
             indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
             weights = _checked_weights(weights, len(indices))
             times = _checked_times(times, len(indices))
+            edge_ids = None if edge_ids is None else _checked_edge_ids(edge_ids, len(indices))
         self.indptr: Array = read_only(indptr)
         self.indices: Array = read_only(indices)
         self.weights: Array | None = None if weights is None else read_only(weights)
         self.times: Array | None = None if times is None else read_only(times)
+        self.edge_ids: Array | None = None if edge_ids is None else read_only(edge_ids)
         self.is_sorted = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
 
     @property
@@ -88,8 +96,30 @@ class Graph:
         """(E,) int64: the vertex that each edge enters; its source stands in ``indices``."""
         return np.repeat(np.arange(self.num_nodes), self.in_degrees())
 
+    def ids_of(self, places: Array) -> Array:
+        """The ids of the edges at ``places`` (N,), such as a block's ``edge_ids``; -1, which is no edge of the graph, stays -1."""
+        return ids_at(self.edge_ids, places)
+
+    def places_of(self, ids: Array) -> Array:
+        """The places of the edges with ``ids`` (N,) integers: (N,) int64. Goes once through the graph's edges, unless places are ids.
+
+        Raises:
+            InputError: the graph has no edge of such an id.
+        """
+        asked, of_asked = np.unique(np.asarray(ids), return_inverse=True)
+        if self.edge_ids is None:
+            place = np.where((asked >= 0) & (asked < self.num_edges), asked, -1)
+        else:
+            place = np.full(len(asked), -1, np.int64)
+            found = np.flatnonzero(np.isin(self.edge_ids, asked))
+            place[np.searchsorted(asked, self.edge_ids[found])] = found
+        if (place < 0).any():
+            raise InputError(f"edge {asked[place < 0][0]} does not exist: {self} has no edge of this id; correct it or leave it out")
+        places: Array = place[of_asked].astype(np.int64, copy=False)
+        return places
+
     def with_edges(self, is_kept: Array) -> Graph:
-        """The graph of the same vertices with some of the edges, their weights and times.
+        """The graph of the same vertices with some of the edges, their weights, times and ids: each keeps the id that it had.
 
         Args:
             is_kept: (E,) bool.
@@ -101,8 +131,9 @@ class Graph:
         indices = self.indices[is_kept]
         indptr = np.concatenate([[0], np.cumsum(is_kept)])[self.indptr].astype(offset_dtype(len(indices)))
         weights, times = (None if array is None else array[is_kept] for array in (self.weights, self.times))
+        edge_ids = self.ids_of(np.flatnonzero(is_kept)).astype(id_dtype(self.num_edges) if self.edge_ids is None else self.edge_ids.dtype)
         is_sorted = self.is_sorted or None  # of edges in no order some may be in order
-        return Graph(indptr, indices, weights=weights, times=times, is_sorted=is_sorted, validate=False)
+        return Graph(indptr, indices, weights=weights, times=times, edge_ids=edge_ids, is_sorted=is_sorted, validate=False)
 
     def __repr__(self) -> str:
         return f"Graph(num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}, is_sorted={self.is_sorted})"
@@ -113,9 +144,8 @@ class Graph:
         Sampling from a mapped file takes about a quarter longer, since its pages are small; but a mapping is shared by all processes of a
         machine, and nothing has to be read before the first batch. For sampling within one process (``num_workers=0``, or threads).
         """
-        weights, times = (None if array is None else np.array(array) for array in (self.weights, self.times))
-        indptr = self.indptr.astype(offset_dtype(self.num_edges))
-        return Graph(indptr, np.array(self.indices), weights=weights, times=times, is_sorted=self.is_sorted, validate=False)
+        arrays = {name: np.array(array) for name, array in self.arrays().items()}
+        return Graph.from_arrays(arrays | {"indptr": self.indptr.astype(offset_dtype(self.num_edges))}, self.is_sorted)
 
     def save(self, path: str | Path) -> None:
         """Write the graph alone as a folder; ``path`` must not exist yet. Opened again with ``Graph.open``."""
@@ -126,13 +156,13 @@ class Graph:
 
     def arrays(self) -> dict[str, Array]:
         """The arrays that there are, by the name of their files; ``from_arrays`` makes a graph of them again."""
-        arrays = {"indptr": self.indptr, "indices": self.indices, "weights": self.weights, "times": self.times}
+        arrays = {name: getattr(self, name) for name in ("indptr", "indices", "weights", "times", "edge_ids")}
         return {name: array for name, array in arrays.items() if array is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], is_sorted: bool) -> Graph:
         """A graph from ``arrays()``, which may hold others too; they are trusted."""
-        options = {name: arrays.get(name) for name in ("weights", "times")}
+        options = {name: arrays.get(name) for name in ("weights", "times", "edge_ids")}
         return cls(arrays["indptr"], arrays["indices"], **options, is_sorted=is_sorted, validate=False)
 
     @classmethod
@@ -154,7 +184,7 @@ class Graph:
     def from_edges(
         cls, src: Array, dst: Array, num_nodes: int | None = None, *, weights: Array | None = None, times: Array | None = None
     ) -> Graph:
-        """Edges src[i] -> dst[i]; columns come out sorted, so the order of the input does not matter.
+        """Edges src[i] -> dst[i], whose ids are i; columns come out sorted. Copies of an edge stay, in the order of the input.
 
         Args:
             src: (E,) integers, sources.
@@ -181,11 +211,15 @@ class Graph:
         indptr, indices, order = coo_to_csc(src, dst, num_nodes, id_dtype(num_nodes))
         indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
         weights, times = (None if array is None else array[order] for array in (weights, times))
-        return cls(indptr, indices, weights=weights, times=times, is_sorted=True, validate=False)
+        edge_ids = None if (order[1:] > order[:-1]).all() else order.astype(id_dtype(len(order)), copy=False)
+        return cls(indptr, indices, weights=weights, times=times, edge_ids=edge_ids, is_sorted=True, validate=False)
 
     @classmethod
     def from_pairs(cls, src: Array, dst: Array, num_nodes: int) -> Graph:
-        """Every pair as two edges, one each way; each edge once, however often its pair is given. See ``from_edges``."""
+        """Each of P pairs as two edges: of pair i, src[i] -> dst[i] has the id i, and dst[i] -> src[i] the id P + i.
+
+        An edge that several pairs make is kept once, with the least of its ids; the others are no edge's. See ``from_edges``.
+        """
         graph = cls.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), num_nodes)
         is_first = np.ones(graph.num_edges, bool)
         is_first[1:] = graph.indices[1:] != graph.indices[:-1]
@@ -194,36 +228,45 @@ class Graph:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Graph:
-        """A square scipy sparse matrix or array; every stored entry (i, j) is an edge i -> j, whatever its value. CSC is not copied."""
+        """A square scipy sparse matrix or array; every stored entry (i, j) is an edge i -> j, whatever its value. CSC is not copied.
+
+        Ids count the entries as the matrix stores them, where it is no CSC, CSR or COO as ``tocoo()`` does.
+        """
         if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             sides = " x ".join(str(side) for side in matrix.shape)
             raise InputError(f"the matrix is {sides}: an adjacency matrix is square; pad the shorter side")
-        if matrix.format in ("csc", "csr"):
-            csc = matrix.tocsc()
-            return cls(csc.indptr, csc.indices[: csc.indptr[-1]])  # scipy allows for unused room behind the entries
+        if matrix.format == "csc":
+            return cls(matrix.indptr, matrix.indices[: matrix.indptr[-1]])  # scipy allows for unused room behind the entries
         coo = matrix.tocoo()  # since tocsc() of the other formats adds equal entries up
         return cls.from_edges(coo.row, coo.col, matrix.shape[0])
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """A homogeneous ``torch_geometric.data.Data`` with ``edge_index`` (2, E)."""
+        """A homogeneous ``torch_geometric.data.Data`` with ``edge_index`` (2, E), whose columns the ids count; ``edge_weight`` becomes the weights.
+
+        Raises:
+            InputError: no edge_index, or as ``from_edge_index``: an edge_weight that is not one number for each edge, or negative.
+        """
         if getattr(data, "edge_index", None) is None:
             raise InputError(
                 f"{type(data).__name__} has no edge_index: only a homogeneous Data with edge_index can be read; convert it first"
             )
-        return cls.from_edge_index(data.edge_index, int(data.num_nodes))
+        return cls.from_edge_index(data.edge_index, int(data.num_nodes), weights=getattr(data, "edge_weight", None))
 
     @classmethod
-    def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None) -> Graph:
-        """Edges as PyG has them: ``edge_index`` (2, E), a row of sources and one of destinations, of NumPy or torch. See ``from_edges``."""
+    def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None, *, weights: Any = None) -> Graph:
+        """Edges as PyG has them: ``edge_index`` (2, E), a row of sources and one of destinations, of NumPy or torch. See ``from_edges``.
+
+        ``weights`` (E,) or (E, 1) may be of any real dtype; of others than float32 and float64 they become float32.
+        """
         edge_index = as_array(edge_index)
         if edge_index.ndim != 2 or len(edge_index) != 2:
             raise InputError(f"edge_index has shape {edge_index.shape}: it is (2, E), a row of sources and one of destinations; reshape it")
-        return cls.from_edges(edge_index[0], edge_index[1], num_nodes)
+        return cls.from_edges(edge_index[0], edge_index[1], num_nodes, weights=None if weights is None else as_weights(weights))
 
     @classmethod
     def from_dgl(cls, graph: Any) -> Graph:
-        """A homogeneous ``dgl.DGLGraph``."""
+        """A homogeneous ``dgl.DGLGraph``; ids are DGL's. Weights have no name of their own there: give them to ``from_edges``."""
         if not graph.is_homogeneous:
             raise InputError(f"the DGL graph has the edge types {graph.canonical_etypes}: only one is read; pick it with graph[etype]")
         src, dst = graph.edges()
@@ -235,6 +278,24 @@ def read_only(array: Array) -> Array:
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def ids_at(edge_ids: Array | None, places: Array) -> Array:
+    """The ids of the edges at ``places`` (N,) of a graph with ``Graph.edge_ids``; -1 stays -1."""
+    if edge_ids is None:
+        return places
+    if len(edge_ids) == 0:  # then there is no place but -1
+        return np.full(len(places), -1, edge_ids.dtype)
+    found: Array = np.where(places < 0, edge_ids.dtype.type(-1), edge_ids[places])
+    return found
+
+
+def as_weights(weights: Any) -> Array:
+    """Weights of another library: (E, 1) as (E,), and other real numbers than float32 and float64 as float32."""
+    weights = as_array(weights)
+    weights = weights.reshape(-1) if weights.shape[1:] == (1,) else weights
+    wide: Array = weights.astype(np.float32) if weights.dtype.kind in "iu" or weights.dtype == np.float16 else weights
+    return wide
 
 
 def as_ids(values: Array, name: str) -> Array:
@@ -298,6 +359,21 @@ def _checked_times(times: Array | None, num_edges: int) -> Array | None:
             f"times are {times.dtype} of shape {times.shape}: they are integers up to int64, one for each of {num_edges:,} edges; convert them"
         )
     return np.ascontiguousarray(times, np.int64)
+
+
+def _checked_edge_ids(edge_ids: Array, num_edges: int) -> Array:
+    edge_ids = np.asarray(edge_ids)
+    if edge_ids.shape != (num_edges,) or (num_edges and not is_integer(edge_ids.dtype)):
+        raise InputError(
+            f"edge_ids are {edge_ids.dtype} of shape {edge_ids.shape}: they are integers, one for each of {num_edges:,} edges; convert them"
+        )
+    ids = np.sort(edge_ids)
+    wrong = np.r_[ids[:1][ids[:1] < 0], ids[1:][ids[1:] == ids[:-1]]]
+    if len(wrong):
+        raise InputError(
+            f"{wrong[0]} in edge_ids: they are not negative, and no two edges share one; leave them out to count edges by place"
+        )
+    return np.ascontiguousarray(edge_ids, id_dtype(int(ids[-1]) + 1 if len(ids) else 0))
 
 
 def check_offsets(indptr: Array, num_edges: int) -> None:

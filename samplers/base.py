@@ -39,12 +39,14 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         single_item: whether a batch is a single item.
         distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
             seed has a tree of its own.
+        repeats_edges: whether hops draw with replacement, so that a block may hold an edge several times.
         feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
     """
 
     by_seeds = True
     single_item = False
     distinct_nodes = True
+    repeats_edges = False
     feedback: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -120,7 +122,8 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
             return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, **of_bulk)()[0]
         check_address(seed, epoch, batch)
         address = Address(seed, epoch, batch)
-        return self.addressed(self.sample_on_cpu(graph, seeds, address, workspace, **options), address)
+        sampled = self.addressed(self.sample_on_cpu(graph, seeds, address, workspace, **options), address)
+        return sampled.out_of(graph, self.repeats_edges)
 
     @abstractmethod
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
@@ -185,7 +188,8 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
         driver: Driver = import_module(_DRIVERS).driver_for(graph, self, workspace)
-        return driver.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+        finish = driver.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+        return lambda: finish().map(lambda _, batch: batch.out_of(graph, self.repeats_edges))
 
 
 class FanoutSampler(Sampler):

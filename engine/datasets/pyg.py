@@ -20,7 +20,7 @@ from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import reason_of
 from hoptrain.engine.graph import Graph
 
-_VERSION = 1
+_VERSION = 2
 _PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
 _CLASSES = {"reddit": "Reddit", "flickr": "Flickr"}
 

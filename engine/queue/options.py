@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.preflight import free_space
@@ -11,7 +10,7 @@ from hoptrain.engine.queue.preflight import free_space
 _LEAST = {"prefetch": 1, "stall_timeout": 0.1, "max_restarts": 0}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class QueueOptions:
     """How batches come from worker processes.
 
@@ -37,15 +36,5 @@ class QueueOptions:
         if self.slots_dir is not None:
             free_space(self.slots_dir)
 
-    @classmethod
-    def given(cls, num_workers: int, **options: Any) -> QueueOptions | None:
-        """Those options that are not None, the others at their defaults; None where all of them are.
 
-        Raises:
-            InputError: besides, one is given where there are no workers.
-        """
-        given = {name: value for name, value in options.items() if value is not None}
-        for name, value in given.items():
-            if num_workers == 0:
-                raise InputError(f"{name} is {value} and num_workers 0: without workers there is no queue; leave {name} out")
-        return cls(**given) if given else None
+DEFAULTS = QueueOptions()

@@ -16,7 +16,7 @@ from typing import Any
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.patience import Patience
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
 from hoptrain.engine.queue.ring import Recycled, Spec
 from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
@@ -64,7 +64,7 @@ class WorkerPool:
         self,
         task: Task,
         num_workers: int,
-        queue: QueueOptions | None = None,
+        queue: QueueOptions = DEFAULTS,
         *,
         batch_bytes: int = 0,
         on_map: Callable[[Array], None] | None = None,
@@ -83,7 +83,7 @@ class WorkerPool:
                 files.
             WorkerError: a process cannot be started.
         """
-        self._queue = queue = queue or QueueOptions()
+        self._queue = queue
         num_slots = queue.prefetch + 1
         check_workers(num_workers)
         check_files(num_workers, num_slots)

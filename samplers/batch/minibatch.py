@@ -1,7 +1,8 @@
 """What a sampler makes: blocks and mini-batches. The arrays are NumPy arrays, or torch tensors after ``.to(device)``.
 
 Index spaces: *global* ids name vertices of the graph; *local* ids count the nodes of a mini-batch, so that local id i is the vertex
-``node_ids[i]``; *edge* ids are places in the graph's ``indices``.
+``node_ids[i]``; the *edge* ids of a block are places in the graph's ``indices``, of which ``MiniBatch.ids_of`` tells the ids that the graph's
+maker gave (``Graph.edge_ids``): PyG's and DGL's objects have the latter.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.graph import ids_at
 from hoptrain.samplers.batch.sampled import SampledBatch
-from hoptrain.samplers.batch.transfer import copies_to
+from hoptrain.samplers.batch.transfer import as_tensor, copies_to
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +30,7 @@ class Block:
     Attributes:
         indptr: (num_dst+1,) offsets into ``indices``.
         indices: (M,) sources, local ids in [0, num_src).
-        edge_ids: (M,) edge ids in the graph.
+        edge_ids: (M,) places of the edges in the graph's ``indices``, -1 for what is no edge of the graph. ``MiniBatch.ids_of`` tells their ids.
         num_src: number of sources.
         weights: (M,) float32, how many of its destination's in-edges an edge stands for: the sum of ``weights[e] * f(e)`` over a destination's
             sampled edges is an unbiased estimate of the sum of ``f`` over all its in-edges. None where all edges of a destination stand for
@@ -90,6 +95,10 @@ class MiniBatch(SampledBatch):
         seed_weights: (B,) float32 weights of the seeds in the loss, or None where all weigh 1.
         extra: further arrays of a sampler, by names that its docstring tells.
         nested: whether every block is the beginning of the one before it (the same rows of the same arrays): each vertex was expanded once.
+        repeats_edges: whether hops draw with replacement: what several hops drew are as many draws, though it be the same edge.
+        subgraph_sizes: where each seed has a subgraph of its own, how many other nodes it holds (B numbers): these stand behind the seeds, those of
+            the first seed's subgraph first. Else None.
+        graph_edge_ids: ``Graph.edge_ids`` of the graph that was sampled, itself and no copy: on the host, wherever the batch is.
     """
 
     node_ids: Any
@@ -99,6 +108,9 @@ class MiniBatch(SampledBatch):
     seed_weights: Any = None
     extra: dict[str, Any] = field(default_factory=dict)
     nested: bool = False
+    repeats_edges: bool = False
+    subgraph_sizes: tuple[int, ...] | None = None
+    graph_edge_ids: Array | None = None
 
     @property
     def seeds(self) -> Any:
@@ -118,6 +130,22 @@ class MiniBatch(SampledBatch):
         rows = {name: function(rows) for name in ("x", "y", "seed_weights") if (rows := getattr(self, name)) is not None}
         extra = {name: function(array) for name, array in self.extra.items()}
         return replace(self, node_ids=function(self.node_ids), blocks=blocks, extra=extra, **rows)
+
+    def out_of(self, graph: Graph, repeats_edges: bool = False) -> MiniBatch:
+        """See ``SampledBatch.out_of``."""
+        if graph.edge_ids is None and not repeats_edges:
+            return self
+        return replace(self, graph_edge_ids=graph.edge_ids, repeats_edges=repeats_edges or self.repeats_edges)
+
+    def ids_of(self, places: Any) -> Any:
+        """The ids (``Graph.edge_ids``) of the edges at ``places`` (N,), such as a block's ``edge_ids``, as an array or tensor like it.
+
+        Tensors on a device are copied to the host and back, unless places are ids.
+        """
+        if self.graph_edge_ids is None or isinstance(places, np.ndarray):
+            return ids_at(self.graph_edge_ids, places)
+        ids = as_tensor(ids_at(self.graph_edge_ids, places.cpu().numpy()))
+        return ids.to(places.device, places.dtype)
 
     def to_pyg(self) -> Any:
         """A ``torch_geometric.data.Data``, see ``hoptrain.samplers.batch.convert.to_pyg``."""
@@ -151,7 +179,7 @@ class MiniBatch(SampledBatch):
     def header(self, **changes: Any) -> MiniBatch:
         """See ``SampledBatch.header``."""
         blocks = tuple(Block(indptr=None, indices=None, edge_ids=None, num_src=block.num_src) for block in self.blocks)
-        return replace(self, node_ids=None, blocks=blocks, seed_weights=None, extra={}, **changes)
+        return replace(self, node_ids=None, blocks=blocks, seed_weights=None, extra={}, graph_edge_ids=None, **changes)
 
     def filled(self, arrays: dict[str, Array]) -> MiniBatch:
         """See ``SampledBatch.filled``."""

@@ -44,6 +44,15 @@ class SampledBatch(ABC):
         """With its address, of one rank."""
         return replace(self, seed=address.seed, epoch=address.epoch, batch=address.batch, num_step_seeds=self.num_seeds)
 
+    def out_of(self, graph: Any, repeats_edges: bool = False) -> Self:
+        """With what it needs of its graph where it is handed out.
+
+        Args:
+            graph: the graph that was sampled.
+            repeats_edges: whether hops draw with replacement.
+        """
+        return self
+
     def __repr__(self) -> str:
         arrays = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self.arrays().items())
         return (

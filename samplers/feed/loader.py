@@ -12,7 +12,7 @@ from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import check_cuda, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.machine import usable_cores
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
@@ -45,7 +45,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         shuffle: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        queue: QueueOptions | None = None,
+        queue: QueueOptions = DEFAULTS,
         device: str = "cpu",
         bulk: int | None = None,
         graph_placement: str = "auto",
@@ -100,10 +100,15 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 self._feed = DeviceFeed(task, self._bulk, self._feature_placement)
             return self._feed.run(epoch, steps)
         if self.num_workers == 0:
-            return map(_filled, run_inline(task, epoch, steps, self._memory))
+            return map(self._filled, run_inline(task, epoch, steps, self._memory))
         if self._pool is None:
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=self._on_map)
-        return map(_filled, self._pool.run(epoch, steps))
+        return map(self._filled, self._pool.run(epoch, steps))
+
+    def _filled(self, made: Batch) -> Any:
+        """A batch from its slot's arrays and the header that came beside them."""
+        arrays, header = made
+        return header.filled(arrays).out_of(self._task.graph)
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
@@ -111,12 +116,13 @@ class SampleLoader(EpochLoader[SomeBatch]):
         self._feed = None
 
 
-def _check_options(num_workers: int, queue: QueueOptions | None, device: str, bulk: int | None, page_lock: bool) -> None:
+def _check_options(num_workers: int, queue: QueueOptions, device: str, bulk: int | None, page_lock: bool) -> None:
     """Refuse what cannot be, or has no effect with the others."""
     if num_workers < 0:
         raise InputError(f"num_workers is {num_workers}: it is at least 0; correct it")
-    if queue is not None and num_workers == 0:
-        raise InputError(f"queue is {queue} and num_workers 0: without workers there is no queue; leave queue out")
+    for name, value in vars(queue).items():
+        if num_workers == 0 and value != getattr(DEFAULTS, name):
+            raise InputError(f"queue.{name} is {value} and num_workers 0: without workers there is no queue; leave it out")
     if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
         raise InputError(f'bulk is {bulk}: it is at least 1 and goes with device="cuda" and num_workers=0; correct it or leave it out')
     if page_lock and torch_on_device() is None:
@@ -184,9 +190,3 @@ def _threads(threads: int | None, num_workers: int, device: str) -> int:
         return 1
     ranks = os.environ.get("LOCAL_WORLD_SIZE") or rank_and_world_size()[1]
     return max(1, usable_cores() // int(ranks))
-
-
-def _filled(made: Batch) -> Any:
-    """A batch from its slot's arrays and the header that came beside them."""
-    arrays, header = made
-    return header.filled(arrays)

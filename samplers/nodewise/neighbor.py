@@ -50,7 +50,7 @@ class NeighborSampler(FanoutSampler):
             InputError: no hop, a fanout that is neither positive nor -1, or options that exclude each other.
         """
         self.fanouts = check_fanouts(fanouts, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
-        self.replace = replace
+        self.replace = self.repeats_edges = replace
         self.weighted = weighted
         self.expand = expand
         self._tables = OncePerGraph[AliasTables]()

@@ -59,6 +59,11 @@ class Program(Sampler):
         """How many draws a transit makes at a step, or a layer; for blocks."""
         return 1
 
+    @property
+    def repeats_edges(self) -> bool:  # type: ignore[override]
+        """Whether a transit's draws may repeat an edge."""
+        return self.sampling_type == "individual" and not all(self.unique(step) for step in range(self.num_hops))
+
     def unique(self, step: int) -> bool:
         """Whether an edge that a transit draws again in a step is left out, for blocks."""
         return False

@@ -34,6 +34,8 @@ _MOST_NEGATIVES = 1 << 24
 class LinkSampler(Sampler):
     """Deals out edges; a batch holds P of them, k vertices that each was not asked for, and the blocks that lead to all end points.
 
+    What is dealt out, and what ``sample`` takes as seeds, are the edges' places in ``graph.indices``; ``Graph.places_of`` tells those of ids.
+
     Every positive edge u -> v comes with ``num_negatives`` pairs (u, w). The law of w, independent for each pair:
 
     * ``uniform``: each vertex of the graph with the same probability.
@@ -76,8 +78,8 @@ class LinkSampler(Sampler):
             negatives: the law of the negatives: uniform, degree or in_batch.
             num_negatives: k, negatives of each positive edge; may be 0.
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
-            edges: (N,) ids of the edges that an epoch deals out; by default all edges into the vertices of the split. In an undirected graph,
-                kept as two edges a link, that is each link twice: give one direction's ids to have it once.
+            edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch deals out; by default all edges into the vertices of the split. In an
+                undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
 
         Raises:
             InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
@@ -93,7 +95,7 @@ class LinkSampler(Sampler):
         if not 0 <= num_negatives < _MOST_NEGATIVES:
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {_MOST_NEGATIVES - 1} negatives; correct it")
         self.sampler = sampler
-        self.distinct_nodes = sampler.distinct_nodes
+        self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
         self.negatives = negatives
         self.num_negatives = num_negatives
         self.exclude = exclude
@@ -114,13 +116,14 @@ class LinkSampler(Sampler):
         return prepared
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """Edge ids (U,): ``edges``, or all edges into ``seeds``, column by column.
+        """Places in ``graph.indices`` (U,): those of ``edges``, or of all edges into ``seeds``, column by column.
 
         Raises:
             InputError: an edge outside the graph, or none at all.
         """
         if self.edges is not None:
-            return check_ids(self.edges, graph.num_edges, "edge", "edge", "edges")
+            number = graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
+            return graph.places_of(check_ids(self.edges, number, "edge", "edge", "edges"))
         begins, degrees = graph.indptr[seeds].astype(np.int64), (graph.indptr[seeds + 1] - graph.indptr[seeds]).astype(np.int64)
         if degrees.sum() == 0:
             raise InputError(
@@ -129,7 +132,7 @@ class LinkSampler(Sampler):
         return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-        """Sample one mini-batch for the edges ``seeds`` (P,), edge ids; see ``Sampler.sample_on_cpu``."""
+        """Sample one mini-batch for the edges at the places ``seeds`` (P,) in ``graph.indices``; see ``Sampler.sample_on_cpu``."""
         edge_ids, pairs, labels = self.pairs(graph, seeds, address, workspace)
         options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
         if isinstance(self.sampler, TemporalSampler):
@@ -155,7 +158,7 @@ class LinkSampler(Sampler):
         return ends, np.concatenate([bounds, bounds[each]]), local
 
     def pairs(self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace) -> tuple[Array, Array, Array]:
-        """The checked edge ids, the pairs, global ids, and their labels."""
+        """The checked places of the edges, the pairs, global ids, and their labels."""
         edge_ids = check_ids(edge_ids, graph.num_edges, "edge", "edge", "edges")
         num_edges = len(edge_ids)
         count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives

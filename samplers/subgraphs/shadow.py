@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,7 +41,8 @@ class DisjointSampler(SquareSampler):
         own, sets = _own(graph, reached, workspace), _sets(graph, seeds, kept, workspace)
         self.find_sets(graph, len(seeds), address.at_hop(0), own, sets, workspace)
         block = _induce_union(graph, len(seeds), own, sets, workspace)
-        return self.batch_of(sets.nodes[: block.num_src], block, len(seeds))
+        sizes = tuple(np.diff(sets.begins[: len(seeds) + 1]).tolist())
+        return replace(self.batch_of(sets.nodes[: block.num_src], block, len(seeds)), subgraph_sizes=sizes)
 
     @abstractmethod
     def most_vertices(self, graph: Graph) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def test_properties():
 def test_graph_alone():
     data = Dataset(name="bare", graph=GRAPH)
     assert (data.num_features, data.num_classes, data.is_multilabel) == (0, 0, False)
-    assert data.arrays().keys() == {"indptr", "indices"}
+    assert data.arrays().keys() == {"indptr", "indices", "edge_ids"}
 
 
 def test_multilabel():

@@ -32,6 +32,7 @@ from ptx.ops import (
     SIGNED,
     SPACE,
     ST,
+    WHOLE,
     WIDTH,
     A,
     B,
@@ -105,11 +106,13 @@ def combined(op, old, b, c, width, signed):
 
 @compiled
 def access(m, slot, row, r, pc, thread):
-    """A load, a store or an atomic instruction; False if it may not be."""
+    """A load, a store, an atomic instruction, or the look at the whole of a vector before its words; False if it may not be."""
     op, width, size = row[OP], row[WIDTH], row[WIDTH] >> 3
     index = place_of(m, slot, r[row[A]] + row[D], row[SPACE], size, pc, thread)
     if index < 0:
         return False
+    if op == WHOLE:
+        return True
     if len(m.traffic) and index >= SHARED_BYTES:
         argument = (r[row[A]] + row[D]) >> ARGUMENT_BITS
         if op != ST:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.samplers.feed.loader import plain_schedule
@@ -195,7 +195,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
         if options.get("device", "cpu") == "cuda" and not workers:
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device take whole batches; set num_workers 1")
         if workers:  # a batch holds a slot for each of its chunks, the one that follows needs as many
-            queue = options.get("queue") or QueueOptions()
+            queue = options.get("queue", DEFAULTS)
             options["queue"] = replace(queue, prefetch=queue.prefetch + 2 * -(-chunks // workers))
         is_lossy = chunking == "by-index"
         if is_lossy:

@@ -14,7 +14,7 @@ from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.made_features import make_features
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened
@@ -49,15 +49,12 @@ class GraphDataModule(SharedDataModule):
         batch_size: int = 1024,
         num_workers: int | None = None,
         seed: int | None = None,
-        prefetch: int | None = None,
-        stall_timeout: float | None = None,
-        max_restarts: int | None = None,
+        queue: QueueOptions = DEFAULTS,
         sampler_device: str = "cpu",
         bulk: int | None = None,
         graph_placement: str = "auto",
         feature_placement: str = "auto",
         in_memory: bool = False,
-        slots_dir: str | None = None,
         features: Features = "stored",
     ) -> None:
         """Open the data set (and convert, download or generate it the first time).
@@ -70,16 +67,13 @@ class GraphDataModule(SharedDataModule):
             batch_size: seeds per rank and step.
             num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
             seed: seed of the order and of the samples; by default that of seed_everything.
-            prefetch: batches each worker may have ready ahead, by default 2.
-            stall_timeout: seconds without a batch that is due, after which its worker is replaced, by default 120.
-            max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run; by default 3.
+            queue: how batches come from the sampler processes.
             sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
                 processes that share the GPU.
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             bulk: batches sampled at once on cuda with num_workers=0; by default 8.
             graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
-            slots_dir: folder for the workers' queue where memory is short; by default it lies in memory.
             features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
         """
         super().__init__(batch_size, seed)
@@ -93,9 +87,6 @@ class GraphDataModule(SharedDataModule):
             )
         if in_memory:
             self.data = self.data.in_memory()
-        queue = QueueOptions.given(
-            self.num_workers, prefetch=prefetch, stall_timeout=stall_timeout, max_restarts=max_restarts, slots_dir=slots_dir
-        )
         places = {"graph_placement": graph_placement, "feature_placement": feature_placement}
         self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, **places}
 

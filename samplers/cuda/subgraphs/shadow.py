@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.device import to_host
 from hoptrain.kernels.cuda.draw import DISTINCT, count_draws
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, relabel
 from hoptrain.kernels.cuda.sample_parallel import draw_by_sample
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.subgraphs import pagerank
 from hoptrain.kernels.cuda.subgraphs import shadow as kernels
+from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_seeds
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.subgraphs.induced import Induced
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler
@@ -73,8 +77,19 @@ class CudaDisjoint(Induced):
         """(K, S) global ids."""
         return self.vertices
 
+    def batches(self) -> Bulk[MiniBatch]:
+        """The mini-batches, with the sizes of their subgraphs, which are copied to the host."""
+        begins, ends = to_host(self.begins), self.host_size("nodes").tolist()
+
+        def with_sizes(b: int, batch: MiniBatch) -> MiniBatch:
+            sizes = np.diff(begins[b, : batch.num_seeds], append=ends[b])
+            return replace(batch, subgraph_sizes=tuple(sizes.tolist()))
+
+        return super().batches().map(with_sizes)
+
     def scan_found(self, found: Any) -> None:
-        """Turn how many others each set has, (K, B+1), into where they stand."""
+        """Turn how many others each set has, (K, B+1), into where they stand: ``begins``."""
+        self.begins = found
         zeros, seeds = self.sizes["zeros"], self.sizes["seeds"]
         exclusive_scan(self.launch, found, self.most_seeds, zeros, seeds, seeds, self.sums(self.most_seeds), self.sizes["nodes"])
 

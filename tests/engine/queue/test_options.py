@@ -18,11 +18,3 @@ from hoptrain.engine.queue.options import QueueOptions
 def test_what_cannot_be(options, message):
     with pytest.raises(InputError, match=message):
         QueueOptions(**options)
-
-
-def test_those_that_are_given():
-    assert QueueOptions.given(2, prefetch=None, slots_dir=None) is None
-    assert QueueOptions.given(0, prefetch=None) is None
-    assert QueueOptions.given(2, prefetch=4, slots_dir=None) == QueueOptions(prefetch=4)
-    with pytest.raises(InputError, match="prefetch is 2 and num_workers 0: without workers there is no queue; leave prefetch out"):
-        QueueOptions.given(0, prefetch=2)

@@ -46,24 +46,25 @@ def test_edge_index_lists_every_edge(batch):
 
 def test_pyg_data_holds_every_sampled_edge_once(batch, graph):
     data = batch.to_pyg()
-    drawn = np.concatenate([block.edge_ids for block in batch.blocks])
+    drawn = graph.ids_of(np.concatenate([block.edge_ids for block in batch.blocks]))
     assert sorted(data.e_id.tolist()) == sorted(set(drawn.tolist()))
     assert data.batch_size == 3
     assert data.n_id[: data.batch_size].tolist() == SEEDS.tolist()
     src, dst = data.n_id[data.edge_index].numpy()
-    assert (graph.indices[data.e_id] == src).all()
-    assert (np.searchsorted(graph.indptr, data.e_id.numpy(), side="right") - 1 == dst).all()
+    places = graph.places_of(data.e_id.numpy())
+    assert (graph.indices[places] == src).all()
+    assert (np.searchsorted(graph.indptr, places, side="right") - 1 == dst).all()
     assert data.validate()
 
 
 @pytest.mark.skipif(find_spec("dgl") is None, reason="dgl is not installed: pip install hoptrain[dgl]")
-def test_dgl_blocks(batch):
+def test_dgl_blocks(batch, graph):
     dgl = import_dgl()
     nodes, seeds, blocks = batch.to_dgl()
     assert seeds.tolist() == SEEDS.tolist()
     for made, block in zip(blocks, batch.blocks, strict=True):
         assert torch.stack(made.edges()).long().tolist() == block.edge_index().tolist()
-        assert made.edata[dgl.EID].tolist() == block.edge_ids.tolist()
+        assert made.edata[dgl.EID].tolist() == graph.ids_of(block.edge_ids).tolist()
         assert made.srcdata[dgl.NID].tolist() == nodes[: block.num_src].tolist()
 
 

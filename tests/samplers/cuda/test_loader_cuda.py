@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
 
@@ -56,6 +57,23 @@ def test_equal_to_the_cpu(small, expand, bulk):
         batches += loader
     assert len(found) == 6 + 3
     assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
+
+
+@simulated
+def test_what_pyg_gets_is_that_of_the_cpu(small, monkeypatch):
+    """Edges' ids, every draw, pairs: as tensors that lie on the device, as far as the stand-in is one."""
+    sampler = LinkSampler(NeighborSampler([3, 2], replace=True))
+    expected = [batch.to_pyg() for batch in SampleLoader(small, sampler, batch_size=30)]
+    put_stand_in(monkeypatch)
+    monkeypatch.setattr(DeviceStream, "hand_to_torch", lambda self, *arrays: None)
+    batches = list(SampleLoader(small, sampler, batch_size=30, device="cuda", bulk=2))
+    for batch, data in zip(batches, expected, strict=True):
+        assert (batch.graph_edge_ids is small.graph.edge_ids, batch.repeats_edges) == (True, True)
+        found = batch.to_pyg()
+        assert found.to_dict().keys() == data.to_dict().keys()
+        assert found.num_edges == batch.num_edges
+        for name, value in data.to_dict().items():
+            assert torch.equal(torch.as_tensor(found[name]), torch.as_tensor(value)), name
 
 
 @pytest.mark.long

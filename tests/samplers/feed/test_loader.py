@@ -131,7 +131,7 @@ def test_seeds_may_be_given_as_ids(loader_of):
         ({"split": np.array([3, 3])}, "seed 3 is given twice"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"num_workers": -1}, "num_workers is -1"),
-        ({"queue": QueueOptions(prefetch=4)}, r"queue is QueueOptions\(prefetch=4, .* and num_workers 0: .* leave queue out"),
+        ({"queue": QueueOptions(prefetch=4)}, "queue.prefetch is 4 and num_workers 0: without workers there is no queue; leave it out"),
         ({"rank": 0, "world_size": 50}, "50 ranks for 8 batches"),
     ],
 )

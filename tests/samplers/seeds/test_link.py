@@ -203,7 +203,8 @@ def test_items_are_the_edges_into_the_split(graph):
     sampler, split = LinkSampler(NeighborSampler([2])), np.array([195, 3, 150, 0])
     expected = [e for v in split for e in range(graph.indptr[v], graph.indptr[v + 1])]
     assert sampler.items(graph, split).tolist() == expected
-    assert LinkSampler(NeighborSampler([2]), edges=[4, 9]).items(graph, split).tolist() == [4, 9]
+    ids = graph.ids_of(np.array([4, 9]))
+    assert LinkSampler(NeighborSampler([2]), edges=ids).items(graph, split).tolist() == [4, 9]
 
 
 def contents(batch):

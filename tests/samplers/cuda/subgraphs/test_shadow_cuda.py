@@ -23,6 +23,16 @@ def test_equal_to_the_cpu(small, sampler):
     check_bulks(sampler, small, [[[3, 0, 35]], [[5], [1, 2]]])
 
 
+@pytest.mark.parametrize("sampler", [ShadowSampler(2, 2), ShadowPPRSampler(4, alpha=0.4, epsilon=0.02)])
+def test_sizes_of_subgraphs(small, sampler):
+    seeds = [np.array([3, 0, 35]), np.array([5])]
+    bulks = [sampler.sample_bulk(small, seeds, workspace=own) for own in (workspace(), None)]
+    found, expected = ([batch.subgraph_sizes for batch in bulk] for bulk in bulks)
+    assert found == expected
+    assert [len(sizes) for sizes in expected] == [3, 1]
+    assert sum(map(sum, expected)) > 0
+
+
 @pytest.mark.long
 def test_a_bulk_of_16(small, monkeypatch):
     start_without_room(monkeypatch)

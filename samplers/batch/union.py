@@ -1,0 +1,100 @@
+"""The blocks of a mini-batch as one graph. Tensors of torch, on whatever device."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hoptrain.engine import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Union(NamedTuple):
+    """M edges, hop after hop from the seeds outward; see ``hoptrain.samplers.batch.convert.to_pyg`` for which."""
+
+    edge_index: torch.Tensor
+    """(2, M) int64, local ids, sources above destinations."""
+    places: torch.Tensor
+    """(M,) int64, places in the graph's ``indices``."""
+    weights: torch.Tensor | None
+    """(M,) float32."""
+    counts: list[int]
+    """Of each hop, the edges that no hop before it had."""
+
+
+def union_of_hops(batch: Any) -> Union:
+    """The edges of a ``MiniBatch`` of tensors.
+
+    Raises:
+        InputError: blocks of which some have weights and some have none; edges that the graph has not, where those of several hops are to be joined.
+    """
+    import torch
+
+    blocks = batch.blocks[:1] if batch.nested else batch.blocks[::-1]
+    none = torch.zeros((2, 0), dtype=torch.int64, device=batch.node_ids.device)
+    edge_index = torch.cat([none, *(block.edge_index() for block in blocks)], dim=1)
+    places = torch.cat([none[0], *(block.edge_ids.long() for block in blocks)])
+    if (places < 0).any():
+        raise InputError(
+            "the batch's pairs are not edges of the graph (their edge ids are -1), and PyG's Data tells pairs apart by these: use its blocks"
+        )
+    weights = _weights(batch, blocks, edge_index[1])
+    if batch.nested or len(blocks) < 2 or batch.repeats_edges:
+        counts = [block.num_edges for block in reversed(batch.blocks)]
+        return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if batch.nested else counts)
+    of_hop = torch.tensor([block.num_edges for block in blocks], device=places.device)
+    hops = torch.repeat_interleave(torch.arange(len(blocks), device=places.device), of_hop, output_size=len(places))
+    # Where nodes are vertices in trees, an edge of the graph may stand between several pairs of them.
+    first, edge_of = _distinct(places * len(batch.node_ids) + edge_index[1], hops)
+    if weights is not None:
+        weights = weights.new_zeros(len(first)).index_add_(0, edge_of, weights)
+    return Union(edge_index[:, first], places[first], weights, torch.bincount(hops[first], minlength=len(blocks)).tolist())
+
+
+def _weights(batch: Any, blocks: tuple[Any, ...], destinations: torch.Tensor) -> torch.Tensor | None:
+    """(M,) the weights of all hops' edges, shared out among the hops that expanded their destination; None where there are none."""
+    import torch
+
+    has_weights = {block.weights is not None for block in blocks}
+    if len(has_weights) == 2:
+        raise InputError(
+            "some of the batch's blocks have weights and some have none: as one graph they have no common scale; use its blocks"
+        )
+    if has_weights != {True}:
+        return None
+    weights = torch.cat([block.weights for block in blocks])
+    if len(blocks) == 1:
+        return weights
+    expanded = weights.new_zeros(len(batch.node_ids))
+    for block in blocks:
+        expanded[: block.num_dst] += 1
+    return weights / expanded[destinations]
+
+
+def _distinct(pairs: torch.Tensor, hops: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The union of the hops' draws, each hop's with its repeats.
+
+    Args:
+        pairs: (N,) int64, what is the same for draws of the same edge.
+        hops: (N,) the hop of each draw, ascending.
+
+    Returns:
+        (M,) the first draw of each edge of the union, ascending, and (N,) the edge that each draw is.
+    """
+    import torch
+
+    order = torch.argsort(pairs, stable=True)
+    pair, hop = pairs[order], hops[order]
+    places = torch.arange(len(pairs), device=pairs.device)
+    is_new = torch.ones_like(pair, dtype=torch.bool)
+    is_new[1:] = (pair[1:] != pair[:-1]) | (hop[1:] != hop[:-1])
+    number = places - torch.where(is_new, places, 0).cummax(0).values  # of a draw among its hop's draws of the pair
+    is_new[1:] = pair[1:] != pair[:-1]
+    _, edge = torch.unique((is_new.cumsum(0) - 1) * (len(pairs) + 1) + number, return_inverse=True)
+    edge_of = torch.empty_like(edge).scatter_(0, order, edge)
+    first = torch.full_like(places[: int(edge.max()) + 1 if len(edge) else 0], len(pairs)).scatter_reduce_(0, edge_of, places, "amin")
+    first, by_first = first.sort()
+    rank = torch.empty_like(by_first).scatter_(0, by_first, torch.arange(len(first), device=pairs.device))
+    return first, rank[edge_of]

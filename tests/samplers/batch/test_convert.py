@@ -1,0 +1,290 @@
+"""Nothing is lost on the way to PyG and DGL: ids are the user's, draws are edges, weights and what else a sampler tells come along."""
+
+from collections import Counter
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+from torch_geometric.utils import trim_to_layer
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.samplers import (
+    ClusterSampler,
+    LaborSampler,
+    LadiesSampler,
+    LinkSampler,
+    MVSSampler,
+    NeighborSampler,
+    Program,
+    RandomWalk,
+    SaintWalkSampler,
+    SampleLoader,
+    ShadowPPRSampler,
+    ShadowSampler,
+    TemporalSampler,
+    below,
+)
+from hoptrain.samplers.batch.dgl_compat import import_dgl
+
+RNG = np.random.default_rng(7)
+EDGES = np.stack([RNG.integers(0, 60, 900), (RNG.random(900) ** 3 * 55).astype(np.int64)])
+EDGES[:, :30] = EDGES[:, 30:60]  # copies
+DATA = Data(
+    edge_index=torch.from_numpy(EDGES),
+    edge_weight=torch.from_numpy(RNG.random(900)),
+    x=torch.rand(60, 3),
+    y=torch.from_numpy(RNG.integers(0, 3, 60)),
+    train_mask=torch.arange(60) < 40,
+)
+GRAPH = Graph.from_edges(*EDGES, 60, weights=DATA.edge_weight.numpy(), times=RNG.integers(0, 50, 900))
+SEEDS = np.array([5, 2, 30])
+
+
+class Draws(Program):
+    """Edges of a transit with replacement."""
+
+    steps = 2
+
+    def sample_size(self, step):
+        return 4
+
+    def next(self, transit, step, random):
+        return below(random, len(transit.neighbors))
+
+
+SAMPLERS = {
+    "neighbor": NeighborSampler([4, 3]),
+    "full": NeighborSampler([-1, -1]),
+    "new": NeighborSampler([4, 3, 2], expand="new"),
+    "repeated": NeighborSampler([7, 5], replace=True),
+    "repeated, new": NeighborSampler([7, 5], replace=True, expand="new"),
+    "by weight": NeighborSampler([7, 5], replace=True, weighted=True),
+    "one hop": NeighborSampler([30], replace=True),
+    "labor": LaborSampler([4, 3]),
+    "ladies": LadiesSampler([8, 8]),
+    "links": LinkSampler(NeighborSampler([4, 3])),
+    "links, repeated": LinkSampler(NeighborSampler([6, 6], replace=True)),
+    "mvs": MVSSampler(NeighborSampler([6, 6], replace=True), num_draws=2),
+    "shadow": ShadowSampler(2, 4),
+    "temporal": TemporalSampler([4, 3], seed_times=np.full(60, 40)),
+    "program": Draws(),
+    "saint": SaintWalkSampler(3, 2, num_subgraphs=4),
+}
+REPEAT = {"repeated", "by weight", "links, repeated", "mvs", "program"}
+"""Hops that draw with replacement, and expand a vertex again."""
+
+
+def sampled(name, graph=GRAPH, **address):
+    sampler = SAMPLERS[name].prepare(graph, np.arange(40))
+    seeds = sampler.items(graph, np.arange(40))[:1] if sampler.single_item else SEEDS
+    return sampler.sample(graph, seeds, **address)
+
+
+def hops_of(batch):
+    """Of each hop from the seeds outward: (source, destination, id of the edge, weight)."""
+    hops = []
+    for block in batch.blocks[:1] if batch.nested else batch.blocks[::-1]:
+        src, dst = block.edge_index().tolist()
+        weights = [None] * len(src) if block.weights is None else block.weights.tolist()
+        hops.append(list(zip(src, dst, GRAPH.ids_of(block.edge_ids).tolist(), weights, strict=True)))
+    return hops
+
+
+def edges_of(data):
+    return [(*ends, e) for *ends, e in zip(*data.edge_index.tolist(), data.e_id.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_draw_is_an_edge_of_the_users_number(name):
+    batch = sampled(name, seed=3, batch=2)
+    data, hops = batch.to_pyg(), [[draw[:3] for draw in hop] for hop in hops_of(batch)]
+    assert data.validate()
+    assert data.n_id[data.edge_index].tolist() == EDGES[:, data.e_id].tolist()
+    expected = sum((Counter(hop) for hop in hops), Counter())
+    if name not in REPEAT:
+        expected = Counter()
+        for hop in hops:
+            expected |= Counter(hop)  # an edge as often as the hop has it that drew it most often
+    assert Counter(edges_of(data)) == expected
+    if name in REPEAT:
+        assert data.num_edges == batch.num_edges > len(expected)
+
+
+def test_repeated_draws_are_met():
+    """Otherwise the test above would not see them."""
+    assert all(max(Counter(edges_of(sampled(name).to_pyg())).values()) > 1 for name in (*REPEAT, "one hop", "repeated, new"))
+
+
+def test_the_mean_over_edges_estimates_that_over_the_column():
+    values = RNG.random(60)
+    vertex = int(GRAPH.in_degrees().argmax())
+    column = slice(GRAPH.indptr[vertex], GRAPH.indptr[vertex + 1])
+    exact = np.average(values[GRAPH.indices[column]], weights=GRAPH.weights[column])
+    sampler = NeighborSampler([40, 40], replace=True, weighted=True)
+    means = []
+    for number in range(300):
+        data = sampler.sample(GRAPH, np.array([vertex]), batch=number).to_pyg()
+        src, dst = data.n_id[data.edge_index].numpy()
+        means.append(values[src[dst == vertex]].mean())
+    error = np.std(means) / np.sqrt(len(means))
+    assert abs(np.mean(means) - exact) < 4 * error
+    assert error < 0.01 * exact
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if name in ("labor", "ladies", "saint")])
+def test_weighted_sums_are_the_means_of_the_hops(name):
+    batch = sampled(name, batch=1)
+    data, hops = batch.to_pyg(), hops_of(batch)
+    f = RNG.random(900)
+    found = np.zeros(data.num_nodes)
+    np.add.at(found, data.edge_index[1].numpy(), data.edge_weight.numpy() * f[data.e_id])
+    blocks = batch.blocks[:1] if batch.nested else batch.blocks[::-1]
+    expected, expanded = np.zeros(data.num_nodes), np.zeros(data.num_nodes)
+    for hop, block in zip(hops, blocks, strict=True):
+        expanded[: block.num_dst] += 1
+        for _, dst, edge, weight in hop:
+            expected[dst] += weight * f[edge]
+    np.testing.assert_allclose(found, expected / np.maximum(expanded, 1), rtol=1e-5)
+    assert data.edge_weight.dtype == torch.float32
+    assert len(hops) == 1 or len(data.edge_weight) < batch.num_edges, "no edge was drawn in two hops: nothing was added up"
+
+
+def test_without_weights_there_are_none():
+    assert "edge_weight" not in sampled("neighbor").to_pyg()
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_trimmed_to_a_layer(name):
+    """PyG's trimming leaves a layer the blocks' nodes, and where batches are nested their edges; else the last layer its own block's."""
+    batch = sampled(name)
+    data = batch.to_pyg()
+    x, edges, ids = torch.arange(data.num_nodes), data.edge_index, data.e_id
+    last = len(batch.blocks) - 1
+    for layer, block in enumerate(batch.blocks):
+        x, edges, ids = trim_to_layer(layer, data.num_sampled_nodes, data.num_sampled_edges, x, edges, ids)
+        assert len(x) == block.num_src
+        assert edges.numel() == 0 or edges.max() < block.num_src
+        if batch.nested or layer == last:
+            own = Counter(zip(*block.edge_index().tolist(), GRAPH.ids_of(block.edge_ids).tolist(), strict=True))
+            assert Counter(zip(*edges.tolist(), ids.tolist(), strict=True)) == own
+    assert sum(data.num_sampled_nodes) == data.num_nodes
+    assert sum(data.num_sampled_edges) == data.num_edges
+    assert data.num_sampled_nodes[0] == data.batch_size
+
+
+# What a sampler tells besides
+
+
+def test_seed_weights_and_extras_come_along():
+    data = sampled("mvs").to_pyg()
+    assert data.seed_weights.tolist() == sampled("mvs").seed_weights.tolist()
+    batch = sampled("links")
+    data = batch.to_pyg()
+    for name in ("pairs", "edge_label_index"):
+        assert (data[name].dtype, data[name].tolist()) == (torch.int64, batch.extra["pairs"].tolist())
+    for name in ("labels", "edge_label"):
+        assert data[name].tolist() == batch.extra["labels"].tolist()
+    batch = sampled("temporal")
+    data = batch.to_pyg()
+    for name in ("trees", "batch"):
+        assert data[name].tolist() == batch.extra["trees"].tolist()
+    for name in ("seed_times", "seed_time"):
+        assert data[name].tolist() == [40, 40, 40]
+
+
+@pytest.mark.parametrize("sampler", [ShadowSampler(2, 3), ShadowPPRSampler(4, 0.4, 0.02)], ids=["hops", "pagerank"])
+def test_the_subgraph_that_a_node_is_in(sampler):
+    """Each seed's alone, one after another; and no edge leads from one to another."""
+    with SampleLoader(Dataset.from_pyg(DATA), sampler, batch_size=16, num_workers=1) as loader:
+        batches = [sampler.sample(GRAPH, SEEDS), *(batch.to_pyg() for batch in loader)]
+    batches[0] = batches[0].to_pyg()
+    for number, data in enumerate(batches):
+        address = {"epoch": 0, "batch": max(0, number - 1)}
+        for i, seed in enumerate(data.input_id.tolist()):
+            alone = sampler.sample(GRAPH, np.array([seed]), **address)
+            assert data.n_id[data.batch == i].tolist() == alone.node_ids.tolist()
+        assert data.batch[data.edge_index[0]].tolist() == data.batch[data.edge_index[1]].tolist()
+        assert len(data.batch) == data.num_nodes
+
+
+def test_walks_have_no_edges_and_their_extra():
+    batch = RandomWalk(3).sample(GRAPH, SEEDS)
+    data = batch.to_pyg()
+    assert (data.edge_index.shape, data.e_id.tolist(), data.walks.tolist()) == ((2, 0), [], batch.extra["walks"].tolist())
+
+
+def test_an_extra_with_a_taken_name_is_refused():
+    batch = replace(sampled("neighbor"), extra={"e_id": np.zeros(2)})
+    with pytest.raises(InputError, match=r"extra\['e_id'\] has the name of something else in PyG's Data: rename it"):
+        batch.to_pyg()
+
+
+def test_weights_in_some_blocks_only_are_refused():
+    batch = sampled("labor")
+    with pytest.raises(InputError, match="some of the batch's blocks have weights and some have none"):
+        replace(batch, blocks=(replace(batch.blocks[0], weights=None), batch.blocks[1])).to_pyg()
+
+
+# Through the loader, and back to the user's data
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("where", ["arrays", "folder"])
+def test_batches_of_a_loader_name_the_edges_of_the_data(tmp_path, where, num_workers):
+    data = Dataset.from_pyg(DATA)
+    if where == "folder":
+        data.save(tmp_path / "data")
+        data = Dataset.open(tmp_path / "data")
+    sampler = NeighborSampler([6, 5], replace=True)
+    with SampleLoader(data, sampler, batch_size=16, num_workers=num_workers) as loader:
+        for batch in loader:
+            made = batch.to_pyg()
+            assert made.n_id[made.edge_index].tolist() == DATA.edge_index[:, made.e_id].tolist()
+            assert made.num_edges == batch.num_edges
+            assert made.x.tolist() == DATA.x[made.n_id].tolist()
+            assert DATA.edge_weight[made.e_id].tolist() == data.graph.weights[data.graph.places_of(made.e_id.numpy())].tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(chosen=st.sets(st.integers(0, 899), min_size=1, max_size=20).map(sorted))
+def test_links_are_chosen_by_the_users_numbers(chosen):
+    sampler = LinkSampler(NeighborSampler([3]), edges=chosen, num_negatives=0).prepare(GRAPH, np.arange(40))
+    batch = sampler.sample(GRAPH, sampler.items(GRAPH, np.arange(40)))
+    assert batch.node_ids[batch.extra["pairs"]].tolist() == EDGES[:, chosen].tolist()
+
+
+def test_a_link_that_is_none():
+    with pytest.raises(InputError, match="edge 900 is not in the graph: its edges are 0 to 899; drop it"):
+        LinkSampler(NeighborSampler([3]), edges=[0, 900]).items(GRAPH, np.arange(40))
+
+
+def test_clusters_name_the_edges_of_the_data():
+    pytest.importorskip("pymetis")
+    sampler = ClusterSampler(4).prepare(GRAPH, np.arange(40))
+    data = sampler.sample(GRAPH, np.array([1, 3])).to_pyg()
+    assert data.n_id[data.edge_index].tolist() == EDGES[:, data.e_id].tolist()
+
+
+# DGL
+
+
+@pytest.mark.skipif(find_spec("dgl") is None, reason="dgl is not installed: pip install hoptrain[dgl]")
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_dgl_blocks_carry_ids_and_weights(name):
+    dgl = import_dgl()
+    batch = sampled(name)
+    nodes, seeds, blocks = batch.to_dgl()
+    assert seeds.tolist() == batch.seeds.tolist()
+    for made, block in zip(blocks, batch.blocks, strict=True):
+        src, dst = made.edges()
+        assert torch.stack([nodes[src.long()], nodes[dst.long()]]).tolist() == EDGES[:, made.edata[dgl.EID]].tolist()
+        assert made.edata[dgl.EID].dtype == made.idtype
+        assert ("edge_weights" in made.edata) == (block.weights is not None)
+        assert block.weights is None or made.edata["edge_weights"].tolist() == block.weights.tolist()
+    if batch.seed_weights is not None:
+        assert blocks[-1].dstdata["seed_weights"].tolist() == batch.seed_weights.tolist()
