@@ -1,5 +1,6 @@
 """PyG's loaders over hoptrain beside PyG's own, whose sampler is a slow one: the same attributes, the same meaning of every id, the same edges."""
 
+import copy
 import inspect
 from itertools import chain
 
@@ -164,6 +165,41 @@ def test_workers_change_nothing(data, kind, options):
     for one, other in zip(chain(*here), chain(*there), strict=True):
         assert all(same(value, other[name]) for name, value in one.items() if isinstance(value, torch.Tensor))
     assert not same(here[0][0]["n_id"], here[1][0]["n_id"])
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_features_that_are_changed_are_seen_in_the_next_epoch(data, num_workers):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100, num_workers=num_workers)
+    for change in ("none", "in place", "another"):
+        if change == "in place":
+            data.x += 1
+        elif change == "another":
+            data.x = torch.rand(200, 9)
+        for batch in loader:
+            check_meaning(batch, data)
+    loader.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_iterator_ends_with_the_next_one(data, num_workers):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=50, num_workers=num_workers)
+    first = iter(loader)
+    next(first)
+    assert len(list(loader)) == 4
+    with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
+        next(first)
+    loader.close()
+
+
+def test_a_copy_of_a_loader_has_workers_of_its_own(data):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100, num_workers=1)
+    torch.manual_seed(3)
+    wanted = [batch.n_id for batch in loader]
+    other = copy.deepcopy(loader)
+    other._epoch = 0
+    assert all(torch.equal(batch.n_id, ids) for batch, ids in zip(other, wanted, strict=True))
+    loader.close()
+    other.close()
 
 
 def test_weighted_edges_are_drawn_by_weight(data):
