@@ -6,13 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Any, Generic
 
 from hoptrain.engine import WorkerError
 from hoptrain.engine.device import DeviceStream, check_cuda
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
+from hoptrain.samplers.feed.gather import named_rows
 from hoptrain.samplers.feed.task import SampleTask
 
 
@@ -43,6 +44,10 @@ class DeviceFeed(Generic[SomeBatch]):
             name: DeviceRows(store, self._beside, placement=placement, thresholds=workspace.on_device.thresholds)
             for name, store in task.stores.items()
         }
+        ids = task.graph.edge_ids if "edge_attr" in task.stores else None
+        self._edge_ids = (
+            None if ids is None else DeviceRows(ids, self._beside, placement=placement, thresholds=workspace.on_device.thresholds)
+        )
         self._workspaces = deque([workspace])
         self._run = 0
 
@@ -66,8 +71,7 @@ class DeviceFeed(Generic[SomeBatch]):
                 begin = time.perf_counter()
                 batch = batches[i].map(self._beside.copy)
                 check_batch(batch, self._task.sampler, self._task.graph)
-                ids_of = batch.row_ids()
-                rows = {name: store.gather_here(ids_of[name]) for name, store in self._rows.items()}
+                rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
                 filled = batch.with_rows(rows)
                 self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
                 gather_s = time.perf_counter() - begin
@@ -86,6 +90,10 @@ class DeviceFeed(Generic[SomeBatch]):
         if len(self._workspaces) == 1:  # now there is a copy of the graph, which both read
             self._workspaces.appendleft(workspace.twin())
         return finish
+
+    def _edge_rows(self, _: str, places: Any) -> Any:
+        """The ids of the edges at ``places``: where their features stand."""
+        return places if self._edge_ids is None else self._edge_ids.gather_here(places)
 
     def _check(self, run: int, step: int) -> None:
         if run != self._run:
