@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.errors import InputError
+from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.gather import gather, word_dtype
 from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.native.gather import placed_gather
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 
 PLACEMENTS = ("auto", "device", "pinned")
@@ -81,6 +84,26 @@ class DeviceGraph:
         return f"DeviceGraph(num_nodes={len(self.indptr) - 1:,}, num_edges={len(self.indices):,}, {places})"
 
 
+def chosen_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream) -> Callable[[Launch, Any, Any], None]:
+    """What copies rows: the kernel in CUDA C++ where CuPy is there, else Numba's, which do the same.
+
+    Args:
+        source: as ``hoptrain.kernels.cuda.gather.gather`` takes it.
+        placement: of the whole table, "device" or "pinned".
+        stream: of those who will read.
+
+    Returns:
+        ``copy(launch, ids, rows)``, where ids (N,) and rows (N, ...) are arrays as users get them.
+    """
+    whole, *cached = source
+    if native.reason_against() is None:
+        parts, where = (cached[:1], cached[1]) if cached else ((), None)
+        upload = partial(to_device, placement="device", stream=stream)
+        copy: Callable[[Launch, Any, Any], None] = placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
+        return copy
+    return lambda launch, ids, rows: gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), whole.dtype))
+
+
 class DeviceRows:
     """A table of features or labels where kernels can read it.
 
@@ -113,11 +136,12 @@ class DeviceRows:
         self._stream, self._thresholds = stream, thresholds or THRESHOLDS
         flat = np.ascontiguousarray(store).reshape(len(store), -1)
         words = flat.view(word_dtype(flat.shape[1] * flat.itemsize))
-        self._source: tuple[Any, ...] = (to_device(words, self.placement, stream),)
+        source: tuple[Any, ...] = (to_device(words, self.placement, stream),)
         if hot is not None:
             cache_place = np.full(len(store), -1, np.int32)
             cache_place[hot] = np.arange(len(hot))
-            self._source += to_device(words[hot], "device", stream), to_device(cache_place, "device", stream)
+            source += to_device(words[hot], "device", stream), to_device(cache_place, "device", stream)
+        self._copy = chosen_gather(source, self.placement, stream)
 
     def gather(self, ids: Any) -> Any:
         """The rows of vertices, for torch's current stream.
@@ -141,6 +165,5 @@ class DeviceRows:
         rows = self._stream.tensor((len(ids), *self.row_shape), self.dtype)
         if len(ids):
             launch = Launch(stream=self._stream.numba, thresholds=self._thresholds, num_batches=1)
-            out = self._stream.lend(rows.reshape(len(ids), prod(self.row_shape)), self._source[0].dtype)
-            gather(launch, self._source, self._stream.lend(ids), out)
+            self._copy(launch, ids, rows)
         return rows

@@ -6,14 +6,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FLOORS = ("kernels", "engine", "samplers", "trainers", "benchmarks")
+DOORS = ("hoptrain/pyg",)
 MAX_FILES, MAX_FUNCTION_LINES, MAX_FILE_LINES = 15, 60, 400
 
 
 def sources() -> dict[str, Path]:
     """The files of the library by the name of their module."""
-    files = (path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py")))
+    files = (path for floor in (*FLOORS, *DOORS) for path in sorted((ROOT / floor).rglob("*.py")))
     names = ((path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."), path) for path in files)
-    return {"hoptrain." + name.removesuffix(".__init__"): path for name, path in names}
+    return {"hoptrain." + name.removeprefix("hoptrain.").removesuffix(".__init__"): path for name, path in names}
 
 
 def imported(tree: ast.AST, modules: dict[str, Path]) -> Iterator[str]:

@@ -38,6 +38,7 @@ from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, cuda_status
 from hoptrain.engine.device_store import DeviceRows, to_device
+from hoptrain.kernels.cuda import native
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS
 
@@ -103,7 +104,8 @@ def _measure_case(
     yield {"what": "epoch", "kernel": "auto", "memory": "device", "bulk": bulks[-1]} | _speed(costs["epoch"], len(epoch))
     if "gather" in costs:
         gather, copy = costs["gather"], costs["copy"]
-        yield {"what": "gather", "memory": "device", "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
+        by = "Numba" if native.reason_against() else "CUDA C++"
+        yield {"what": "gather", "memory": "device", "by": by, "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
 
 
 def take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:

@@ -15,6 +15,7 @@ import mmap
 import os
 import pickle
 import tempfile
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -62,6 +63,17 @@ def _temporary_folder(reason: str) -> str:
     folder = tempfile.gettempdir()
     _log.warning("shared memory cannot be had (%s): the queue lies in files in %s; slots_dir names another folder", reason, folder)
     return folder
+
+
+def shared_array(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Zeros in memory without a name, which workers that get the array see through this process: what is written here they read.
+
+    An array of less than ``SHARE_FROM_BYTES`` would go to them as a copy: the caller makes it larger.
+    """
+    descriptor = anonymous_file(name)
+    array = np.memmap(f"/proc/{os.getpid()}/fd/{descriptor}", dtype, "w+", shape=shape)
+    weakref.finalize(array, os.close, descriptor)
+    return array
 
 
 def reserve(fd: int, num_bytes: int) -> mmap.mmap:

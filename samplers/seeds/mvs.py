@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from dataclasses import replace
 
 import numpy as np
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file
+from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, shared_array
 from hoptrain.kernels.cpu.seeds.mvs import draw_seeds
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
@@ -154,9 +152,7 @@ def _integers(norms: Array, uniform: float) -> tuple[Array, Array, np.uint64]:
 
 
 def _mapped(num_vertices: int) -> Array:
-    """Ones in memory without a name, which workers find through this process; with room enough that they map it instead of taking a copy."""
-    descriptor = anonymous_file("hoptrain-norms")
-    norms = np.memmap(f"/proc/{os.getpid()}/fd/{descriptor}", np.float64, "w+", shape=(max(num_vertices, SHARE_FROM_BYTES // 8),))
-    weakref.finalize(norms, os.close, descriptor)
+    """Ones that workers see, with room enough that they map them instead of taking a copy."""
+    norms = shared_array("hoptrain-norms", (max(num_vertices, SHARE_FROM_BYTES // 8),), np.float64)
     norms[:] = 1.0
     return norms

@@ -118,32 +118,56 @@ def check_limits(program, grid, block, sharedmem):
         raise ValueError(f"{sharedmem} + {program.static_shared} bytes of shared memory: a block has {MOST_SHARED}")
 
 
-def registers(program, values, sharedmem):
-    """(registers,) with which threads start, and (1 + arguments, 2) the bounds of the arrays among the arguments."""
+def address(number):
+    """What a kernel takes for a pointer to an array: the first among its arguments has number 1, those that it reaches otherwise follow."""
+    return number << ARGUMENT_BITS
+
+
+def registers(program, values, sharedmem, reached=()):
+    """(registers,) with which threads start, and (1 + arrays, 2) the bounds of the arrays among the arguments, and of those that are reached."""
     start = np.full(program.num_registers, _GARBAGE, np.int64)
     start[SPECIAL.index("%dynamic_smem_size")] = sharedmem
     bounds = [(0, 0)]
     for at, (value, width) in enumerate(zip(values, program.params, strict=True), len(SPECIAL)):
         if isinstance(value, np.ndarray):
-            found = MEMORY.bounds(value)
-            if found is None:
-                raise ValueError(f"argument {at - len(SPECIAL)} is not in the device's memory")
-            value = len(bounds) << ARGUMENT_BITS
-            bounds.append(found)
+            bounds.append(bounds_of(value))
+            value = address(len(bounds) - 1)
         value &= (1 << width) - 1
         start[at] = value - ((1 << 64) if value >> 63 else 0)
     for value, register in program.literals.items():
         start[register] = value
-    return start, np.array(bounds, np.int64)
+    return start, np.array(bounds + [bounds_of(array) for array in reached], np.int64)
+
+
+def bounds_of(array):
+    """Of an array in the device's memory."""
+    found = MEMORY.bounds(array)
+    if found is None:
+        raise ValueError(f"an array of shape {array.shape} is not in the device's memory")
+    return found
 
 
 def run_launch(kernel, args, griddim, blockdim, sharedmem):
-    """Run a kernel's compiled code over the arrays.
+    """Run a kernel's compiled code over the arrays."""
+    values = list(itertools.chain.from_iterable(map(flatten, kernel.argument_types, args)))
+    run_program(kernel.py_func.__name__, program_of(kernel), values, griddim, blockdim, sharedmem)
+
+
+def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=()):
+    """Run a program.
+
+    Args:
+        name: of the kernel.
+        program: a ``Program``.
+        values: its parameters, arrays of the device's memory and integers.
+        griddim: blocks.
+        blockdim: threads of a block.
+        sharedmem: bytes of a block that the launch asks for.
+        reached: arrays that it finds by pointers in memory (``address``).
 
     Raises:
         Fault: it left its arrays, does not end, or met a barrier that not all threads reach.
     """
-    program = program_of(kernel)
     grid, block = (np.array([*size, 1, 1][:3], np.int64) for size in (griddim, blockdim))
     check_limits(program, grid, block, sharedmem)
     SESSION.launches += 1
@@ -151,8 +175,7 @@ def run_launch(kernel, args, griddim, blockdim, sharedmem):
     mode = machine.MODES.index(SESSION.mode) if SESSION.mode else int(rng.integers(len(machine.MODES)))
     threads, blocks = int(block.prod()), int(grid.prod())
     slots = min(blocks, int(rng.integers(1, _MOST_SLOTS + 1)))
-    values = list(itertools.chain.from_iterable(map(flatten, kernel.argument_types, args)))
-    start, bounds = registers(program, values, sharedmem)
+    start, bounds = registers(program, values, sharedmem, reached)
     dynamic = program.dynamic_start
     stride = -(-(dynamic + sharedmem - SHARED_START) // 16) * 16
     memory = MEMORY.bytes
@@ -168,7 +191,7 @@ def run_launch(kernel, args, griddim, blockdim, sharedmem):
     machine.run(state, rng.permutation(blocks), mode, LIMIT)
     SESSION.instructions += int(state.counters[watch.STEPS])
     for row in state.notes[: state.counters[watch.NUM_NOTES]]:
-        found = described(kernel.py_func.__name__, program, row, bounds)
+        found = described(name, program, row, bounds)
         if row[watch.N_KIND] not in (*_RACES, watch.UNWRITTEN):
             raise Fault(found)
         SESSION.notes.setdefault((found.kernel, found.kind, found.line), found)

@@ -31,6 +31,7 @@ from ptx.ops import (
     SIGNED,
     SPACE,
     ST,
+    WHOLE,
     WIDTH,
     A,
     B,
@@ -100,11 +101,13 @@ def combined(op, old, b, c, width, signed):
 
 @compiled
 def access(m, slot, row, r, pc, thread):
-    """A load, a store or an atomic instruction; False if it may not be."""
+    """A load, a store, an atomic instruction, or the look at the whole of a vector before its words; False if it may not be."""
     op, width, size = row[OP], row[WIDTH], row[WIDTH] >> 3
     index = place_of(m, slot, r[row[A]] + row[D], row[SPACE], size, pc, thread)
     if index < 0:
         return False
+    if op == WHOLE:
+        return True
     old = get(m, index, size)
     if op == LD:
         watch(m, slot, index, size, False, False, False, pc, thread)

@@ -13,7 +13,11 @@ from cuda_case import needs_cuda
 
 pytestmark = [needs_cuda, pytest.mark.timeout(600)]
 TESTS = Path(__file__).parents[1]
-KERNELS = ["tests/kernels/cuda", "--ignore=tests/kernels/cuda/test_resources.py"]
+KERNELS = [
+    "tests/kernels/cuda",
+    "--ignore=tests/kernels/cuda/test_resources.py",
+    "--ignore=tests/kernels/cuda/native",
+]  # which is interpreted anyway
 BULKS = "tests/golden/test_bulks_cuda.py"
 GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hoptrain.engine import Dataset
-from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, dumps, reserve
+from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, dumps, reserve, shared_array
 
 LARGE = SHARE_FROM_BYTES // 8
 
@@ -53,7 +53,7 @@ def test_a_data_set_on_disk_is_sent_by_name(dataset, tmp_path, monkeypatch):
     opened = Dataset.open(tmp_path / "data")
     job, descriptors, (graph, x) = round_trip((opened.graph, opened.x))
     assert descriptors == []
-    assert job.count(str(tmp_path).encode()) == 3
+    assert job.count(str(tmp_path).encode()) == 4
     np.testing.assert_array_equal(graph.indices, dataset.graph.indices)
     np.testing.assert_array_equal(x, dataset.x)
 
@@ -84,3 +84,12 @@ def test_anonymous_files_have_no_name_and_are_private():
     assert set(os.listdir("/dev/shm")) == before
     assert os.get_inheritable(fd) is False
     os.close(fd)
+
+
+def test_a_shared_array_is_seen_by_who_got_it_before():
+    array = shared_array("hoptrain-test", (LARGE,), np.int64)
+    job, descriptors, seen = round_trip(array)
+    assert (descriptors, len(job) < 1000) == ([], True)
+    assert not seen.any()
+    array[5] = 7
+    assert seen[5] == 7

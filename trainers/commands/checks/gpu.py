@@ -56,10 +56,14 @@ CHECKS: tuple[Check, ...] = (
     Check("torch to Numba", f"{_TORCH}:torch_to_numba", _SHARED_MEMORY),
     Check("Numba to torch", f"{_TORCH}:numba_to_torch", _SHARED_MEMORY),
     Check("torch's memory", f"{_ENGINE}:memory_of_torch", _SHARED_MEMORY),
+    Check(
+        "gather",
+        f"{_ENGINE}:gather",
+        "uninstall CuPy: Numba's kernels do the same; or install the one for this CUDA: pip install 'hoptrain[cuda]'",
+    ),
     Check("page lock", f"{_ENGINE}:locked_pages", "raise the limit of locked memory (ulimit -l), or leave page_lock out"),
     Check("graph capture", f"{_ENGINE}:graph_capture", "use Workspace(capture=False): each kernel of a bulk is launched by itself then"),
     Check("IPC", f"{_NUMBA}:ipc", f"{_NOT_USED_YET}; in a container: --ipc=host"),
-    Check("CuPy", f"{_NUMBA}:cupy", f"{_NOT_USED_YET}; uninstall it, or install the one for this CUDA"),
     Check("peers", f"{_TORCH}:peers", _NOT_USED_YET),
     Check("sampling", f"{_ENGINE}:sampling", 'use device="cpu", and report this line to the authors of hoptrain', seconds=300),
 )

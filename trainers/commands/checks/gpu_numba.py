@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -121,13 +119,3 @@ def _read_row(handle: Any, row: int) -> Array:
     with handle as array:
         numbers: Array = array[row].copy_to_host()
     return numbers
-
-
-def cupy() -> str:
-    """Whether CuPy is there; it need not be."""
-    if importlib.util.find_spec("cupy") is None:
-        return "not installed, which is fine"
-    needs_device()
-    module = importlib.import_module("cupy")
-    expect_equal("CuPy's sums", module.arange(1000).reshape(10, -1).sum(0).get(), np.arange(1000).reshape(10, -1).sum(0))
-    return f"{module.__version__}, and adds up"

@@ -96,14 +96,6 @@ def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch,
         gpu_numba.ipc()
 
 
-def test_cupy_that_adds_wrongly_is_found(on_device, monkeypatch):
-    table = SimpleNamespace(reshape=lambda *shape: SimpleNamespace(sum=lambda axis: SimpleNamespace(get=lambda: np.zeros(100, np.int64))))
-    monkeypatch.setattr(gpu_numba.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(arange=lambda number: table))
-    with pytest.raises(Wrong, match="CuPy's sums"):
-        gpu_numba.cupy()
-
-
 # With torch.
 
 
@@ -255,6 +247,24 @@ def test_a_graph_that_captures_or_replays_wrongly_is_found(monkeypatch, capture,
     monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: stream)
     with pytest.raises(Wrong, match=fault) if fault else nullcontext():
         gpu_engine.graph_capture()
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"), [(None, "by CUDA C++, CuPy of unknown version"), ("CuPy is not installed", "by Numba's kernels: CuPy is not ")]
+)
+def test_which_kernels_gather_is_told(monkeypatch, reason, found):
+    monkeypatch.setattr(gpu_engine, "native", SimpleNamespace(reason_against=lambda: reason))
+    monkeypatch.setattr(gpu_engine, "version_of", lambda *names: None)
+    assert gpu_engine.gather().startswith(found)
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_rows_that_are_gathered_wrongly_are_found(monkeypatch, nth):
+    wrong = [number == nth for number in range(3)]
+    monkeypatch.setattr(gpu_engine, "to_host", lambda rows: np.asarray(rows) + wrong.pop(0))
+    with pytest.raises(Wrong, match=r"rows of a table, (device|pinned)"):
+        gpu_engine.gather()
+    assert len(wrong) == 2 - nth
 
 
 def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):

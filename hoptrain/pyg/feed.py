@@ -1,0 +1,149 @@
+"""The feed of PyG's loaders: torch deals out the indices, hoptrain's workers sample and gather, PyG puts the batch together."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from operator import is_
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch_geometric.loader.utils import filter_data
+
+from hoptrain.engine import Dataset, Graph, InputError, QueueOptions
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.kernels.cpu.shuffle import random_words
+from hoptrain.kernels.shared.philox import HOP_HOST
+from hoptrain.pyg.graphs import Converted
+from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
+from hoptrain.samplers.feed.epochs import rank_and_world_size
+from hoptrain.samplers.feed.given import GivenBatches
+
+_GATHERED = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
+
+
+class Fed:
+    """What the loaders share. A class inherits from it and from torch's ``DataLoader``, or one of PyG's.
+
+    Attributes:
+        data: the whole graph with its attributes.
+    """
+
+    data: Any
+    _feed: SampleLoader[MiniBatch] | None = None
+    _state: tuple[Any, ...]
+    _given: GivenBatches
+    _epoch = 0
+
+    @property
+    @abstractmethod
+    def sampler_and_graph(self) -> tuple[Sampler, Graph]:
+        """What is sampled by what."""
+
+    @abstractmethod
+    def asked(self, index: list[int], state: int) -> Array:
+        """What the sampler is asked for a batch: items. ``state`` is where torch's generator starts, if PyG's code is to draw something."""
+
+    @abstractmethod
+    def assembled(self, index: list[int], batch: MiniBatch, state: int) -> Any:
+        """PyG's batch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of an epoch. Each iteration is another epoch; ``torch.initial_seed()`` is the seed of all."""
+        loader: Any = self
+        indices = [list(index) for index in loader._index_sampler]
+        place = _Place(torch.initial_seed() % (1 << 64), self._epoch, *rank_and_world_size(), len(indices))
+        self._epoch += 1
+        feed = self._opened(place, [self.asked(index, place.state(step)) for step, index in enumerate(indices)])
+        feed.set_epoch(place.epoch)
+        batches = iter(feed)
+        for step, index in enumerate(indices):
+            if self._epoch != place.epoch + 1:
+                raise InputError(
+                    f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
+                )
+            batch = next(batches)
+            made = self.assembled(index, batch, place.state(step))
+            del batch  # its memory is free for the next one, but for the features
+            yield made.pin_memory() if loader.pin_memory and torch.cuda.is_available() else made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the workers: a copy starts its own."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_feed", "_given", "_state")}
+
+    def close(self) -> None:
+        """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+    def _opened(self, place: _Place, items: Sequence[Array]) -> SampleLoader[MiniBatch]:
+        """The feed for the items of an epoch's steps."""
+        sampler, graph = self.sampler_and_graph
+        x = self.data.get("x")
+        state = sampler, x, getattr(x, "_version", None)  # workers have a copy of features that are in memory
+        if self._feed is not None and all(map(is_, self._state, state)) and self._given.give(place.seed, items):
+            return self._feed
+        self.close()
+        loader: Any = self
+        self._given = GivenBatches(len(items), sum(map(len, items)), place.rank, place.world_size)
+        self._given.give(place.seed, items)
+        data = Dataset(graph=graph, x=self.rows(), validate=False)
+        workers, patience = loader.num_workers, {"stall_timeout": loader.timeout} if loader.timeout else {}
+        queue = QueueOptions(prefetch=loader.prefetch_factor or DEFAULTS.prefetch, **patience) if workers else DEFAULTS
+        schedule, self._state = cast(Any, self._given), state
+        self._feed = SampleLoader(data, sampler.prepare(graph, items[0]), schedule=schedule, num_workers=workers, queue=queue)
+        return self._feed
+
+    def rows(self) -> Array | None:
+        """The features, if workers may gather them: rows of numbers on the CPU, of which PyG takes those of the sampled vertices."""
+        x = self.data.get("x")
+        is_plain = (
+            type(x) is torch.Tensor and x.device.type == "cpu" and x.layout == torch.strided and x.dtype in _GATHERED and x.dim() == 2
+        )
+        return cast(Array, x.detach().numpy()) if is_plain else None
+
+
+class _Place(NamedTuple):
+    """Where an epoch's random numbers are."""
+
+    seed: int
+    epoch: int
+    rank: int
+    world_size: int
+    num_steps: int
+
+    def state(self, step: int) -> int:
+        """Where torch's generator starts for the batch of a step."""
+        return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
+
+
+def without_features(data: Any) -> Any:
+    """The same, but for ``x``; it says how many vertices it has."""
+    other = copy.copy(data)
+    del other.x
+    other.num_nodes = data.num_nodes
+    return other
+
+
+def subgraph_of(data: Any, batch: MiniBatch, converted: Converted) -> Any:
+    """``data`` with the vertices and edges of a batch; ``x`` is the batch's, where it has some.
+
+    Edges stand in the order of the user's numbers where the graph has another order; else as in the batch, by destination.
+    """
+    tensors = batch.to("cpu")
+    block, numbers = tensors.blocks[0], converted.permutation
+    edges, (row, col) = block.edge_ids.long(), block.edge_index()
+    if numbers is not None:
+        edges, order = numbers[edges].sort()
+        row, col = row[order], col[order]
+    whole = data if batch.x is None else without_features(data)
+    made = filter_data(whole, tensors.node_ids.long(), row, col, edges)
+    made.edge_index = torch.stack([row, col])
+    if batch.x is not None:
+        made.x = tensors.x
+    if "num_nodes" not in data:
+        del made["num_nodes"]
+    return made

@@ -1,0 +1,105 @@
+"""A PyG ``Data`` object as a graph, converted once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+from torch_geometric.data import Data
+from torch_geometric.sampler.utils import to_csc
+
+from hoptrain.engine import Graph, InputError
+
+
+class Converted(NamedTuple):
+    """A graph in the order of its columns.
+
+    Attributes:
+        graph: with what edges have of weights and times.
+        permutation: (E,) int64, the user's number of each of the graph's edges; None where they are the same.
+    """
+
+    graph: Graph
+    permutation: Tensor | None
+
+
+_KEPT: Any = WeakIdKeyDictionary()
+"""A user's edges -> what was made of them, by what it depends on besides."""
+
+
+def homogeneous(data: object) -> Data:
+    """The object, if it is a graph of one type.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(data, Data):
+        raise InputError(f"data is a {type(data).__name__}: these loaders take a homogeneous Data; use PyG's own for others")
+    return data
+
+
+def converted(
+    data: Data,
+    *,
+    backward: bool = False,
+    is_sorted: bool = False,
+    weight_attr: str | None = None,
+    time_attr: str | None = None,
+    untimed: bool = False,
+) -> Converted:
+    """The graph of ``data``; kept as long as its edges are, and until they are changed.
+
+    Args:
+        data: with ``edge_index`` (2, E) or a sparse ``adj_t``.
+        backward: with every edge turned round.
+        is_sorted: whether the edges are sorted by destination.
+        weight_attr: the edges' weights.
+        time_attr: times of the edges; of vertices, then an edge has that of its source.
+        untimed: every edge has the time 0.
+
+    Raises:
+        InputError: it has no edges, or not one value for each of them.
+    """
+    edges = data.get("edge_index", data.get("adj_t"))
+    if edges is None:
+        raise InputError("data has neither edge_index nor adj_t: there is nothing to sample from; give one of them")
+    # An identity may come again for another object, but not while this one is kept: the values of a key hold them.
+    values = [data[name] for name in (weight_attr, time_attr) if name is not None]
+    key = (*map(_state, (edges, *values)), backward, is_sorted, weight_attr is None, untimed)
+    kept = _KEPT.setdefault(edges, {})
+    if key not in kept:
+        kept[key] = _convert(data, backward, is_sorted, weight_attr, time_attr, untimed), values
+    found: Converted = kept[key][0]
+    return found
+
+
+def _state(value: Any) -> tuple[int, int]:
+    """Which object it is, and how often torch has changed it in place."""
+    return id(value), getattr(value, "_version", 0)
+
+
+def _convert(data: Data, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None, untimed: bool) -> Converted:
+    times = None if time_attr is None else data[time_attr]
+    of_nodes = times is not None and data.is_node_attr(time_attr)
+    in_time = {"src_node_time": times} if of_nodes else {"edge_time": times}  # of equal times PyG's "last" takes those that stand last
+    indptr, indices, permutation = to_csc(data, device="cpu", is_sorted=is_sorted, to_transpose=backward, **in_time)
+
+    def in_order(name: str) -> Any:
+        """A value for each of the graph's edges, from one for each of the user's edges or for each vertex."""
+        values = torch.as_tensor(data[name]).cpu()
+        if data.is_node_attr(name):
+            return values[indices].numpy()
+        if len(values) != len(indices):
+            raise InputError(f"{name} has {len(values):,} entries for {len(indices):,} edges: give one for each edge, or each vertex")
+        return (values if permutation is None else values[permutation]).numpy()
+
+    graph = Graph(
+        indptr.numpy(),
+        indices.numpy(),
+        weights=None if weight_attr is None else in_order(weight_attr),
+        times=np.zeros(len(indices), np.int64) if untimed else None if time_attr is None else in_order(time_attr),
+    )
+    return Converted(graph, permutation)

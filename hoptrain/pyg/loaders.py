@@ -1,0 +1,142 @@
+"""PyG's ``NeighborLoader`` and ``LinkNeighborLoader``, fed by hoptrain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch_geometric.loader
+from torch_geometric.data import Data
+from torch_geometric.sampler.base import SubgraphType
+
+from hoptrain.engine import InputError
+from hoptrain.pyg.arguments import honoured
+from hoptrain.pyg.hops import HopFed
+from hoptrain.pyg.sampler import NeighborSampler
+
+
+class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
+    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.NeighborLoader``.
+
+    Sampling, and gathering ``x``, are hoptrain's: ``num_workers`` are processes that cannot hang the training, and the batches are the same to the
+    bit with any number of them. ``torch.initial_seed()``, as ``seed_everything`` sets it, is the seed.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        num_neighbors: Any,
+        input_nodes: Any = None,
+        input_time: Any = None,
+        replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Any = None,
+        transform_sampler_output: Any = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: NeighborSampler | None = None,
+        directed: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """Convert the graph, once for a ``Data`` object; nothing is started yet.
+
+        Raises:
+            InputError: an option that hoptrain does not have, or that goes with no other.
+            ValueError: as PyG.
+        """
+        hops = neighbor_sampler or NeighborSampler(
+            data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
+        )
+        super().__init__(
+            data,
+            num_neighbors,
+            input_nodes,
+            input_time,
+            time_attr=time_attr,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=False,
+            neighbor_sampler=checked(hops),
+            **honoured(kwargs, filter_per_worker=filter_per_worker),
+        )
+
+    @property
+    def hops(self) -> NeighborSampler:
+        """The sampler."""
+        return checked(self.node_sampler)
+
+
+class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
+    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.LinkNeighborLoader``, and ``NeighborLoader`` here.
+
+    Negatives are drawn by PyG's own code, before an epoch begins, for all of it.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        num_neighbors: Any,
+        edge_label_index: Any = None,
+        edge_label: Any = None,
+        edge_label_time: Any = None,
+        replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Any = None,
+        transform_sampler_output: Any = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: NeighborSampler | None = None,
+        directed: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """Convert the graph, once for a ``Data`` object; nothing is started yet.
+
+        Raises:
+            InputError: an option that hoptrain does not have, or that goes with no other.
+            ValueError: as PyG.
+        """
+        hops = neighbor_sampler or NeighborSampler(
+            data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
+        )
+        super().__init__(
+            data,
+            num_neighbors,
+            edge_label_index,
+            edge_label,
+            edge_label_time,
+            neg_sampling=neg_sampling,
+            neg_sampling_ratio=neg_sampling_ratio,
+            time_attr=time_attr,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=False,
+            neighbor_sampler=checked(hops),
+            **honoured(kwargs, filter_per_worker=filter_per_worker),
+        )
+
+    @property
+    def hops(self) -> NeighborSampler:
+        """The sampler."""
+        return checked(self.link_sampler)
+
+
+def checked(sampler: object) -> NeighborSampler:
+    """The sampler, if it is hoptrain's.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(sampler, NeighborSampler):
+        raise InputError(
+            f"neighbor_sampler is a {type(sampler).__name__}: these loaders sample by hoptrain; give hoptrain.pyg.NeighborSampler"
+        )
+    return sampler

@@ -1,0 +1,48 @@
+"""Vertices at times as what a loader deals out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hoptrain.engine import Address, Graph
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.nodewise.temporal import TemporalSampler
+from hoptrain.samplers.scratch.workspace import Workspace
+
+
+class TimedSeeds(Sampler):
+    """``TemporalSampler`` for vertices at given times: a batch's items are its B seeds and then the time of each, (2 B,) integers."""
+
+    by_seeds = False
+    distinct_nodes = False
+
+    def __init__(self, sampler: TemporalSampler) -> None:
+        """State the sampler."""
+        self.sampler = sampler
+
+    @property
+    def num_hops(self) -> int:
+        """Those of the sampler."""
+        return self.sampler.num_hops
+
+    def prepare(self, graph: Graph, seeds: Array) -> TimedSeeds:
+        """With the graph's columns in the order of time."""
+        self.sampler.prepare(graph, seeds)
+        return self
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
+        """Sample one mini-batch for the items ``seeds`` (2 B,); see ``Sampler.sample_on_cpu``."""
+        half = len(seeds) // 2
+        return self.sampler.sample_on_cpu(graph, seeds[:half], address, workspace, times=seeds[half:])
+
+    def start_bulk(
+        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
+    ) -> Callable[[], Sequence[MiniBatch]]:
+        """See ``Sampler.start_bulk``."""
+        halves = [len(items) // 2 for items in seeds]
+        options["times"] = [items[half:] for items, half in zip(seeds, halves, strict=True)]
+        which = [items[:half] for items, half in zip(seeds, halves, strict=True)]
+        return self.sampler.start_bulk(graph, which, seed=seed, epoch=epoch, first_batch=first_batch, workspace=workspace, **options)

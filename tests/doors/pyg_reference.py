@@ -1,0 +1,89 @@
+"""What pyg-lib's sampler does, written slowly, under PyG's own loaders."""
+
+from unittest.mock import patch
+
+import torch
+import torch_geometric.loader
+from torch_geometric.sampler import NeighborSampler, SamplerOutput
+
+
+def sample_as_pyg_lib(colptr, row, seeds, fanouts, generator, *, replace=False, times=None, seed_times=None, disjoint=False, last=False):
+    """Hop by hop, of the vertices found on the hop before; ``times`` (E,) bound by ``seed_times``, and by trees where ``disjoint``."""
+    nodes = [(tree if disjoint else 0, v) for tree, v in enumerate(seeds.tolist())]
+    local = {node: i for i, node in reversed(list(enumerate(nodes)))}
+    rows, cols, edges, num_nodes, num_edges = [], [], [], [len(nodes)], []
+    begin = 0
+    for fanout in fanouts:
+        end, before = len(nodes), len(rows)
+        for i in range(begin, end):
+            tree, v = nodes[i]
+            admitted = torch.arange(colptr[v], colptr[v + 1])
+            if times is not None:
+                admitted = admitted[times[admitted] <= seed_times[tree]]
+                admitted = admitted[times[admitted].argsort(stable=True)]
+            if last and fanout >= 0:
+                admitted = admitted[max(0, len(admitted) - fanout) :]
+            if replace and fanout >= 0:
+                draws = torch.randint(max(1, len(admitted)), (fanout if len(admitted) else 0,), generator=generator)
+            else:
+                draws = torch.randperm(len(admitted), generator=generator)[: fanout if fanout >= 0 else None]
+            for edge in admitted[draws].tolist():
+                node = (tree, int(row[edge]))
+                if node not in local:
+                    local[node] = len(nodes)
+                    nodes.append(node)
+                rows.append(local[node])
+                cols.append(i)
+                edges.append(edge)
+        begin = end
+        num_nodes.append(len(nodes) - end)
+        num_edges.append(len(rows) - before)
+    trees = torch.tensor([tree for tree, _ in nodes]) if disjoint else None
+    tensors = [torch.tensor(each, dtype=torch.long) for each in ([v for _, v in nodes], rows, cols, edges)]
+    return SamplerOutput(*tensors, batch=trees, num_sampled_nodes=num_nodes, num_sampled_edges=num_edges)
+
+
+class ReferenceSampler(NeighborSampler):
+    """PyG's own class with the slow sampler in the place of pyg-lib's, which has to be compiled."""
+
+    generator = torch.Generator().manual_seed(0)
+
+    def __init__(self, *args, **options):
+        names = ("WITH_PYG_LIB", "WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE")
+        with patch.multiple("torch_geometric.typing", **dict.fromkeys(names, True)):
+            super().__init__(*args, **options)
+
+    def _sample(self, seed, seed_time=None, **_):
+        times = self.edge_time if self.node_time is None else self.node_time[self.row]
+        if times is not None and seed_time is None:
+            seed_time = self.node_time[seed]
+        out = sample_as_pyg_lib(
+            self.colptr,
+            self.row,
+            seed,
+            self.num_neighbors.get_mapped_values(),
+            self.generator,
+            replace=self.replace,
+            times=times,
+            seed_times=seed_time,
+            disjoint=self.disjoint,
+            last=self.temporal_strategy == "last",
+        )
+        if self.sample_direction == "backward":
+            out.row, out.col = out.col, out.row
+        return out
+
+
+def _sampler(data, num_neighbors, **options):
+    names = ("replace", "subgraph_type", "disjoint", "temporal_strategy", "time_attr", "is_sorted")
+    return ReferenceSampler(data, num_neighbors, **{name: options[name] for name in names if name in options})
+
+
+class NeighborLoader(torch_geometric.loader.NeighborLoader):
+    def __init__(self, data, num_neighbors, **options):
+        super().__init__(data, num_neighbors, neighbor_sampler=_sampler(data, num_neighbors, **options), **options)
+
+
+class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
+    def __init__(self, data, num_neighbors, **options):
+        super().__init__(data, num_neighbors, neighbor_sampler=_sampler(data, num_neighbors, **options), **options)

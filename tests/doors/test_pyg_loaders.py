@@ -1,0 +1,285 @@
+"""PyG's loaders over hoptrain beside PyG's own, whose sampler is a slow one: the same attributes, the same meaning of every id, the same edges."""
+
+import copy
+import inspect
+from itertools import chain
+
+import pyg_reference
+import pytest
+import torch
+import torch_geometric.loader
+from torch_geometric.nn import GraphSAGE
+from torch_geometric.sampler import NegativeSampling, NumNeighbors
+from torch_geometric.utils import trim_to_layer
+
+import hoptrain.pyg
+from hoptrain import InputError
+
+NODES = {
+    "plain": {},
+    "as a list of ids": {"input_nodes": torch.arange(3, 190, 3)},
+    "all": {"num_neighbors": [-1, -1]},
+    "one hop": {"num_neighbors": [2]},
+    "as NumNeighbors": {"num_neighbors": NumNeighbors([3, 2])},
+    "with replacement": {"replace": True},
+    "bidirectional": {"subgraph_type": "bidirectional", "num_neighbors": [-1, -1]},
+    "disjoint": {"disjoint": True},
+    "disjoint, all": {"disjoint": True, "num_neighbors": [-1, -1]},
+    "times of vertices": {"time_attr": "born"},
+    "times of vertices, all": {"time_attr": "born", "num_neighbors": [-1, -1]},
+    "given times": {"time_attr": "made", "input_nodes": torch.arange(100), "input_time": torch.arange(100) % 37, "num_neighbors": [-1, -1]},
+    "the last": {"time_attr": "made", "input_nodes": torch.arange(100), "input_time": torch.full((100,), 30), "temporal_strategy": "last"},
+    "seeds twice": {"input_nodes": torch.tensor([5, 9, 5, 7, 9, 5, 8]), "num_neighbors": [-1, -1]},
+}
+LINKS = {
+    "plain": {},
+    "labels": {"edge_label": torch.arange(1200) % 3},
+    "binary": {"neg_sampling_ratio": 1.5, "num_neighbors": [-1, -1]},
+    "binary with labels": {"neg_sampling": "binary", "edge_label": torch.arange(1200) % 3},
+    "triplet": {"neg_sampling": NegativeSampling("triplet", 2)},
+    "weighted": {"neg_sampling": NegativeSampling("binary", 1, src_weight=torch.arange(200.0), dst_weight=torch.ones(200))},
+    "disjoint": {"disjoint": True, "neg_sampling": "triplet"},
+    "at times": {"time_attr": "made", "edge_label_time": torch.arange(1200) % 50, "neg_sampling": "binary", "num_neighbors": [-1, -1]},
+    "some": {"edge_label_index": torch.arange(600).view(2, 300) % 190},
+}
+
+
+def loaders(kind, data, num_neighbors=(4, 3), **options):
+    """Ours and PyG's."""
+    if kind == "Neighbor" and "input_nodes" not in options:
+        options["input_nodes"] = data.train_mask
+    ours, theirs = (getattr(module, f"{kind}Loader") for module in (hoptrain.pyg, pyg_reference))
+    num_neighbors = list(num_neighbors) if isinstance(num_neighbors, tuple) else num_neighbors
+    return ours(data, num_neighbors, **options), theirs(data, num_neighbors, **options)
+
+
+def check_meaning(batch, data):
+    """Every id names what PyG says that it names."""
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    assert torch.equal(batch.y, data.y[batch.n_id])
+    assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+    ends, wanted = batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id]
+    assert ((ends == wanted) | (ends == wanted.flip(0))).all()
+
+
+def form(batch):
+    """Names, kinds, dtypes, numbers of dimensions and sizes that nothing drawn decides."""
+    return {
+        name: (value.dtype, value.dim(), value.shape[1:] if value.dim() > 1 and value.shape[0] != 2 else None)
+        if isinstance(value, torch.Tensor)
+        else type(value)
+        for name, value in batch.to_dict().items()
+    }
+
+
+def same(one, other):
+    """Both None, or equal tensors."""
+    return one is other if one is None or other is None else torch.equal(one, other)
+
+
+def edges_of(batch, options):
+    """The multiset of edges, by number and by what they join: vertices, or vertices in trees."""
+    who = batch.n_id if batch.get("batch") is None else batch.batch * 1000 + batch.n_id
+    # Of parallel edges PyG keeps any when it adds the other direction.
+    numbers = torch.zeros_like(batch.e_id) if options.get("subgraph_type") == "bidirectional" else batch.e_id
+    return sorted(map(tuple, torch.cat([who[batch.edge_index], numbers[None]]).T.tolist()))
+
+
+@pytest.mark.parametrize("options", NODES.values(), ids=NODES)
+def test_batches_of_nodes(data, options):
+    ours, theirs = loaders("Neighbor", data, batch_size=20, **options)
+    assert len(ours) == len(theirs)
+    for mine, wanted in zip(ours, theirs, strict=True):
+        assert form(mine) == form(wanted)
+        check_meaning(mine, data)
+        assert mine.name == "graph"
+        assert torch.equal(mine.n_id[: mine.batch_size], wanted.n_id[: wanted.batch_size])
+        assert torch.equal(mine.input_id, wanted.input_id)
+        assert same(mine.get("seed_time"), wanted.get("seed_time"))
+        if "num_sampled_edges" in mine:
+            assert mine.num_sampled_edges[0] == wanted.num_sampled_edges[0]  # a seed gives as many edges, whichever they are
+            assert sum(mine.num_sampled_nodes) == mine.num_nodes
+            assert sum(mine.num_sampled_edges) == mine.num_edges
+        if options.get("num_neighbors") == [-1, -1] or options.get("temporal_strategy") == "last":
+            assert edges_of(mine, options) == edges_of(wanted, options)
+            if "num_sampled_nodes" in mine:
+                assert (mine.num_sampled_nodes, mine.num_sampled_edges) == (wanted.num_sampled_nodes, wanted.num_sampled_edges)
+
+
+@pytest.mark.parametrize("options", LINKS.values(), ids=LINKS)
+def test_batches_of_links(data, options):
+    ours, theirs = loaders("LinkNeighbor", data, batch_size=200, **options)
+    asked = options.get("edge_label_index", data.edge_index)
+    for number, (mine, wanted) in enumerate(zip(ours, theirs, strict=True)):
+        assert form(mine) == form(wanted)
+        check_meaning(mine, data)
+        assert torch.equal(mine.input_id, wanted.input_id)
+        seeds = asked[:, 200 * number : 200 * number + len(mine.input_id)]
+        if "edge_label_index" in mine:
+            assert torch.equal(mine.n_id[mine.edge_label_index[:, : seeds.shape[1]]], seeds)
+            assert mine.edge_label_index.shape == wanted.edge_label_index.shape
+            assert same(mine.get("edge_label"), wanted.get("edge_label"))
+        else:
+            assert torch.equal(torch.stack([mine.n_id[mine.src_index], mine.n_id[mine.dst_pos_index]]), seeds)
+            assert mine.dst_neg_index.shape == wanted.dst_neg_index.shape
+
+
+def test_an_induced_subgraph_has_all_edges_between_its_vertices(data):
+    ours, _ = loaders("Neighbor", data, batch_size=20, subgraph_type="induced")
+    for batch in ours:
+        check_meaning(batch, data)
+        inside = torch.isin(data.edge_index, batch.n_id).all(0).nonzero().flatten()
+        assert torch.equal(batch.e_id.sort().values, inside)
+        assert "num_sampled_nodes" not in batch
+
+
+def test_a_seed_that_stands_there_twice_has_its_edges_twice(data):
+    batch = next(iter(loaders("Neighbor", data, batch_size=3, input_nodes=torch.tensor([5, 9, 5]), num_neighbors=(3,))[0]))
+    first, again = (batch.e_id[batch.edge_index[1] == place] for place in (0, 2))
+    assert batch.n_id[:3].tolist() == [5, 9, 5]
+    assert torch.equal(first, again)
+    assert len(first) == 3
+
+
+SPREAD = {
+    "nodes": (hoptrain.pyg.NeighborLoader, {"replace": True}),
+    "induced": (hoptrain.pyg.NeighborLoader, {"subgraph_type": "induced"}),
+    "links": (hoptrain.pyg.LinkNeighborLoader, {"neg_sampling": "binary"}),
+    "times": (
+        hoptrain.pyg.LinkNeighborLoader,
+        {"neg_sampling": "triplet", "time_attr": "made", "edge_label_time": torch.arange(1200) % 50},
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "options"), SPREAD.values(), ids=SPREAD)
+def test_workers_change_nothing(data, kind, options):
+    def epochs(num_workers):
+        torch.manual_seed(7)
+        loader = kind(data, [3, 3], batch_size=150, shuffle=True, num_workers=num_workers, **options)
+        found = [[batch.clone().to_dict() for batch in loader] for _ in range(2)]
+        loader.close()
+        return found
+
+    here, there = epochs(0), epochs(2)
+    for one, other in zip(chain(*here), chain(*there), strict=True):
+        assert all(same(value, other[name]) for name, value in one.items() if isinstance(value, torch.Tensor))
+    assert not same(here[0][0]["n_id"], here[1][0]["n_id"])
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_features_that_are_changed_are_seen_in_the_next_epoch(data, num_workers):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100, num_workers=num_workers)
+    for change in ("none", "in place", "another"):
+        if change == "in place":
+            data.x += 1
+        elif change == "another":
+            data.x = torch.rand(200, 9)
+        for batch in loader:
+            check_meaning(batch, data)
+    loader.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_iterator_ends_with_the_next_one(data, num_workers):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=50, num_workers=num_workers)
+    first = iter(loader)
+    next(first)
+    assert len(list(loader)) == 4
+    with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
+        next(first)
+    loader.close()
+
+
+def test_a_copy_of_a_loader_has_workers_of_its_own(data):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100, num_workers=1)
+    torch.manual_seed(3)
+    wanted = [batch.n_id for batch in loader]
+    other = copy.deepcopy(loader)
+    other._epoch = 0
+    assert all(torch.equal(batch.n_id, ids) for batch, ids in zip(other, wanted, strict=True))
+    loader.close()
+    other.close()
+
+
+def test_weighted_edges_are_drawn_by_weight(data):
+    data.weight = torch.where(torch.arange(1200) % 2 == 0, 0.0, data.weight)
+    loader = hoptrain.pyg.NeighborLoader(data, [5], batch_size=50, weight_attr="weight")
+    edges = torch.cat([batch.e_id for batch in loader])
+    assert len(edges) > 300
+    assert (edges % 2 == 1).all()
+
+
+def test_vertices_are_drawn_backward(data):
+    hops = hoptrain.pyg.NeighborSampler(data, [-1], sample_direction="backward")
+    batch = next(iter(hoptrain.pyg.NeighborLoader(data, [-1], batch_size=20, neighbor_sampler=hops)))
+    check_meaning(batch, data)
+    assert torch.equal(batch.e_id.sort().values, (data.edge_index[0] < 20).nonzero().flatten())
+
+
+def test_models_of_pyg_trim_and_infer(data):
+    batch = next(iter(hoptrain.pyg.NeighborLoader(data, [3, 3], batch_size=10)))
+    x, edge_index, _ = trim_to_layer(1, batch.num_sampled_nodes, batch.num_sampled_edges, batch.x, batch.edge_index)
+    assert len(x) == sum(batch.num_sampled_nodes[:-1])
+    assert edge_index.shape[1] == batch.num_sampled_edges[0]
+    model = GraphSAGE(7, 8, 2, 4).eval()
+    loader = hoptrain.pyg.NeighborLoader(data, [-1], batch_size=64)
+    with torch.no_grad():
+        torch.testing.assert_close(model.inference(loader), model(data.x, data.edge_index))
+
+
+def test_transforms_run_here_on_whole_batches(data):
+    seen = []
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=200, transform=lambda batch: (seen.append(batch.x.shape), batch)[1])
+    (batch,) = loader
+    assert seen == [batch.x.shape]
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=200, transform_sampler_output=lambda out: (seen.append(out), out)[1])
+    (batch,) = loader
+    check_meaning(batch, data)
+    assert torch.equal(seen[1].node, batch.n_id)
+
+
+@pytest.mark.parametrize("name", ["NeighborLoader", "LinkNeighborLoader"])
+def test_signatures_are_those_of_pyg(name):
+    ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (hoptrain.pyg, torch_geometric.loader))
+    assert [(p.name, p.default, p.kind) for p in ours.values()] == [(p.name, p.default, p.kind) for p in theirs.values()]
+
+
+def test_the_sampler_s_signature_is_that_of_pyg():
+    ours, theirs = (inspect.signature(each).parameters for each in (hoptrain.pyg.NeighborSampler, torch_geometric.sampler.NeighborSampler))
+    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+
+
+WRONG = [
+    ({"weight_attr": "weight", "disjoint": True}, "weight_attr 'weight' with time_attr or disjoint"),
+    ({"subgraph_type": "induced", "disjoint": True}, "subgraph_type induced with disjoint"),
+    ({"temporal_strategy": "first"}, "temporal_strategy is 'first': it is 'uniform' or 'last'"),
+    ({"time_attr": "nothing"}, "data has no attribute 'nothing'"),
+    ({"custom_cls": dict}, "custom_cls is given"),
+    ({"in_order": False}, "in_order is False"),
+    ({"batch_size": None}, "batch_size is None"),
+    ({"num_neighbors": [0]}, "fanout"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_what_cannot_be_honoured_is_refused(data, options, message):
+    options = {"num_neighbors": [2], "batch_size": 50} | options
+    with pytest.raises(InputError, match=message):
+        next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
+
+
+def test_typed_graphs_and_samplers_of_pyg_are_refused(data):
+    with pytest.raises(InputError, match="data is a HeteroData"):
+        hoptrain.pyg.NeighborLoader(torch_geometric.data.HeteroData(), [2])
+    with pytest.raises(InputError, match="neighbor_sampler is a ReferenceSampler"):
+        hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=pyg_reference.ReferenceSampler(data, [2]))
+
+
+@pytest.mark.parametrize("option", [{"worker_init_fn": print}, {"filter_per_worker": True}, {"multiprocessing_context": "spawn"}])
+def test_what_has_no_meaning_is_said_once(data, option):
+    with pytest.warns(UserWarning, match=f"without meaning here: {next(iter(option))}") as found:
+        loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1, **option)
+    assert len(found) == 1
+    assert len(list(loader)) == 2
+    loader.close()
