@@ -73,7 +73,8 @@ def test_attention_goes_without(arch):
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
-@pytest.mark.parametrize("arch", [pytest.param(arch, marks=[] if arch == "nnconv" else pytest.mark.long) for arch in ARCHS])
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ARCHS)
 def test_it_learns_from_edges_alone(tmp_path, arch):
     data = replace(DATA, edge_attr=to_bfloat16(DATA.edge_attr)) if arch == "gine" else DATA
     module = GraphDataModule(data, NeighborSampler([10, 10]), batch_size=40, num_workers=0, seed=0)
