@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import inspect
 import itertools
 import linecache
 import weakref
@@ -55,11 +56,13 @@ class Session:
         notes: the races and reads of what nobody wrote that were seen, each once.
         capability: of the device that is played.
         keeps_texts: whether compiled PTX is kept for the next process.
+        traffic: None, or a list that gets the name of each launch's kernel and the (``watch.TRAFFIC_COLUMNS``,) counts of its arrays by their
+            parameters' names. They mean something if threads take turns by warps.
     """
 
     def __init__(self):
         self.seed, self.mode, self.launches, self.instructions, self.notes = 0, None, 0, 0, {}
-        self.capability, self.keeps_texts = (8, 0), True
+        self.capability, self.keeps_texts, self.traffic = (8, 0), True, None
 
 
 SESSION = Session()
@@ -150,7 +153,9 @@ def bounds_of(array):
 def run_launch(kernel, args, griddim, blockdim, sharedmem):
     """Run a kernel's compiled code over the arrays."""
     values = list(itertools.chain.from_iterable(map(flatten, kernel.argument_types, args)))
-    run_program(kernel.py_func.__name__, program_of(kernel), values, griddim, blockdim, sharedmem)
+    traffic = run_program(kernel.py_func.__name__, program_of(kernel), values, griddim, blockdim, sharedmem)
+    if SESSION.traffic is not None:
+        SESSION.traffic.append((kernel.py_func.__name__, traffic_by_name(kernel, traffic)))
 
 
 def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=()):
@@ -165,6 +170,9 @@ def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=(
         sharedmem: bytes of a block that the launch asks for.
         reached: arrays that it finds by pointers in memory (``address``).
 
+    Returns:
+        The counts of arrays, of none unless ``SESSION.traffic`` asks for them.
+
     Raises:
         Fault: it left its arrays, does not end, or met a barrier that not all threads reach.
     """
@@ -178,7 +186,7 @@ def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=(
     start, bounds = registers(program, values, sharedmem, reached)
     dynamic = program.dynamic_start
     stride = -(-(dynamic + sharedmem - SHARED_START) // 16) * 16
-    memory = MEMORY.bytes
+    memory, is_counted = MEMORY.bytes, SESSION.traffic is not None
     state = watch.Machine(
         code=program.code, start=start, registers=np.empty((slots * threads, program.num_registers), np.int64),
         thread_state=np.empty((slots * threads, watch.THREAD_COLUMNS), np.int64), block_state=np.empty((slots, watch.BLOCK_COLUMNS), np.int64),
@@ -187,6 +195,8 @@ def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=(
         shared=np.array([0, stride, SHARED_START, SHARED_START + program.static_shared, dynamic, dynamic + sharedmem], np.int64),
         notes=np.zeros((256, watch.NOTE_COLUMNS), np.int64), counters=np.zeros(watch.COUNTERS, np.int64),
         random=rng.integers(1, 2**63, 1, np.uint64), grid=grid, block=block, launch=SESSION.launches,
+        traffic=np.zeros((len(bounds) * is_counted, watch.TRAFFIC_COLUMNS), np.int64), touched=MEMORY.touched,
+        recent=np.empty((slots * -(-threads // 32) * is_counted, len(bounds), 2, watch.RECENT), np.int64),
     )  # fmt: skip
     machine.run(state, rng.permutation(blocks), mode, LIMIT)
     SESSION.instructions += int(state.counters[watch.STEPS])
@@ -195,6 +205,14 @@ def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=(
         if row[watch.N_KIND] not in (*_RACES, watch.UNWRITTEN):
             raise Fault(found)
         SESSION.notes.setdefault((found.kernel, found.kind, found.line), found)
+    return state.traffic
+
+
+def traffic_by_name(kernel, traffic):
+    """The counts of each array by the name of its parameter; arrays within tuples are left out."""
+    arrays = [kind for kind in kernel.argument_types if isinstance(kind, types.Array)]
+    names = [name for name, kind in zip(inspect.signature(kernel.py_func).parameters, kernel.argument_types, strict=True) if kind in arrays]
+    return dict(zip(names, traffic[1:], strict=len(arrays) == len(names)))
 
 
 def kind_of(kind, flags):

@@ -22,6 +22,7 @@ BULKS = "tests/golden/test_bulks_cuda.py"
 GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {
     "the machine": (["tests/ptx/machine_faults.py"], {}),
+    "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
     "kernels": (KERNELS, {"seed": 1}),
     "bulks of every sampler": ([BULKS, "-m", "not long"], {"seed": 2}),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
@@ -11,6 +12,8 @@ from numba import cuda
 from hoptrain.engine import Graph
 from hoptrain.engine.device import DeviceStream, is_simulated, page_lock, to_host
 from hoptrain.engine.device_store import DeviceRows
+from hoptrain.engine.placement.one_copy import pages_of
+from hoptrain.engine.placement.registered import registered
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.rows import fill_rows
@@ -74,6 +77,20 @@ def locked_pages() -> str:
     torch.cuda.synchronize()
     expect_equal("a copy from locked pages", copied.cpu().numpy(), pages)
     return "the queue's pages are locked, and the GPU copies from them"
+
+
+def shared_pages() -> str:
+    """A kernel reads pages of a file that ranks share, which are registered read-only where the driver can."""
+    fd = anonymous_file("hoptrain-doctor")
+    np.frombuffer(reserve(fd, NUMBERS.nbytes), NUMBERS.dtype)[:] = NUMBERS[0]
+    source = registered(pages_of(fd, NUMBERS))
+    os.close(fd)
+    if source is None:
+        raise Wrong("the driver does not register pages of a file without a name")
+    target = cuda.device_array(NUMBERS.shape, NUMBERS.dtype)
+    copy(source, target)
+    expect_equal("registered pages read by a kernel", target.copy_to_host(), NUMBERS)
+    return "a kernel reads pages that ranks share"
 
 
 def graph_capture() -> str:

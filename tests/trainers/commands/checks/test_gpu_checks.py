@@ -75,23 +75,13 @@ def test_machine_code_that_is_not_read_is_found(on_device, monkeypatch, hits):
             gpu_numba.kernel_again()
 
 
-class Handle:
-    """Memory of another process; ``shift`` rows are left out in front of it."""
-
-    def __init__(self, rows, shift):
-        self.rows, self.shift = rows, shift
-
-    def __enter__(self):
-        return [SimpleNamespace(copy_to_host=lambda row=row: row) for row in self.rows[self.shift :]]
-
-    def __exit__(self, *error):
-        pass
-
-
 @pytest.mark.parametrize("shift", [0, 1])
 def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch, shift):
+    """``shift`` rows are left out in front of it."""
+    lent = cuda.device_array((10, 100), np.int64)
     monkeypatch.setattr(gpu_numba, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number))
-    monkeypatch.setattr(cuda, "to_device", lambda rows: SimpleNamespace(get_ipc_handle=lambda: Handle(rows, shift)))
+    monkeypatch.setattr(gpu_numba, "lend", lambda shape, dtype: (lent, "handle"))
+    monkeypatch.setattr(gpu_numba, "borrow", lambda handle, shape, dtype: lent[shift:] if handle == "handle" else None)
     with pytest.raises(Wrong, match="a row read by a second process") if shift else nullcontext():
         gpu_numba.ipc()
 
@@ -275,6 +265,20 @@ def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
     monkeypatch.setattr(gpu_engine, "page_lock", lambda pages: None)
     with pytest.raises(Wrong, match="torch does not take them for locked"):
         gpu_engine.locked_pages()
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        (lambda pages: None, "the driver does not register pages"),
+        (lambda pages: cuda.to_device(pages(False) + 1), "registered pages read by a kernel"),
+    ],
+)
+def test_shared_pages_that_a_kernel_cannot_read_are_found(monkeypatch, found, fault):
+    assert gpu_engine.shared_pages() == "a kernel reads pages that ranks share"
+    monkeypatch.setattr(gpu_engine, "registered", found)
+    with pytest.raises(Wrong, match=fault):
+        gpu_engine.shared_pages()
 
 
 @pytest.mark.parametrize("place", [0, -1])
