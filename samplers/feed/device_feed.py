@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Any, Generic
 
 from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.device import DeviceStream, check_cuda
@@ -15,6 +15,7 @@ from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.device_cache import HitRates, keep_hot_rows
+from hoptrain.samplers.feed.gather import named_rows
 from hoptrain.samplers.feed.task import SampleTask
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,14 @@ class DeviceFeed(Generic[SomeBatch]):
             )
             for name, store in task.stores.items()
         }
+        self._edge_ids: DeviceRows | None = None
+        if "edge_attr" in task.stores and task.graph.edge_ids is not None:
+            options: dict[str, Any] = {
+                "thresholds": workspace.on_device.thresholds,
+                "what": "edge_ids of the graph",
+                "meeting": workspace.meeting,
+            }
+            self._edge_ids = DeviceRows(task.graph.edge_ids, self._beside, placement=placement, **options)
         self.hit_rates: HitRates | None = None
         if device_cache is not None:
             self.hit_rates = keep_hot_rows(self._rows["x"], device_cache, task, bulk, epoch)
@@ -92,12 +101,11 @@ class DeviceFeed(Generic[SomeBatch]):
                 begin = time.perf_counter()
                 batch = batches[i].map(self._beside.copy)
                 check_batch(batch, self._task.sampler, self._task.graph)
-                ids_of = batch.row_ids()
-                rows = {name: store.gather_here(ids_of[name]) for name, store in self._rows.items()}
+                rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
                 filled = batch.with_rows(rows)
                 self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
                 gather_s = time.perf_counter() - begin
-                num_rows += len(ids_of["x"]) if self.hit_rates is not None else 0
+                num_rows += len(rows["x"]) if self.hit_rates is not None else 0
                 if self.hit_rates is not None and step == bulks[-1][-1]:
                     self._note_hits(epoch, num_rows, self.hit_rates)
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
@@ -115,6 +123,10 @@ class DeviceFeed(Generic[SomeBatch]):
         if len(self._workspaces) == 1:  # now there is a copy of the graph, which both read
             self._workspaces.appendleft(workspace.twin())
         return finish
+
+    def _edge_rows(self, _: str, places: Any) -> Any:
+        """The ids of the edges at ``places``: where their features stand."""
+        return places if self._edge_ids is None else self._edge_ids.gather_here(places)
 
     def _note_hits(self, epoch: int, num_rows: int, rates: HitRates) -> None:
         """Read the counter: once an epoch, before its last batch is handed out, since nothing may be asked of this after that."""

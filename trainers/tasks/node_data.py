@@ -109,6 +109,11 @@ class GraphDataModule(SharedDataModule):
         return self.data.num_features
 
     @property
+    def num_edge_features(self) -> int:
+        """D, 0 without features of edges."""
+        return self.data.num_edge_features
+
+    @property
     def is_multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
         return self.data.is_multilabel
