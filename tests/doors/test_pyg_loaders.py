@@ -239,6 +239,24 @@ def test_transforms_run_here_on_whole_batches(data):
     assert torch.equal(seen[1].node, batch.n_id)
 
 
+def test_an_import_line_may_name_all_that_pyg_has(data):
+    assert all(hasattr(hoptrain.pyg, name) for name in torch_geometric.loader.__all__)
+    assert hoptrain.pyg.ImbalancedSampler is torch_geometric.loader.ImbalancedSampler
+    assert hoptrain.pyg.NeighborLoader is not torch_geometric.loader.NeighborLoader
+    with pytest.raises(AttributeError, match="has no attribute 'NeighbourLoader'"):
+        _ = hoptrain.pyg.NeighbourLoader
+
+
+def test_samplers_of_torch_and_pyg_deal_out_the_seeds(data):
+    imbalanced = hoptrain.pyg.ImbalancedSampler(data.y, num_samples=60)
+    batches = list(hoptrain.pyg.NeighborLoader(data, [2], batch_size=20, sampler=imbalanced))
+    assert [batch.batch_size for batch in batches] == [20, 20, 20]
+    for batch in batches:
+        check_meaning(batch, data)
+    given = [[5, 6], [7], [8, 9, 10]]
+    assert [batch.input_id.tolist() for batch in hoptrain.pyg.NeighborLoader(data, [2], batch_sampler=given)] == given
+
+
 @pytest.mark.parametrize("name", ["NeighborLoader", "LinkNeighborLoader"])
 def test_signatures_are_those_of_pyg(name):
     ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (hoptrain.pyg, torch_geometric.loader))
