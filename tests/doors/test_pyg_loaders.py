@@ -10,6 +10,7 @@ import pyg_reference
 import pytest
 import torch
 import torch_geometric.loader
+from pyg_case import some_data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.utils import trim_to_layer
@@ -17,6 +18,12 @@ from torch_geometric.utils import trim_to_layer
 import hoptrain.pyg
 from hoptrain import InputError
 from hoptrain.pyg import graphs
+
+
+@pytest.fixture
+def data():
+    return some_data()
+
 
 NODES = {
     "plain": {},
