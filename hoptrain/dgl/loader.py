@@ -224,5 +224,5 @@ def _say_ignored(kwargs: dict[str, Any], **options: Any) -> None:
     ignored += [name for name, value in options.items() if value]
     if ignored:
         warnings.warn(
-            f"without meaning here: {', '.join(ignored)}; hoptrain's processes sample on the CPU, ahead of the training", stacklevel=4
+            f"without meaning here: {', '.join(ignored)}; hoptrain's processes sample on the CPU, ahead of the training", stacklevel=3
         )

@@ -11,58 +11,12 @@ from hoptrain.dgl.graphs import Converted, converted
 from hoptrain.dgl.outputs import dgl
 from hoptrain.dgl.sampler import Sampled
 from hoptrain.dgl.subgraphs import ALL_EDGES, finished
-from hoptrain.engine import Graph, InputError
-from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cpu.address import HopAddress
-from hoptrain.samplers import SaintNodeSampler, SaintWalkSampler, Sampler, Workspace
-from hoptrain.samplers.scratch.alias import tables_of
-from hoptrain.samplers.subgraphs.saint import SaintSampler, check_edges
+from hoptrain.engine import InputError
+from hoptrain.samplers import Sampler
+from hoptrain.samplers.subgraphs.unweighted import ByDegrees, ByOutDegree, Unweighted, Walks
 
-_MOST_EDGES = 1 << 31
 _ITEM = np.zeros(1, np.int64)
 """What a batch is asked for: its draws follow from its address alone."""
-
-
-class _Unweighted(SaintSampler):
-    """All vertices are seeds, and nothing weighs anything."""
-
-    def _weigh(self, graph: Graph) -> None:
-        """Nothing to count."""
-
-
-class ByOutDegree(_Unweighted, SaintNodeSampler):
-    """``budget`` draws of a vertex with replacement, with a probability proportional to its out-degree, or to 1 where it has none."""
-
-    def _prepare_draws(self, graph: Graph) -> None:
-        check_edges(graph)
-        degrees = np.bincount(graph.indices, minlength=graph.num_nodes)
-        self.tables = tables_of(np.array([0, graph.num_nodes]), np.maximum(degrees, 1).astype(np.float64))
-
-
-class ByDegrees(_Unweighted, SaintNodeSampler):
-    """``budget`` draws of an edge with replacement, u -> v in proportion to 1 / in-degree(v) + 1 / out-degree(u), of which both ends are taken.
-
-    Takes 8 bytes an edge.
-    """
-
-    def _prepare_draws(self, graph: Graph) -> None:
-        check_edges(graph)
-        if graph.num_edges >= _MOST_EDGES:
-            raise InputError(f"mode is 'edge' with {graph.num_edges:,} edges: they are drawn from fewer than {_MOST_EDGES:,}; take 'walk'")
-        into = 1 / graph.in_degrees()[graph.destinations()]
-        out_of = 1 / np.bincount(graph.indices, minlength=graph.num_nodes)[graph.indices]
-        self.tables = tables_of(np.array([0, graph.num_edges]), into + out_of)
-
-    def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
-        places = super()._draw(graph, address, attempt, workspace)
-        drawn = workspace.array("ends_drawn", 2 * len(places), graph.indices.dtype)
-        drawn[::2] = graph.indices[places]
-        drawn[1::2] = np.searchsorted(graph.indptr, places, side="right") - 1
-        return drawn
-
-
-class Walks(_Unweighted, SaintWalkSampler):
-    """Walks from roots drawn uniformly from all vertices, on a graph whose edges were turned round: along the user's edges."""
 
 
 class SAINTSampler(Sampled, dgl.dataloading.Sampler):
@@ -93,7 +47,7 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
         self.output_device = output_device
         self._make()
 
-    def _make(self) -> SaintSampler:
+    def _make(self) -> Unweighted:
         options: dict[str, Any] = {"num_layers": ALL_EDGES, "normalise": False, "num_subgraphs": 1}
         if self.mode == "walk":
             roots, length = self.budget

@@ -89,7 +89,9 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
         """
         homogeneous(g)
         if not os.path.exists(cache_path):
-            parts = dgl.metis_partition_assignment(g, k, balance_ntypes=balance_ntypes, balance_edges=balance_edges, mode=mode).numpy()
+            parts = dgl.metis_partition_assignment(
+                g.long(), k, balance_ntypes=balance_ntypes, balance_edges=balance_edges, mode=mode
+            ).numpy()
             with open(cache_path, "wb") as file:
                 np.savez(file, cluster_of=parts)
         cluster_of = _read(Path(cache_path), k, int(g.num_nodes()))
