@@ -66,8 +66,9 @@ class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
     def of(self, g: Any) -> tuple[Sampler, Converted]:
         """The sampler and the graph of hoptrain's."""
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
-        sampler = self.once((*fanouts, replace, weighted), lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted)))
-        return sampler, converted(g, self.edge_dir, self.prob)
+        made = converted(g, self.edge_dir, self.prob)
+        options = NeighborSampler, *fanouts, replace, weighted
+        return made.prepared(options, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
 
 
 MultiLayerNeighborSampler = NeighborSampler
@@ -135,7 +136,8 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
     def of(self, g: Any) -> tuple[Sampler, Converted]:
         """The sampler and the graph of hoptrain's."""
         fanouts, rounds = as_fanouts(self.fanouts), int(self.importance_sampling)
-        return self.once((*fanouts, rounds), lambda: ExcludingSampler(Labor(fanouts, rounds))), converted(g, self.edge_dir)
+        made = converted(g, self.edge_dir)
+        return made.prepared((LaborSampler, *fanouts, rounds), lambda: ExcludingSampler(Labor(fanouts, rounds))), made
 
 
 def as_ids(ids: Any) -> Array:

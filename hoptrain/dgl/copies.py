@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Block, MiniBatch
@@ -37,10 +35,10 @@ def distinct(seeds: Array) -> tuple[Array, Copies | None]:
 
 
 def with_copies(batch: MiniBatch, copies: Copies) -> MiniBatch:
-    """A batch of tensors with every seed as often as it was asked for: each copy has the edges of the first one, which alone is a source."""
-    place, first = torch.from_numpy(copies.place), torch.from_numpy(copies.first)
-    old_of = torch.cat([place, torch.arange(len(first), len(batch.node_ids))])
-    new_of = torch.cat([first, torch.arange(len(place), len(old_of))])
+    """With every seed as often as it was asked for: each copy has the edges of the first one, which alone is a source."""
+    place, first = copies
+    old_of = np.concatenate([place, np.arange(len(first), len(batch.node_ids))])
+    new_of = np.concatenate([first, np.arange(len(place), len(old_of))])
     more = len(place) - len(first)
     return replace(
         batch,
@@ -52,14 +50,14 @@ def with_copies(batch: MiniBatch, copies: Copies) -> MiniBatch:
     )
 
 
-def _rows(block: Block, old_of: Tensor, new_of: Tensor) -> Block:
+def _rows(block: Block, old_of: Array, new_of: Array) -> Block:
     """The rows ``old_of`` (N,) of a block, with ``new_of`` each source in its place."""
-    begins, degrees = block.indptr[:-1][old_of].long(), block.indptr.diff()[old_of].long()
-    ends = degrees.cumsum(0)
-    edges = torch.arange(int(degrees.sum())) + torch.repeat_interleave(begins - (ends - degrees), degrees)
+    begins, degrees = block.indptr[:-1][old_of].astype(np.int64), np.diff(block.indptr)[old_of]
+    ends = np.cumsum(degrees, dtype=np.int64)
+    edges = np.arange(degrees.sum()) + np.repeat(begins - (ends - degrees), degrees)
     return Block(
-        indptr=torch.cat([ends.new_zeros(1), ends]),
-        indices=new_of[block.indices[edges].long()],
+        indptr=np.concatenate([[0], ends]),
+        indices=new_of[block.indices[edges]],
         edge_ids=block.edge_ids[edges],
         num_src=block.num_src + len(old_of) - block.num_dst,
         weights=None if block.weights is None else block.weights[edges],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.samplers import Sampler
 
 _LAYOUTS = {"in": "csc", "out": "csr"}
 """DGL's word for the neighbours of a vertex -> where it keeps these beside each other."""
@@ -29,6 +31,13 @@ class Converted:
     def __init__(self, graph: Graph) -> None:
         """Take the graph."""
         self.graph = graph
+        self._prepared: dict[Any, Sampler] = {}
+
+    def prepared(self, options: Any, make: Callable[[], Sampler]) -> Sampler:
+        """``make()``, or what it gave for this graph and the same options before."""
+        if options not in self._prepared:
+            self._prepared[options] = make()
+        return self._prepared[options]
 
     def places_of(self, ids: Array) -> Array:
         """The places (N,) of the edges with ``ids`` (N,); those of all edges are found once, 4 or 8 bytes an edge.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hoptrain.dgl.copies import Copies, with_copies
+from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Block, MiniBatch
 from hoptrain.samplers.batch.dgl_compat import import_dgl
+from hoptrain.samplers.batch.transfer import as_tensor
 
 dgl = import_dgl()
 
@@ -26,22 +29,21 @@ def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool
         copies: which of the seeds stand there several times.
         weighted: whether blocks have ``edata["edge_weights"]``, with the mean 1 over a destination's edges, as DGL's.
     """
-    tensors: MiniBatch = batch.to("cpu")
-    tensors = tensors if copies is None else with_copies(tensors, copies)
-    nodes = tensors.node_ids.to(g.idtype, copy=True)
+    batch = batch if copies is None else with_copies(batch, copies)
+    nodes = _ids(g, batch.node_ids)
     blocks = []
-    for block in tensors.blocks:
-        made = _block(g, nodes, block, tensors.ids_of(block.edge_ids))
+    for block in batch.blocks:
+        made = _block(g, nodes, block, batch.ids_of(block.edge_ids))
         if weighted:
             made.edata["edge_weights"] = _of_mean_one(block)
         blocks.append(made)
-    return nodes, blocks, tensors.x
+    return nodes, blocks, _rows(batch)
 
 
-def _block(g: Any, nodes: Tensor, block: Block, edge_ids: Tensor) -> Any:
+def _block(g: Any, nodes: Tensor, block: Block, edge_ids: Array) -> Any:
     ((source, edge, destination),) = g.canonical_etypes
     made = dgl.create_block(
-        {(source, edge, destination): ("csc", _offsets(block, g.idtype))},
+        {(source, edge, destination): ("csc", _columns(g, block))},
         num_src_nodes={source: block.num_src},
         num_dst_nodes={destination: block.num_dst},
     )
@@ -54,28 +56,36 @@ def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, 
 
     ``layout`` is "csr" where the edges were turned round.
     """
-    tensors: MiniBatch = batch.to("cpu")
-    nodes, block = tensors.node_ids.to(g.idtype, copy=True), tensors.blocks[0]
-    made = dgl.heterograph({g.canonical_etypes[0]: (layout, _offsets(block, g.idtype))}, {g.ntypes[0]: len(nodes)})
+    nodes, block = _ids(g, batch.node_ids), batch.blocks[0]
+    made = dgl.heterograph({g.canonical_etypes[0]: (layout, _columns(g, block))}, {g.ntypes[0]: len(nodes)})
     frames = dgl.utils.extract_node_subframes(g, [nodes])
-    return nodes, _with_features(made, g, frames, tensors.ids_of(block.edge_ids)), tensors.x
+    return nodes, _with_features(made, g, frames, batch.ids_of(block.edge_ids)), _rows(batch)
 
 
-def _offsets(block: Block, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _ids(g: Any, ids: Array) -> Tensor:
+    """A copy with the graph's dtype. NumPy makes it: of an array of this size torch's threads are no faster, and wait for each other."""
+    return torch.from_numpy(ids.astype(np.int32 if g.idtype == torch.int32 else np.int64))
+
+
+def _columns(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
     """As DGL takes compressed columns: of one dtype, and without ids of edges, which count as they stand."""
-    return block.indptr.to(dtype, copy=True), block.indices.to(dtype, copy=True), torch.empty(0, dtype=dtype)
+    return _ids(g, block.indptr), _ids(g, block.indices), torch.empty(0, dtype=g.idtype)
 
 
-def _with_features(made: Any, g: Any, node_frames: Any, edge_ids: Tensor) -> Any:
-    edge_frames = dgl.utils.extract_edge_subframes(g, [edge_ids.to(g.idtype, copy=True)])
+def _rows(batch: MiniBatch) -> Tensor | None:
+    return None if batch.x is None else as_tensor(batch.x)
+
+
+def _with_features(made: Any, g: Any, node_frames: Any, edge_ids: Array) -> Any:
+    edge_frames = dgl.utils.extract_edge_subframes(g, [_ids(g, edge_ids)])
     dgl.utils.set_new_frames(made, node_frames=node_frames, edge_frames=edge_frames)
     return made
 
 
 def _of_mean_one(block: Block) -> Tensor:
-    """(M,) the weights, divided by the mean of those of their destination."""
-    weights: Tensor = block.weights
-    degrees: Tensor = block.indptr.long().diff()
-    destinations = torch.repeat_interleave(torch.arange(block.num_dst), degrees)
-    sums = weights.new_zeros(block.num_dst).index_add_(0, destinations, weights)
-    return weights * (degrees / sums)[destinations]
+    """(M,) float32: the weights, divided by the mean of those of their destination."""
+    degrees = np.diff(block.indptr)
+    destinations = np.repeat(np.arange(block.num_dst), degrees)
+    sums = np.bincount(destinations, block.weights, block.num_dst)
+    with np.errstate(invalid="ignore"):  # of a destination without edges
+        return torch.from_numpy((block.weights * (degrees / sums)[destinations]).astype(np.float32))

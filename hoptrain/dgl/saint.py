@@ -22,8 +22,8 @@ _ITEM = np.zeros(1, np.int64)
 class SAINTSampler(Sampled, dgl.dataloading.Sampler):
     """DGL's, by name, arguments and results; see ``dgl.dataloading.SAINTSampler``.
 
-    Vertices stand in the order in which they were drawn first, in DGL in that of their ids. ``cache`` has no meaning: what draws need is kept for
-    the graph that was sampled last.
+    Vertices stand in the order in which they were drawn first, in DGL in that of their ids. ``cache`` has no meaning: what draws need is kept as
+    long as the graph.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
     def of(self, g: Any) -> tuple[Sampler, Converted]:
         """The sampler of hoptrain's, prepared for the graph, and the graph."""
         made = converted(g, self._edge_dir)
-        return self.once((made, self.mode, self.budget), lambda: self._make().prepare(made.graph, np.arange(made.graph.num_nodes))), made
+        all_nodes = np.arange(made.graph.num_nodes)
+        return made.prepared((SAINTSampler, self.mode, self.budget), lambda: self._make().prepare(made.graph, all_nodes)), made
 
     def sample(self, g: Any, indices: Tensor | None = None) -> Any:
         """A subgraph; ``indices`` have no meaning."""

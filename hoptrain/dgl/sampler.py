@@ -27,7 +27,6 @@ class Sampled:
     source: Callable[[Array], MiniBatch] | None = None
     rows: dict[str, Tensor]
     rows_name: str | None = None
-    _made: dict[Any, Sampler]
     _workspace: Workspace
 
     @abstractmethod
@@ -50,15 +49,6 @@ class Sampled:
         seed = int(torch.empty((), dtype=torch.int64).random_())
         workspace = self.__dict__.setdefault("_workspace", Workspace())
         return sampler.sample(converted.graph, items, seed=seed, workspace=workspace)
-
-    def once(self, options: Any, make: Callable[[], Sampler]) -> Sampler:
-        """``make()``, or what it gave for the same options."""
-        made = self.__dict__.setdefault("_made", {})
-        if options not in made:
-            made.clear()
-            made[options] = make()
-        found: Sampler = made[options]
-        return found
 
     def keep(self, rows: Tensor | None, device: Any = None) -> None:
         """Note the gathered features, on the device where their block is."""

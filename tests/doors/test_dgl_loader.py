@@ -153,6 +153,18 @@ def test_the_seed_of_ranks_changes_the_order(monkeypatch):
     assert order(0) == order(0) != order(1)
 
 
+@pytest.mark.parametrize("make", SPREAD.values(), ids=SPREAD)
+def test_workers_stay_from_epoch_to_epoch(make):
+    g = graph()
+    sampler, number = make(g)
+    loader = hoptrain.dgl.DataLoader(g, torch.arange(number), sampler, batch_size=40, shuffle=True)
+    feeds = []
+    for _ in range(2):
+        assert len(list(loader)) == len(loader)
+        feeds.append(loader._feed._loader)
+    assert feeds[0] is feeds[1]
+
+
 def test_features_that_were_changed_are_seen_in_the_next_epoch():
     ours, _ = loaders([2], torch.arange(60), batch_size=30, num_workers=1)
     for value in (1.0, 2.0):
