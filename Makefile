@@ -51,7 +51,7 @@ test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 HOPTRAIN_TEST_BLOCK=256 $(BIN)/pytest -o timeout_method=thread $(OF_CUDA) --deselect tests/golden/test_bulks_cuda.py
 
 gpu:
-	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.first_run --out $(OUT) $(PARTS)
+	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.device.first_run --out $(OUT) $(PARTS)
 
 test-faults: $(STAMP)
 	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/trainers/test_fit_faults.py

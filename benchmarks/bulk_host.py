@@ -3,6 +3,9 @@
 No device is needed: the driver's calls are replaced by nothing (``hoptrain.benchmarks.common.stub_driver``), so the time is that of Python alone.
 Counts are those of a bulk like the one before; ``start`` queues it, ``finish`` takes it over once the device is done, and ``batch`` makes a mini-batch when
 it is asked for. Times are the least of the rounds, of one thread.
+
+With ``--device-model`` it tells instead what bytes the bulks of an epoch move on that GPU and what time that predicts
+(``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch.
 """
 
 from __future__ import annotations
@@ -10,20 +13,24 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import Record, Result
-from hoptrain.benchmarks.common.options import FANOUTS, SEED, num_rounds
-from hoptrain.benchmarks.common.stub_driver import StubStream, stubbed
-from hoptrain.engine import Dataset, InputError, load_dataset
+from hoptrain.benchmarks.common.options import FANOUTS, QUICK_SCALE, SEED, num_rounds
+from hoptrain.benchmarks.common.stub_driver import StubStream, give_sizes, stubbed
+from hoptrain.benchmarks.traffic.epoch import predict_epoch
+from hoptrain.benchmarks.traffic.predict import DEVICES, device_named
+from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.device import is_simulated
 from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.samplers.cuda.cost_model import SCHEDULES
+from hoptrain.samplers.cuda.cost_model import KERNELS, SCHEDULES
 from hoptrain.samplers.cuda.drivers import driver_for
 
 COUNTED = ("replays", "launches", "host_to_device", "device_to_host", "synchronisations", "allocations")
@@ -34,19 +41,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--bulks", type=int, nargs="+", metavar="K", help="mini-batches of a bulk (default 1 8 64 193, with --quick 1 8)")
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
+    add("--fanouts", type=int, nargs="+", default=list(FANOUTS[1]), metavar="N", help="neighbours per hop (default 15 10 5)")
+    add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: the synthetic twin of products)")
+    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 0.02; 1 with --device-model)")
+    add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
+    add("--device-model", metavar="GPU", help=f"tell the bytes of an epoch, and predict its time on one of: {', '.join(DEVICES)}")
+    add("--bandwidth", type=float, metavar="GB/S", help="with --device-model: the speed of its memory (default: what its maker says)")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Count and time bulks of ``NeighborSampler([15, 10, 5])`` by both schedules.
+    """Count and time bulks of ``NeighborSampler`` by both schedules.
 
     Raises:
-        InputError: in the simulator, where there is no driver to replace.
+        InputError: in the simulator, where there is no driver to replace; an unknown GPU; options that do not go together; no mini-batch.
     """
     if is_simulated():
         raise InputError("NUMBA_ENABLE_CUDASIM is on: the simulator has no driver to replace; leave the variable out")
-    data = load_dataset("synthetic:products", scale=0.02)
-    cases = product(SCHEDULES, (False, True), args.bulks or ([1, 8] if args.quick else [1, 8, 64, 193]))
+    bulks = args.bulks or ([1, 8] if args.quick else [1, 8, 64, 193])
+    if min(bulks) < 1:
+        raise InputError(f"a bulk of {min(bulks)} mini-batches: it has one or more; correct --bulks")
+    if args.device_model is not None:
+        return _predicted(args, bulks)
+    if args.bandwidth is not None:
+        raise InputError(
+            f"--bandwidth {args.bandwidth:g} without --device-model: nothing is predicted; leave it out, or add --device-model"
+        )
+    data = options.load(args.graph, args, scale=QUICK_SCALE)
+    cases = product(SCHEDULES, (False, True), bulks)
     with stubbed() as counts:
         records = [
             {"kernel": kernel, "captured": captured, "bulk": bulk, **measure(data, (kernel, captured), bulk, args, counts)}
@@ -55,14 +77,26 @@ def run(args: argparse.Namespace) -> Result:
     return Result(records=records, summary={f"max_{name}": max(float(row[name]) for row in records) for name in COUNTED}, seeds=[SEED])
 
 
+def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:
+    """The bytes of an epoch's bulks."""
+    if args.rounds is not None:
+        raise InputError(f"--rounds {args.rounds} with --device-model: nothing is timed; leave one out")
+    device, data = device_named(args.device_model, args.bandwidth), options.load(args.graph, args)
+    case = data, NeighborSampler(args.fanouts), options.schedule(data, args.batch_size), KERNELS
+    records = [row for bulk in bulks for row in predict_epoch(*case, bulk, device)]
+    epochs = [row for row in records if row["what"] == "epoch"]
+    names = "ms", "careful_ms", "asked_bytes_edge", "moved_bytes_edge"
+    return Result(records=records, summary={f"min_{name}": min(row[name] for row in epochs) for name in names}, seeds=[SEED])
+
+
 def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Namespace, counts: Counter[str]) -> Record:
     """Counts of one bulk, and milliseconds on the host, by a schedule, launch for launch or captured."""
-    sampler, workspace = NeighborSampler(FANOUTS[1]), Workspace(device="cuda", kernel=way[0], placement="device", capture=way[1])
+    sampler, workspace = NeighborSampler(args.fanouts), Workspace(device="cuda", kernel=way[0], placement="device", capture=way[1])
     workspace._stream = StubStream(counts)
     driver: Any = driver_for(data.graph, sampler, workspace)
     seeds = list(_seeds(data.graph.num_nodes, args.batch_size, bulk))
     sizes = _sizes(data, sampler, seeds[:4])
-    driver._fetch_sizes = partial(_give_sizes, driver, sizes, counts)
+    driver._fetch_sizes = partial(give_sizes, driver, sizes, counts)
     start: Callable[[], Any] = partial(driver.start, seeds, seed=SEED, epoch=0, first_batch=0)
     for _ in range(2):  # the first makes the buffers, and compiles
         start()()
@@ -95,10 +129,3 @@ def _sizes(data: Dataset, sampler: NeighborSampler, seeds: list[Any]) -> dict[st
             found.setdefault(f"edges{hop}", []).append(block.num_edges)
         found.setdefault(f"nodes{len(batch.blocks)}", []).append(len(batch.node_ids))
     return found
-
-
-def _give_sizes(driver: Any, sizes: dict[str, list[int]], counts: Counter[str]) -> None:
-    """In place of the copy from the device."""
-    counts["device_to_host"] += 1
-    for name, values in sizes.items():
-        driver.host_size(name)[:] = np.resize(values, driver.num_batches)

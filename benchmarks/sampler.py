@@ -78,6 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="with --device cuda: mini-batches of a bulk (default 1 4 16 64 256, with --quick 1 4)",
     )
+    add(
+        "--bandwidth",
+        type=float,
+        metavar="GB/S",
+        help="with --device cuda: speed of its memory, for predictions (default: as the driver says)",
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -86,6 +92,8 @@ def run(args: argparse.Namespace) -> Result:
         from hoptrain.benchmarks.cases import sampler_cuda  # what it needs may be absent
 
         return sampler_cuda.measure(args)
+    if args.bandwidth is not None:
+        raise InputError(f"--bandwidth {args.bandwidth:g} with --device cpu: it is for predictions on a GPU; leave it out")
     timing = Timing(
         threads=sorted(set(args.threads)),
         modes=args.modes,

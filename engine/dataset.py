@@ -29,6 +29,8 @@ class Dataset:
         name: for messages and logs.
         graph: the graph; or give ``edge_index``.
         x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), or None.
+        edge_attr: (R, D) features of the edges as stored, of any dtype that x may have, or None: row i is of the edge whose id (``Graph.edge_ids``)
+            is i, so that they stand in the order of ``edge_index``; R is more than the largest id. (R,) is taken as (R, 1).
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or None.
         splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier; given as ids or as masks (V,) of bool.
         num_classes: number of classes, 0 without labels; where 0 is given, what the labels have.
@@ -42,6 +44,7 @@ class Dataset:
     name: str = "data"
     graph: Graph = None  # type: ignore[assignment]  # never None once it is made
     x: Array | None = None
+    edge_attr: Array | None = None
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
     num_classes: int = 0
@@ -54,6 +57,7 @@ class Dataset:
         if validate:
             self._take_in(edge_index)
             check_features(self.name, self.x, self.graph.num_nodes)
+            check_edge_features(self.name, self.edge_attr, self.graph)
             check_labels(self.name, self.y, self.graph.num_nodes, self.num_classes)
             for split, ids in self.splits.items():
                 check_split(self.name, split, ids, self.graph.num_nodes, self.y)
@@ -65,7 +69,8 @@ class Dataset:
         """Tensors as arrays, masks as ids, edges as a graph, classes counted."""
         if (self.graph is None) == (edge_index is None):
             raise InputError(f"{self.name} has {'no edges' if edge_index is None else 'a graph and an edge_index'}: give one of the two")
-        x, y = (None if array is None else as_array(array) for array in (self.x, self.y))
+        x, y, edge_attr = (None if array is None else as_array(array) for array in (self.x, self.y, self.edge_attr))
+        edge_attr = edge_attr[:, None] if edge_attr is not None and edge_attr.ndim == 1 else edge_attr
         rows = next((len(array) for array in (x, y) if array is not None and array.ndim), None)
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
         if not isinstance(graph, Graph):
@@ -75,7 +80,14 @@ class Dataset:
         splits = {split: as_ids(self.name, split, as_array(ids), graph.num_nodes) for split, ids in self.splits.items()}
         y = None if y is None else as_labels(y)
         num_classes = self.num_classes or (0 if y is None or y.ndim not in (1, 2) or y.dtype.kind not in "iub" else num_classes_of(y))
-        for name, value in (("x", x), ("y", y), ("graph", graph), ("splits", splits), ("num_classes", num_classes)):
+        for name, value in (
+            ("x", x),
+            ("y", y),
+            ("edge_attr", edge_attr),
+            ("graph", graph),
+            ("splits", splits),
+            ("num_classes", num_classes),
+        ):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -86,6 +98,11 @@ class Dataset:
     def num_features(self) -> int:
         """F, 0 without features."""
         return 0 if self.x is None else int(self.x.shape[1])
+
+    @property
+    def num_edge_features(self) -> int:
+        """D, 0 without features of edges."""
+        return 0 if self.edge_attr is None else int(self.edge_attr.shape[1])
 
     @property
     def is_multilabel(self) -> bool:
@@ -106,15 +123,16 @@ class Dataset:
         return self.graph.num_nodes
 
     def stores(self) -> dict[str, Array]:
-        """Rows by vertex, by the name that they have for a batch: ``x`` and ``y``."""
-        return {name: rows for name, rows in (("x", self.x), ("y", self.y)) if rows is not None}
+        """Rows by vertex, ``x`` and ``y``, and by edge id, ``edge_attr``: those that there are, by the name that they have for a batch."""
+        return {name: rows for name, rows in (("x", self.x), ("y", self.y), ("edge_attr", self.edge_attr)) if rows is not None}
 
     def in_memory(self) -> Dataset:
         """The same data set with graph and features in memory of this process, in huge pages where the system grants them.
 
         See ``Graph.in_memory``: for sampling within one process. Features lie there once more, beside what the system caches of their file.
         """
-        return replace(self, graph=self.graph.in_memory(), x=None if self.x is None else np.array(self.x), validate=False)
+        x, edge_attr = (None if rows is None else np.array(rows) for rows in (self.x, self.edge_attr))
+        return replace(self, graph=self.graph.in_memory(), x=x, edge_attr=edge_attr, validate=False)
 
     def save(self, path: str | Path) -> None:
         """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``Dataset.open``."""
@@ -129,40 +147,35 @@ class Dataset:
 
     def arrays(self) -> dict[str, Array]:
         """Every array by the name of its file."""
-        arrays = self.graph.arrays()
-        if self.x is not None:
-            arrays["x"] = self.x
-        if self.y is not None:
-            arrays["y"] = self.y
-        return arrays | {f"split_{name}": ids for name, ids in self.splits.items()}
+        return self.graph.arrays() | self.stores() | {f"split_{name}": ids for name, ids in self.splits.items()}
 
     @classmethod
     def from_pyg(cls, data: Any, *, name: str = "data") -> Dataset:
         """A homogeneous ``torch_geometric.data.Data``: ``edge_index``, and ``x``, ``y``, ``train_mask``, ``val_mask``, ``test_mask`` where it has them.
 
         Labels (V, 1) are taken as (V,), floating ones as the integers that they are. Edges keep their numbers (``Graph.edge_ids``) and their
-        ``edge_weight``, which becomes ``Graph.weights``; other attributes of edges are not taken.
+        ``edge_weight``, which becomes ``Graph.weights``, and ``edge_attr``; other attributes of edges are not taken.
 
         Raises:
             InputError: it has no edge_index, or something that a data set cannot hold, as an edge_weight below 0.
         """
-        return cls._from_parts(
-            name, Graph.from_pyg(data), data.x, data.y, {split: getattr(data, f"{split}_mask", None) for split in SPLITS}
-        )
+        masks = {split: getattr(data, f"{split}_mask", None) for split in SPLITS}
+        return cls._from_parts(name, Graph.from_pyg(data), data.x, data.y, data.edge_attr, masks)
 
     @classmethod
     def from_dgl(cls, graph: Any, *, name: str = "data") -> Dataset:
         """A homogeneous ``dgl.DGLGraph`` with ``feat``, ``label`` and masks of vertices in ``ndata``, as DGL's data sets have them; else as ``from_pyg``.
 
-        Nothing is taken of ``edata``, where weights have no name of their own: ``Graph.from_edges`` takes them beside ``graph.edges()``.
+        Of ``edata`` it takes ``feat`` as ``edge_attr``. Weights have no name of their own there: ``Graph.from_edges`` takes them beside ``graph.edges()``.
         """
-        made, held = Graph.from_dgl(graph), graph.ndata
-        return cls._from_parts(name, made, held.get("feat"), held.get("label"), {split: held.get(f"{split}_mask") for split in SPLITS})
+        made, held, of_edges = Graph.from_dgl(graph), graph.ndata, getattr(graph, "edata", {})
+        masks = {split: held.get(f"{split}_mask") for split in SPLITS}
+        return cls._from_parts(name, made, held.get("feat"), held.get("label"), of_edges.get("feat"), masks)
 
     @classmethod
-    def _from_parts(cls, name: str, graph: Graph, x: Any, y: Any, masks: Mapping[str, Any]) -> Dataset:
+    def _from_parts(cls, name: str, graph: Graph, x: Any, y: Any, edge_attr: Any, masks: Mapping[str, Any]) -> Dataset:
         splits = {split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None}
-        return cls(name=name, graph=graph, x=x, y=None if y is None else as_labels(as_array(y)), splits=splits)
+        return cls(name=name, graph=graph, x=x, y=None if y is None else as_labels(as_array(y)), edge_attr=edge_attr, splits=splits)
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> Dataset:
@@ -182,6 +195,7 @@ class Dataset:
                 name=meta["name"],
                 graph=Graph.from_arrays(arrays, meta["is_sorted"]),
                 x=arrays.get("x"),
+                edge_attr=arrays.get("edge_attr"),
                 y=arrays.get("y"),
                 splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
                 num_classes=meta["num_classes"],
@@ -249,19 +263,35 @@ def check_features(name: str, x: Array | None, num_nodes: int) -> None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
         raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} vertices; reshape x")
+    _check_numbers(name, "x", x)
+
+
+def check_edge_features(name: str, edge_attr: Array | None, graph: Graph) -> None:
+    """Refuse features of edges that are not a row of finite numbers for each edge id."""
+    if edge_attr is None:
+        return
+    num_ids = graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
+    if edge_attr.ndim != 2 or len(edge_attr) < num_ids:
+        raise InputError(
+            f"{name}: edge_attr has shape {edge_attr.shape}: it has a row for each edge in the order of edge_index, {num_ids:,} at least; reshape it"
+        )
+    _check_numbers(name, "edge_attr", edge_attr)
+
+
+def _check_numbers(name: str, what: str, x: Array) -> None:
     if x.dtype.kind not in "fiu" and x.dtype != BFLOAT16:
         raise InputError(
-            f"{name}: x is {x.dtype}: features are real numbers, floating or integer; convert it, perhaps by x.astype(np.float32)"
+            f"{name}: {what} is {x.dtype}: features are real numbers, floating or integer; convert it, perhaps by {what}.astype(np.float32)"
         )
     if x.dtype.kind in "iu":
         return
-    for begin in range(0, num_nodes, 65536):
+    for begin in range(0, len(x), 65536):
         finite = _is_finite(x[begin : begin + 65536])
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             value = x[begin + row, column]
             raise InputError(
-                f"{name}: x[{begin + row}, {column}] is {value}: features are finite; replace it, for instance by np.nan_to_num(x)"
+                f"{name}: {what}[{begin + row}, {column}] is {value}: features are finite; replace it, for instance by np.nan_to_num({what})"
             )
 
 

@@ -21,8 +21,14 @@ from hoptrain.engine.arrays import BFLOAT16, Array
 from hoptrain.engine.errors import InputError, reason_of
 
 
-def cuda_status() -> str | None:
-    """None where CUDA can be used (or is simulated), else one line that says why not."""
+def split_device(device: str) -> tuple[str, int | None]:
+    """A device in torch's words as its kind and the GPU's number, which may be left open: "cuda:3" is ("cuda", 3)."""
+    kind, _, number = device.partition(":")
+    return (kind, int(number)) if kind == "cuda" and number.isdecimal() else (device, None)
+
+
+def cuda_status(gpu: int | None = None) -> str | None:
+    """None where CUDA can be used (or is simulated), else one line that says why not; of a GPU by its number, or of this process's own."""
     if importlib.util.find_spec("numba_cuda") is None:
         return "numba-cuda is not installed: install it with 'pip install hoptrain[cuda]'"
     from numba import cuda
@@ -35,7 +41,10 @@ def cuda_status() -> str | None:
     if is_simulated():
         return None
     try:
-        device = cuda.gpus[default_gpu()]  # to ask it makes no context there
+        gpu = default_gpu() if gpu is None else gpu
+        if gpu >= len(cuda.gpus):
+            return f"there is no GPU {gpu}: they have the numbers 0 to {len(cuda.gpus) - 1}"
+        device = cuda.gpus[gpu]  # to ask it makes no context there
     except Exception as error:  # the driver's own errors have no common class
         return f"no CUDA device can be used: {reason_of(error).rstrip(' :')}"
     return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"
@@ -51,13 +60,13 @@ def default_gpu() -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) % max(1, len(cuda.gpus))
 
 
-def check_cuda() -> None:
-    """Refuse to go on without CUDA.
+def check_cuda(gpu: int | None = None) -> None:
+    """Refuse to go on without CUDA, on this GPU or on this process's own.
 
     Raises:
         InputError: it cannot be used.
     """
-    reason = cuda_status()
+    reason = cuda_status(gpu)
     if reason is not None:
         raise InputError(f'device is "cuda", but {reason}; or use device="cpu"')
 
@@ -105,7 +114,7 @@ class DeviceStream:
         Raises:
             InputError: CUDA cannot be used.
         """
-        check_cuda()
+        check_cuda(gpu)
         from numba import cuda
 
         self._torch = torch_on_device()

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.device import DeviceStream, to_host
 from hoptrain.engine.errors import InputError
-from hoptrain.kernels.cuda.gather import gather, word_dtype
+from hoptrain.engine.placement.hot_rows import slots_of
+from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.placement.one_copy import one_copy
+from hoptrain.kernels.cuda import native
+from hoptrain.kernels.cuda.gather import count_placed, gather, word_dtype
 from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.native.gather import placed_gather
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 
 PLACEMENTS = ("auto", "device", "pinned")
 
 _FREE_SHARE = 0.7
 """Part of the free device memory that graph and features may fill: the rest is for batches, the model and its activations."""
+_COUNTING_THREADS = 1 << 14
+"""That count a batch's rows: each adds to one counter, once."""
 
 
 def choose_placement(placement: str, num_bytes: int, what: str) -> str:
@@ -32,14 +40,23 @@ def choose_placement(placement: str, num_bytes: int, what: str) -> str:
         )
     if placement != "auto":
         return placement
+    return "device" if num_bytes <= _FREE_SHARE * free_memory() else "pinned"
+
+
+def free_memory() -> float:
+    """Bytes of the current device that nothing has; infinite in the simulator."""
     from numba import cuda
 
-    free = cuda.current_context().get_memory_info().free
-    return "device" if num_bytes <= _FREE_SHARE * free else "pinned"
+    return float(cuda.current_context().get_memory_info().free)
 
 
-def to_device(array: Array, placement: str, stream: DeviceStream) -> Any:
-    """A copy of a host array that kernels can read: in device memory, or in pinned host memory mapped into the device's address space."""
+def to_device(array: Array, placement: str, stream: DeviceStream, what: str = "an array", meeting: Meeting | None = None) -> Any:
+    """A copy of a host array that kernels can read: in device memory, or in pinned host memory mapped into the device's address space.
+
+    With a ``meeting`` all ranks have to call this alike, and those of a machine whose placement is "pinned" read one copy.
+    """
+    if meeting is not None and (copy := one_copy(array, what, meeting, wanted=placement == "pinned")) is not None:
+        return copy
     if placement == "pinned" and array.size:  # CUDA pins no empty memory
         from numba import cuda
 
@@ -63,13 +80,13 @@ class DeviceGraph:
         placement: name of an array -> "device" or "pinned".
     """
 
-    def __init__(self, arrays: dict[str, Array], placement: str, stream: DeviceStream) -> None:
-        """Copy the arrays, by name; with "auto" each goes to the device while it fits, in the order given."""
+    def __init__(self, arrays: dict[str, Array], placement: str, stream: DeviceStream, meeting: Meeting | None = None) -> None:
+        """Copy the arrays, by name; with "auto" each goes to the device while it fits, in the order given. ``meeting`` as of ``to_device``."""
         self.placement: dict[str, str] = {}
         placed = {}
         for name, array in arrays.items():
             self.placement[name] = choose_placement(placement, array.nbytes, "the graph")
-            placed[name] = to_device(array, self.placement[name], stream)
+            placed[name] = to_device(array, self.placement[name], stream, f"the graph's {name}", meeting)
         self.indptr, self.indices, self.threshold, self.alias = (placed[name] for name in ("indptr", "indices", "threshold", "alias"))
 
     def arrays(self) -> tuple[Any, Any, Any, Any]:
@@ -79,6 +96,25 @@ class DeviceGraph:
     def __repr__(self) -> str:
         places = ", ".join(f"{name}={where}" for name, where in self.placement.items())
         return f"DeviceGraph(num_nodes={len(self.indptr) - 1:,}, num_edges={len(self.indices):,}, {places})"
+
+
+def chosen_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream) -> Callable[[Launch, Any, Any], None]:
+    """What copies rows: the kernel in CUDA C++ where CuPy is there, else Numba's, which do the same.
+
+    Args:
+        source: as ``hoptrain.kernels.cuda.gather.gather`` takes it.
+        placement: of the whole table, "device" or "pinned".
+        stream: of those who will read.
+
+    Returns:
+        ``copy(launch, ids, rows)``, where ids (N,) and rows (N, ...) are arrays as users get them.
+    """
+    whole, parts, where = source if len(source) > 1 else (*source, (), None)
+    if native.reason_against() is None:
+        upload = partial(to_device, placement="device", stream=stream)
+        copy: Callable[[Launch, Any, Any], None] = placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
+        return copy
+    return lambda launch, ids, rows: gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), whole.dtype))
 
 
 class DeviceRows:
@@ -98,6 +134,8 @@ class DeviceRows:
         placement: str = "auto",
         hot: Array | None = None,
         thresholds: Thresholds | None = None,
+        what: str = "a feature store",
+        meeting: Meeting | None = None,
     ) -> None:
         """Copy a store.
 
@@ -105,19 +143,40 @@ class DeviceRows:
             store: (V, ...) of any type; a row is not empty.
             stream: of those who will read.
             placement: "device", "pinned" or "auto".
-            hot: (C,) distinct vertices whose rows are copied into device memory as well, and read from there.
+            hot: (C,) distinct rows that are kept in device memory as well, see ``keep_hot``.
             thresholds: what decides about speed.
+            what: its name, for people.
+            meeting: as of ``to_device``.
         """
-        self.placement = choose_placement(placement, store.nbytes, "a feature store")
+        self.placement = choose_placement(placement, store.nbytes, what)
         self.row_shape, self.dtype = store.shape[1:], store.dtype
         self._stream, self._thresholds = stream, thresholds or THRESHOLDS
-        flat = np.ascontiguousarray(store).reshape(len(store), -1)
-        words = flat.view(word_dtype(flat.shape[1] * flat.itemsize))
-        self._source: tuple[Any, ...] = (to_device(words, self.placement, stream),)
+        self._words = as_words(store)
+        self._source: tuple[Any, ...] = (to_device(self._words, self.placement, stream, what, meeting),)
+        self._hits: Any = None
+        self._copy = chosen_gather(self._source, self.placement, stream)
         if hot is not None:
-            cache_place = np.full(len(store), -1, np.int32)
-            cache_place[hot] = np.arange(len(hot))
-            self._source += to_device(words[hot], "device", stream), to_device(cache_place, "device", stream)
+            self.keep_hot(hot)
+
+    def keep_hot(self, hot: Array, parts: tuple[Any, ...] | None = None) -> None:
+        """Have rows read from device memory instead.
+
+        Args:
+            hot: (C,) distinct row numbers; the place of one is its slot.
+            parts: these rows as ``hoptrain.engine.placement.peers.shared_out`` has them; by default they are copied to this device.
+        """
+        parts = parts or (to_device(self._words[hot], "device", self._stream),)
+        where = to_device(slots_of(hot, len(self._words)), "device", self._stream)
+        self._source = (self._source[0], parts, where)
+        self._hits = to_device(np.zeros(1, np.int64), "device", self._stream)
+        self._copy = chosen_gather(self._source, self.placement, self._stream)
+
+    def take_hits(self) -> int:
+        """How many rows came from those kept hot since this was asked last. Waits for the stream."""
+        self._stream.synchronize()
+        hits = int(to_host(self._hits)[0])
+        self._hits.copy_to_device(np.zeros(1, np.int64), stream=self._stream.numba)
+        return hits
 
     def gather(self, ids: Any) -> Any:
         """The rows of vertices, for torch's current stream.
@@ -141,6 +200,14 @@ class DeviceRows:
         rows = self._stream.tensor((len(ids), *self.row_shape), self.dtype)
         if len(ids):
             launch = Launch(stream=self._stream.numba, thresholds=self._thresholds, num_batches=1)
-            out = self._stream.lend(rows.reshape(len(ids), prod(self.row_shape)), self._source[0].dtype)
-            gather(launch, self._source, self._stream.lend(ids), out)
+            self._copy(launch, ids, rows)
+            if self._hits is not None:
+                launch.flat(count_placed, min(len(ids), _COUNTING_THREADS), self._source[-1], self._stream.lend(ids), self._hits)
         return rows
+
+
+def as_words(store: Array) -> Array:
+    """A store (V, ...) as a matrix (V, W) of the widest words that divide a row: the same memory, if it is C-contiguous."""
+    flat = np.ascontiguousarray(store).reshape(len(store), -1)
+    words: Array = flat.view(word_dtype(flat.shape[1] * flat.itemsize))
+    return words

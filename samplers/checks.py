@@ -77,6 +77,13 @@ def check_distinct(seeds: Array, remedy: str = _DISTINCT) -> Array:
     return seeds
 
 
+def no_edges(sampler: str) -> InputError:
+    """The error for pairs of vertices that are asked for their edge's features."""
+    return InputError(
+        f"{sampler} with features of edges: its batches hold pairs that are no edges of the graph; use a Dataset without edge_attr"
+    )
+
+
 def seed_given_twice(vertex: int, remedy: str = _DISTINCT) -> InputError:
     """The error for a seed that stands in a batch or split more than once."""
     return InputError(f"seed {vertex} is given twice: the seeds of a batch are distinct; {remedy}")

@@ -22,13 +22,13 @@ from hoptrain.samplers.scratch.workspace import Workspace
 needs_cuda = pytest.mark.skipif(cuda_status() is not None, reason=str(cuda_status()))
 
 SMALL = Thresholds(
-    block=4, max_blocks=2, lanes=4, thread_work=1, warp_work=3, block_work=6,
+    block=4, max_blocks=2, resident_blocks=2, lanes=4, thread_work=1, warp_work=3, block_work=6,
     warp_stage_bytes=32, block_stage_bytes=64, shares=2,
 )  # fmt: skip
 """Tiny blocks and tiles, so that small inputs reach every border, and the simulator starts few threads."""
 
 _BLOCK = os.environ.get("HOPTRAIN_TEST_BLOCK")
-TESTED = replace(THRESHOLDS, block=int(_BLOCK), max_blocks=8) if _BLOCK else SMALL
+TESTED = replace(THRESHOLDS, block=int(_BLOCK), max_blocks=8, resident_blocks=4) if _BLOCK else SMALL
 """What the tests run with: ``SMALL``, or what users get but for few blocks of so many threads, on a device or on the interpreter."""
 
 

@@ -28,11 +28,14 @@ def wheel(tmp_path_factory):
     return next(out.glob("*.whl"))
 
 
-def test_the_wheel_has_every_module_and_configuration(wheel):
+def test_the_wheel_has_every_module_kernel_and_configuration(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {f"hoptrain/{path.relative_to(ROOT)}" for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}
     configs = {f"hoptrain/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
-    assert names == modules | configs | {"hoptrain/__init__.py", "hoptrain/py.typed"}
+    kernels = {f"hoptrain/{path.relative_to(ROOT)}" for path in (ROOT / "kernels").rglob("*.cu")}
+    assert len(kernels) > 1
+    doors = {str(path.relative_to(ROOT)) for path in (ROOT / "hoptrain").rglob("*.py")}  # rglob follows no links
+    assert names == modules | configs | kernels | doors | {"hoptrain/py.typed"}
 
 
 @pytest.mark.timeout(400)

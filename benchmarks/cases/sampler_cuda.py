@@ -7,7 +7,9 @@ Per graph, fanouts and mode, in interleaved rounds (``what`` in the records):
     the largest bulk also in pinned host memory. Timed from NumPy seeds on the host until the sizes of the result are back on the host: all
     kernels have ended then. ``floor_share`` is the time that the memory would need at the speed of a copy, over the time taken: every
     distinct sector of 32 bytes of ``indices`` that the bulk touches once, a sector for each destination's offsets, and 12 bytes of output an
-    edge. The relabelling table is left out, so the share cannot reach 1.
+    edge. The relabelling table is left out, so the share cannot reach 1. ``predicted_s`` stands beside ``seconds``: what the bytes of its
+    launches say on this device (``hoptrain.benchmarks.traffic``), and ``careful_s`` with random accesses at half of the memory's speed;
+    the host's part is not in them.
 ``epoch``
     all mini-batches of the train split, in bulks of the largest size.
 ``gather``
@@ -34,10 +36,15 @@ from hoptrain.benchmarks.common.floor import OUTPUT_BYTES, count_lines
 from hoptrain.benchmarks.common.harness import Record, Result, write_results
 from hoptrain.benchmarks.common.options import SEED, load, num_rounds, schedule, summarize
 from hoptrain.benchmarks.common.rounds import WARMUP, Cost, time_rounds
+from hoptrain.benchmarks.traffic.bulk import count_bytes
+from hoptrain.benchmarks.traffic.facts import facts_of
+from hoptrain.benchmarks.traffic.predict import Device, predict, this_device
+from hoptrain.benchmarks.traffic.record import recorded
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, cuda_status
 from hoptrain.engine.device_store import DeviceRows, to_device
+from hoptrain.kernels.cuda import native
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS
 
@@ -57,7 +64,7 @@ def measure(args: argparse.Namespace) -> Result:
     reason = cuda_status()
     if reason is not None:
         raise InputError(f"--device cuda: {reason}; run it where there is one, or leave --device out")
-    rounds = num_rounds(args)
+    rounds, device = num_rounds(args), this_device(args.bandwidth)
     bulks = sorted(set(args.bulks or ((1, 4) if args.quick else (1, 4, 16, 64, 256))))
     records: list[dict[str, Any]] = []
     for name in args.graphs:
@@ -66,7 +73,7 @@ def measure(args: argparse.Namespace) -> Result:
             facts = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size, "mode": mode}
             print(*facts.values(), file=sys.stderr)
             sampler = NeighborSampler(fanouts, replace=args.replace, expand=mode)
-            records += [facts | row for row in _measure_case(data, sampler, schedule(data, batch_size), bulks, rounds)]
+            records += [facts | row for row in _measure_case(data, sampler, schedule(data, batch_size), bulks, rounds, device)]
     result = Result(records=records, summary=summarize([_answer(record) for record in records]), seeds=[SEED])
     if RESULTS.is_dir() and not args.quick:
         _keep(result)
@@ -74,7 +81,7 @@ def measure(args: argparse.Namespace) -> Result:
 
 
 def _measure_case(
-    data: Dataset, sampler: NeighborSampler, schedule: Schedule, bulks: Sequence[int], rounds: int
+    data: Dataset, sampler: NeighborSampler, schedule: Schedule, bulks: Sequence[int], rounds: int, device: Device
 ) -> Iterator[dict[str, Any]]:
     """The records of one graph, fanouts, batch size and mode."""
     spaces = {(kernel, "device"): Workspace(device="cuda", kernel=kernel, placement="device") for kernel in KERNELS}
@@ -99,11 +106,24 @@ def _measure_case(
                 "ratio": costs[_label("sample", "device", bulk)].over(cost.ns),
                 "floor_share": 1 / cost.over(costs["copy"].ns * touched[bulk]),
             }
+            | (_predicted(data, sampler, seeds[bulk][0], kernel, device) if memory == "device" else {})
         )
     yield {"what": "epoch", "kernel": "auto", "memory": "device", "bulk": bulks[-1]} | _speed(costs["epoch"], len(epoch))
     if "gather" in costs:
         gather, copy = costs["gather"], costs["copy"]
-        yield {"what": "gather", "memory": "device", "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
+        by = "Numba" if native.reason_against() else "CUDA C++"
+        yield {"what": "gather", "memory": "device", "by": by, "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
+
+
+def _predicted(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, device: Device) -> dict[str, float]:
+    """Seconds that the launches of a bulk should take, by their bytes."""
+    workspace = Workspace(device="cuda", kernel=kernel, placement="device", capture=False)
+    sample = partial(sampler.sample_bulk, data.graph, seeds, workspace=workspace)
+    sample()
+    with recorded() as launches:
+        facts = facts_of(data.graph, sample())
+    found = predict(count_bytes(launches, facts, workspace.on_device.driver), device)
+    return {"predicted_s": found.seconds, "careful_s": found.careful_seconds}
 
 
 def take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:

@@ -49,14 +49,8 @@ def add_graph_arguments(
 def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
     """Those of ``add_graph_arguments``, and options that say which mini-batches."""
     add_graph_arguments(parser, peers)
+    add_fanouts(parser)
     add = parser.add_argument
-    add(
-        "--fanouts",
-        type=_fanouts,
-        action="append",
-        metavar="N,N,...",
-        help="neighbours per hop from the seeds outward; give it twice to measure two (default: 25,10 and 15,10,5)",
-    )
     add("--batch-size", type=int, nargs="+", default=[1024], metavar="B", help="seeds of a mini-batch (default 1024)")
     add(
         "--modes",
@@ -64,6 +58,17 @@ def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) ->
         choices=("all", "new"),
         default=["all", "new"],
         help="what a hop expands: all vertices found so far, as DGL does, or the new ones, as PyG does (default: both)",
+    )
+
+
+def add_fanouts(parser: argparse.ArgumentParser) -> None:
+    """Which hops are sampled."""
+    parser.add_argument(
+        "--fanouts",
+        type=_fanouts,
+        action="append",
+        metavar="N,N,...",
+        help="neighbours per hop from the seeds outward; give it twice to measure two (default: 25,10 and 15,10,5)",
     )
 
 

@@ -19,13 +19,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
 
 from hoptrain.benchmarks.cases.samplers import Workload
+from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.peers.installed import require
+from hoptrain.benchmarks.peers.lines import Pair
 from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, Sample, System, num_steps, pooled
 from hoptrain.engine import Dataset, Graph, InputError
@@ -147,6 +151,31 @@ def neighbor_loader(data: Any, fanouts: Sequence[int], seeds: torch.Tensor, **op
     from torch_geometric.loader import NeighborLoader
 
     return NeighborLoader(data, list(fanouts), input_nodes=seeds, is_sorted=True, **options)
+
+
+def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: int) -> Pair:
+    """A script for PyG's ``NeighborLoader``: with the import line as it was, and with hoptrain's in its place.
+
+    Raises:
+        InputError: PyG is not installed, or neither of the libraries that sample for it.
+    """
+    owned = feature_data(data)
+    from torch_geometric.nn import GraphSAGE
+
+    def script(module: str, workers: int) -> Any:
+        loader = import_module(module).NeighborLoader
+        return loader(owned, list(fanouts), input_nodes=torch.from_numpy(seeds), is_sorted=True, **persistent(batch_size, workers))
+
+    def step(model: Any, batch: Any) -> torch.Tensor:
+        logits = model(batch.x, batch.edge_index)[: batch.batch_size]
+        return torch.nn.functional.cross_entropy(logits, batch.y[: batch.batch_size])
+
+    return Pair(
+        loaders={"PyG": partial(script, "torch_geometric.loader"), HOPTRAIN: partial(script, "hoptrain.pyg")},
+        features=lambda batch: batch.x.numpy(),
+        model=lambda: GraphSAGE(data.num_features, 32, len(fanouts), data.num_classes),
+        loss=step,
+    )
 
 
 def cluster_data(data: Any, clusters: Array, number: int) -> Any:

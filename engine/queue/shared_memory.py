@@ -134,7 +134,7 @@ class _SharingPickler(cloudpickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.nbytes < SHARE_FROM_BYTES or value.dtype.hasobject:
             return super().reducer_override(value)
-        file = _mapped_file(value)
+        file = mapped_file(value)
         if file is not None:
             return _attach_file, (str(file.filename), file.offset, value.dtype, value.shape)
         fd = anonymous_file("hoptrain-array")
@@ -144,7 +144,7 @@ class _SharingPickler(cloudpickle.Pickler):
         return _attach_descriptor, (fd, value.dtype, value.shape)
 
 
-def _mapped_file(array: Array) -> np.memmap[Any, Any] | None:
+def mapped_file(array: Array) -> np.memmap[Any, Any] | None:
     """The mapping that ``array`` is a view of the whole of, if any.
 
     The array that numpy.load maps has the mapping itself as its base. A slice of it has not, and NumPy leaves the whole file's offset on it.

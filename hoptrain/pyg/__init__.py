@@ -1,7 +1,12 @@
 """PyG's loaders over hoptrain's samplers: ``from hoptrain.pyg import NeighborLoader`` in place of ``from torch_geometric.loader``.
 
-Arguments and batches are PyG's; sampling is hoptrain's. PyG needs neither pyg-lib nor torch-sparse for them.
+Arguments and batches are PyG's; sampling is hoptrain's. PyG needs neither pyg-lib nor torch-sparse for them. What else an import line for
+``torch_geometric.loader`` may name is PyG's own: ``DataLoader``, ``ImbalancedSampler``, ``CachedLoader``, ``ZipLoader`` and so on.
 """
+
+from typing import Any
+
+import torch_geometric.loader
 
 from hoptrain.pyg.loaders import LinkNeighborLoader, NeighborLoader
 from hoptrain.pyg.sampler import NeighborSampler
@@ -16,3 +21,9 @@ __all__ = [
     "RandomNodeLoader",
     "ShaDowKHopSampler",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in torch_geometric.loader.__all__:
+        raise AttributeError(f"module 'hoptrain.pyg' has no attribute {name!r}, nor has torch_geometric.loader")
+    return getattr(torch_geometric.loader, name)

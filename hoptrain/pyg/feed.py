@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch_geometric.loader.utils import filter_data
 
-from hoptrain.engine import Dataset, Graph, QueueOptions
+from hoptrain.engine import Dataset, Graph, InputError, QueueOptions
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.kernels.cpu.shuffle import random_words
@@ -32,7 +33,7 @@ class Fed:
 
     data: Any
     _feed: SampleLoader[MiniBatch] | None = None
-    _feed_of: Sampler
+    _state: tuple[Any, ...]
     _given: GivenBatches
     _epoch = 0
 
@@ -57,10 +58,20 @@ class Fed:
         self._epoch += 1
         feed = self._opened(place, [self.asked(index, place.state(step)) for step, index in enumerate(indices)])
         feed.set_epoch(place.epoch)
-        for step, (index, batch) in enumerate(zip(indices, feed, strict=True)):
+        batches = iter(feed)
+        for step, index in enumerate(indices):
+            if self._epoch != place.epoch + 1:
+                raise InputError(
+                    f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
+                )
+            batch = next(batches)
             made = self.assembled(index, batch, place.state(step))
             del batch  # its memory is free for the next one, but for the features
             yield made.pin_memory() if loader.pin_memory and torch.cuda.is_available() else made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the workers: a copy starts its own."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_feed", "_given", "_state")}
 
     def close(self) -> None:
         """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
@@ -71,7 +82,9 @@ class Fed:
     def _opened(self, place: _Place, items: Sequence[Array]) -> SampleLoader[MiniBatch]:
         """The feed for the items of an epoch's steps."""
         sampler, graph = self.sampler_and_graph
-        if self._feed is not None and self._feed_of is sampler and self._given.give(place.seed, items):
+        x = self.data.get("x")
+        state = sampler, x, getattr(x, "_version", None)  # workers have a copy of features that are in memory
+        if self._feed is not None and all(map(is_, self._state, state)) and self._given.give(place.seed, items):
             return self._feed
         self.close()
         loader: Any = self
@@ -80,7 +93,7 @@ class Fed:
         data = Dataset(graph=graph, x=self.rows(), validate=False)
         workers, patience = loader.num_workers, {"stall_timeout": loader.timeout} if loader.timeout else {}
         queue = QueueOptions(prefetch=loader.prefetch_factor or DEFAULTS.prefetch, **patience) if workers else DEFAULTS
-        schedule, self._feed_of = cast(Any, self._given), sampler
+        schedule, self._state = cast(Any, self._given), state
         self._feed = SampleLoader(data, sampler.prepare(graph, items[0]), schedule=schedule, num_workers=workers, queue=queue)
         return self._feed
 

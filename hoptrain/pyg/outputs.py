@@ -46,12 +46,13 @@ def as_output(batch: MiniBatch, *, tells_trees: bool, tells_hops: bool) -> Sampl
     """
     tensors: MiniBatch = batch.to("cpu")
     hops = tensors.blocks[::-1]
-    row, col = tensors.blocks[0].edge_index()
+    outermost = tensors.blocks[0]
+    destinations = torch.arange(outermost.num_dst)
     return SamplerOutput(
         node=_owned(tensors.node_ids),
-        row=row,
-        col=col,
-        edge=_owned(tensors.blocks[0].edge_ids),
+        row=_owned(outermost.indices),
+        col=torch.repeat_interleave(destinations, outermost.indptr.diff(), output_size=outermost.num_edges),
+        edge=_owned(outermost.edge_ids),
         batch=_owned(tensors.extra["trees"]) if tells_trees else None,
         num_sampled_nodes=np.diff([0, batch.num_seeds, *(hop.num_src for hop in hops)]).tolist() if tells_hops else None,
         num_sampled_edges=np.diff([0, *(hop.num_edges for hop in hops)]).tolist() if tells_hops else None,

@@ -195,3 +195,21 @@ def enter_groups(indptr, alias, nodes, low, high, fanout, mode, ranks, transit_o
         _, degree = column(indptr, alias, mode, vertex)
         if num_units(degree, fanout, mode) > 0:
             members[starts[transit_of[vertex]] + ranks[b, i]] = pack_request(b, i)
+
+
+# Which request a unit of work belongs to, in both schedules. By sample a kernel is launched by rows, and a batch's blocks take its requests;
+# by transit it is launched flat, and takes ``members``, so that neighbouring threads read the same column.
+
+
+@device_function
+def num_requests(b, low, high, grouped, counters):
+    """How many requests there are: in batch ``b``, or in all where they are grouped."""
+    return counters[MEMBERS] if grouped else high[b] - low[b]
+
+
+@device_function
+def request_at(k, b, low, grouped, members):
+    """Batch and row of request ``k``."""
+    if grouped:
+        return unpack_request(members[k])
+    return np.int64(b), low[b] + k

@@ -33,6 +33,14 @@ class Launch:
         """Blocks (x, batch): those of a batch share its up to ``capacity`` items, a block at a time for each."""
         kernel[(self.blocks_for(capacity), self.num_batches), self.thresholds.block, self.stream, shared_bytes](*args)
 
+    def batch_by_batch(self, kernel, capacity, *args, shared_bytes=0):
+        """As ``rows``, but with so many blocks for a batch that they fill the device: what they read of it stays in the second-level cache.
+
+        Blocks are started in the order of their numbers, as far as is known; only speed depends on it.
+        """
+        blocks = max(1, min(-(-capacity // self.thresholds.block), self.thresholds.resident_blocks))
+        kernel[(blocks, self.num_batches), self.thresholds.block, self.stream, shared_bytes](*args)
+
     def one_block_each(self, kernel, *args, shared_bytes=0):
         """One block a batch."""
         kernel[(1, self.num_batches), self.thresholds.block, self.stream, shared_bytes](*args)

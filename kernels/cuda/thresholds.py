@@ -17,6 +17,8 @@ class Thresholds:
 
     block: int = 256  # threads of a block: eight of them fill an SM, and a scan takes eight steps
     max_blocks: int = 132 * 32  # of a launch: twice what is resident at once, so that uneven blocks even out
+    resident_blocks: int = 132 * 8  # that run at once
+    cache_bytes: int = 40 << 20  # of the second-level cache, for tables: H200 and H100 have 50 MiB, A100 40
     lanes: int = 32  # threads at most on one request where the schedule is by sample: a warp reads an adjacency list in whole sectors
 
     # A transit's work, in units (draw.py), up to which it belongs to a class; beyond the last one it gets several blocks.
@@ -31,8 +33,6 @@ class Thresholds:
 
     # Cost model. A random read moves a sector of 32 bytes, whatever it asks for.
     sector_bytes: int = 32
-    request_bytes: int = 3 * 32 + 24  # grouping: an atomic, a scattered write and a scattered read; rank out and in, the member in
-    transit_bytes: int = 4 * 32 + 24  # its table entries, reset and range; three lists
     pinned_cost: int = 75  # 4.8 TB/s of device memory to 64 GB/s of the link: bytes of an adjacency list in host memory weigh so much
 
     @property

@@ -29,6 +29,7 @@ def to_pyg(batch: Any) -> Any:
       ``Data`` that the graph was made from are these edges. With ids of its own a graph has them on the host, where they are looked up.
     * ``edge_weight`` (M,) float32, where the blocks have weights (``Block.weights``). Of a destination that several hops expanded each hop's
       weights are divided by the number of these hops: the weighted sum over its edges is the mean of the hops' estimates.
+    * ``edge_attr`` (M, D) features of the edges, where they were gathered.
     * ``num_sampled_nodes``, L + 1 numbers, and ``num_sampled_edges``, L numbers, from the seeds outward: by them PyG's ``trim_to_layer`` leaves
       to the last layer the first hop's edges.
     * ``seed_weights`` (B,), the weights of the seeds in the loss, where there are some.
@@ -62,7 +63,7 @@ def to_pyg(batch: Any) -> Any:
         num_sampled_nodes=[num_nodes[0], *(after - before for before, after in pairwise(num_nodes))],
         num_sampled_edges=edges.counts,
     )
-    further = {"edge_weight": edges.weights, "seed_weights": batch.seed_weights, "batch": _subgraphs(batch)}
+    further = {"edge_weight": edges.weights, "edge_attr": edges.edge_attr, "seed_weights": batch.seed_weights, "batch": _subgraphs(batch)}
     for name, value in further.items():
         if value is not None:
             data[name] = value
@@ -84,9 +85,10 @@ def _subgraphs(batch: Any) -> Any:
 def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
     """(input nodes, seeds, blocks) as DGL's ``NeighborSampler`` gives them.
 
-    Blocks carry ``dgl.NID``, ``dgl.EID``, the ids of ``Graph.edge_ids``, and ``edata["edge_weights"]`` where they have weights, under the name that
-    DGL's ``LaborSampler`` gives them. The first has the features as ``srcdata["x"]``; the last has as ``dstdata`` the labels of the seeds, ``y``, and
-    their weights in the loss, ``seed_weights``. What the sampler tells besides stays in the batch's ``extra``.
+    Blocks carry ``dgl.NID``, ``dgl.EID``, the ids of ``Graph.edge_ids``, ``edata["edge_weights"]`` where they have weights, under the name that DGL's
+    ``LaborSampler`` gives them, and ``edata["edge_attr"]`` where edges have features. The first has the vertices' features as ``srcdata["x"]``; the
+    last has as ``dstdata`` the labels of the seeds, ``y``, and their weights in the loss, ``seed_weights``. What the sampler tells besides stays in
+    the batch's ``extra``.
 
     Raises:
         InputError: DGL is not installed.
@@ -114,4 +116,6 @@ def _dgl_block(dgl: Any, block: Any, batch: Any) -> Any:
     made.edata[dgl.EID] = batch.ids_of(block.edge_ids)
     if block.weights is not None:
         made.edata["edge_weights"] = block.weights
+    if block.edge_attr is not None:
+        made.edata["edge_attr"] = block.edge_attr
     return made

@@ -7,7 +7,7 @@ maker gave (``Graph.edge_ids``): PyG's and DGL's objects have the latter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ class Block:
         weights: (M,) float32, how many of its destination's in-edges an edge stands for: the sum of ``weights[e] * f(e)`` over a destination's
             sampled edges is an unbiased estimate of the sum of ``f`` over all its in-edges. None where all edges of a destination stand for
             equally many, degree / sampled.
+        edge_attr: (M, D) features of the edges as stored, where the data set has some: the loader adds them.
     """
 
     indptr: Any
@@ -42,6 +43,7 @@ class Block:
     edge_ids: Any
     num_src: int
     weights: Any = None
+    edge_attr: Any = None
 
     @property
     def num_dst(self) -> int:
@@ -56,8 +58,8 @@ class Block:
     def beginning(self, num_dst: int, num_src: int, num_edges: int) -> Block:
         """The block of the first ``num_dst`` destinations, which have ``num_edges`` edges: views."""
         indptr, (indices, edge_ids) = self.indptr[: num_dst + 1], (array[:num_edges] for array in (self.indices, self.edge_ids))
-        weights = None if self.weights is None else self.weights[:num_edges]
-        return Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_src, weights=weights)
+        weights, edge_attr = (None if rows is None else rows[:num_edges] for rows in (self.weights, self.edge_attr))
+        return Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_src, weights=weights, edge_attr=edge_attr)
 
     def edge_index(self) -> torch.Tensor:
         """(2, M) int64 tensor, sources above destinations, local ids: what PyG's layers take. On the device of the block."""
@@ -74,10 +76,11 @@ class Block:
 
     def map(self, function: Callable[[Any], Any]) -> Block:
         """With ``function`` of each array in its place."""
-        return replace(self, **{name: function(array) for name, array in self.arrays().items()})
+        changed = {name: function(array) for name, array in self.arrays().items()}
+        return replace(self, edge_attr=None if self.edge_attr is None else function(self.edge_attr), **changed)
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays that there are, by name."""
+        """The arrays of the structure that there are, by name."""
         arrays = {name: getattr(self, name) for name in ("indptr", "indices", "edge_ids", "weights")}
         return {name: array for name, array in arrays.items() if array is not None}
 
@@ -124,9 +127,7 @@ class MiniBatch(SampledBatch):
 
     def map(self, function: Callable[[Any], Any]) -> MiniBatch:
         """With ``function`` of each array in its place."""
-        blocks = tuple(block.map(function) for block in (self.blocks[:1] if self.nested else self.blocks))
-        if self.nested:
-            blocks = tuple(blocks[0].beginning(block.num_dst, block.num_src, block.num_edges) for block in self.blocks)
+        blocks = self._with_blocks(block.map(function) for block in self._own_blocks())
         rows = {name: function(rows) for name in ("x", "y", "seed_weights") if (rows := getattr(self, name)) is not None}
         extra = {name: function(array) for name, array in self.extra.items()}
         return replace(self, node_ids=function(self.node_ids), blocks=blocks, extra=extra, **rows)
@@ -146,6 +147,15 @@ class MiniBatch(SampledBatch):
             return ids_at(self.graph_edge_ids, places)
         ids = as_tensor(ids_at(self.graph_edge_ids, places.cpu().numpy()))
         return ids.to(places.device, places.dtype)
+
+    def _own_blocks(self) -> tuple[Block, ...]:
+        """The blocks but those that are beginnings of the first."""
+        return self.blocks[:1] if self.nested else self.blocks
+
+    def _with_blocks(self, own: Iterable[Block]) -> tuple[Block, ...]:
+        """All blocks, from what ``_own_blocks`` became."""
+        blocks = tuple(own)
+        return tuple(blocks[0].beginning(block.num_dst, block.num_src, block.num_edges) for block in self.blocks) if self.nested else blocks
 
     def to_pyg(self) -> Any:
         """A ``torch_geometric.data.Data``, see ``hoptrain.samplers.batch.convert.to_pyg``."""
@@ -174,7 +184,16 @@ class MiniBatch(SampledBatch):
 
     def with_rows(self, rows: dict[str, Any]) -> MiniBatch:
         """See ``SampledBatch.with_rows``."""
-        return replace(self, **rows)
+        of_edges = {name: own for name, own in rows.items() if name.startswith("edge_attr.")}
+        blocks = self._own_blocks()
+        if of_edges:
+            blocks = tuple(replace(block, edge_attr=of_edges[f"edge_attr.{i}"]) for i, block in enumerate(blocks))
+        of_nodes = {name: own for name, own in rows.items() if name not in of_edges}
+        return replace(self, blocks=self._with_blocks(blocks), **of_nodes)
+
+    def edge_places(self) -> dict[str, Any]:
+        """The places of the edges whose features it takes, block by block, by the name of these: ``edge_attr.0`` is the first block's."""
+        return {f"edge_attr.{i}": block.edge_ids for i, block in enumerate(self._own_blocks())}
 
     def header(self, **changes: Any) -> MiniBatch:
         """See ``SampledBatch.header``."""

@@ -81,6 +81,10 @@ class SampledBatch(ABC):
     def row_ids(self) -> dict[str, Any]:
         """Whose rows it takes from a store, by the store's name (``Dataset.stores``): global ids."""
 
+    def edge_places(self) -> dict[str, Any]:
+        """Which edges' features it takes, by the name that these have in it: places in the graph's ``indices``; none where it takes none."""
+        return {}
+
     @abstractmethod
     def with_rows(self, rows: dict[str, Any]) -> Self:
         """With the rows of ``row_ids``, those that there are."""

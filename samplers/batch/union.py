@@ -22,6 +22,8 @@ class Union(NamedTuple):
     """(M,) float32."""
     counts: list[int]
     """Of each hop, the edges that no hop before it had."""
+    edge_attr: torch.Tensor | None
+    """(M, D) features of the edges."""
 
 
 def union_of_hops(batch: Any) -> Union:
@@ -41,16 +43,18 @@ def union_of_hops(batch: Any) -> Union:
             "the batch's pairs are not edges of the graph (their edge ids are -1), and PyG's Data tells pairs apart by these: use its blocks"
         )
     weights = _weights(batch, blocks, edge_index[1])
+    edge_attr = torch.cat([block.edge_attr for block in blocks]) if blocks and blocks[0].edge_attr is not None else None
     if batch.nested or len(blocks) < 2 or batch.repeats_edges:
         counts = [block.num_edges for block in reversed(batch.blocks)]
-        return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if batch.nested else counts)
+        return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if batch.nested else counts, edge_attr)
     of_hop = torch.tensor([block.num_edges for block in blocks], device=places.device)
     hops = torch.repeat_interleave(torch.arange(len(blocks), device=places.device), of_hop, output_size=len(places))
     # Where nodes are vertices in trees, an edge of the graph may stand between several pairs of them.
     first, edge_of = _distinct(places * len(batch.node_ids) + edge_index[1], hops)
     if weights is not None:
         weights = weights.new_zeros(len(first)).index_add_(0, edge_of, weights)
-    return Union(edge_index[:, first], places[first], weights, torch.bincount(hops[first], minlength=len(blocks)).tolist())
+    counts = torch.bincount(hops[first], minlength=len(blocks)).tolist()
+    return Union(edge_index[:, first], places[first], weights, counts, None if edge_attr is None else edge_attr[first])
 
 
 def _weights(batch: Any, blocks: tuple[Any, ...], destinations: torch.Tensor) -> torch.Tensor | None:

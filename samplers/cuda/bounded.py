@@ -28,7 +28,7 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class Order(NamedTuple):
-    """In which order requests are taken, as kernels take it; see ``hoptrain.kernels.cuda.requests``."""
+    """In which order requests are taken, as kernels take it; see ``hoptrain.kernels.cuda.group``."""
 
     grouped: int
     members: Any
@@ -40,6 +40,7 @@ class Bounded(DeviceSampler[MiniBatch]):
 
     Attributes:
         has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
+        forgets: whether nodes may be forgotten in the middle of a bulk.
         own_sizes: sizes of a subclass.
         graph: the device's copy of the graph, which says where its arrays are.
         edges: of each hop, or of all.
@@ -49,6 +50,7 @@ class Bounded(DeviceSampler[MiniBatch]):
     """
 
     has_trees = False
+    forgets = False
     own_sizes: tuple[str, ...] = ()
 
     def __init__(
@@ -77,10 +79,11 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.host_graph, self.graph = graph, self.place_graph(graph, tables)
         self.fanouts, self.mode, self.expand, self.hops = tuple(fanouts), mode, expand, range(len(fanouts))
         self.size_names = (
-            "zeros", "repeated", "nodes0", *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
+            "zeros", "start", "repeated", "nodes0", *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
         )  # fmt: skip
         self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
         self.schedule: list[str] = []
+        self._requests_of_seed: list[float] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={self.schedule})"
@@ -96,16 +99,18 @@ class Bounded(DeviceSampler[MiniBatch]):
         most_seeds = max(len(some) for some in self.seeds)
         trees = most_seeds if self.has_trees else 1
         self.most_nodes, self.most_edges = trees * self.host_graph.num_nodes, trees * self.num_graph_edges
-        self.dtype = np.promote_types(self.dtype, self._offset_dtype(most_seeds))
+        self.room, span = self._bounds(most_seeds)
+        self.dtype = np.promote_types(self.dtype, id_dtype(span))
         self.given["nodes0"] = [len(some) for some in self.seeds]
+        self.begin_tables(span)
 
-    def _offset_dtype(self, known: int) -> np.dtype[Any]:
-        """A type for offsets, local ids and places in the table: it holds four times the nodes there can be, and all edges."""
+    def _bounds(self, known: int) -> tuple[int, int]:
+        """The nodes that a batch can have, and what is above four times as many and all edges: offsets, local ids and numbers in tables."""
         most = 0
         for fanout in self.fanouts:
             edges = self.most_edges if fanout < 0 else known * fanout
             known, most = min(self.most_nodes, known + edges), most + edges
-        return id_dtype(4 * known + most + 2)
+        return known, 4 * known + most + 2
 
     def first_nodes(self) -> list[Array]:
         """The nodes that the seeds are."""
@@ -122,15 +127,35 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
         self.schedule, self.edges = [], list[Edges]()
-        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype)
+        is_vertex = not self.has_trees and not self.forgets
+        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=self.room if is_vertex else None)
         self.frontier.enter_seeds(self.first_nodes(), self.num_nodes[0])
         # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
         for hop in self.hops:
+            self.draws.expected = self._expected(hop)
             self.sample_hop(hop)
+        self.draws.expected = None
         self.end()
         if self._edit is not None:
             self._edit(self)
+
+    def _expected(self, hop: int) -> float | None:
+        """Requests of a hop, if a bulk has told."""
+        rates = self._requests_of_seed
+        return None if rates is None else rates[hop] * sum(len(some) for some in self.seeds)
+
+    def learn_sizes(self) -> None:
+        """The first bulk tells how many requests a seed leads to. They hardly change, and a bulk that is captured keeps its schedule."""
+        if self._requests_of_seed is not None:
+            return
+        nodes, seeds = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops], sum(len(some) for some in self.seeds)
+        before = [0, *nodes] if self.expand == "new" else [0] * len(nodes)
+        self._requests_of_seed = [(number - old) / max(1, seeds) for number, old in zip(nodes, before, strict=False)]
+        for hop, schedule in zip(self.hops, self.schedule, strict=False):
+            self.draws.expected = self._expected(hop)
+            if self.kernel == "auto" and self.draws.schedule_for(0, self.fanouts[hop]) != schedule:
+                self.capture_later()
 
     @property
     def nodes(self) -> Any:

@@ -1,8 +1,8 @@
-"""Which schedule a hop gets on a CUDA device, from what the host knows before the hop: no size is read back for it."""
+"""Which schedule a hop gets on a CUDA device, from what the host knows before the hop: sizes of the bulks before, and none is read back for it."""
 
 from __future__ import annotations
 
-from math import expm1
+from math import expm1, log1p
 
 from hoptrain.engine import InputError
 from hoptrain.kernels.cuda.thresholds import Thresholds
@@ -23,12 +23,14 @@ def expected_transits(num_requests: float, num_nodes: int) -> float:
 
 
 def schedule_bytes(
-    num_requests: int, fanout: int, num_nodes: int, num_edges: int, id_bytes: int, adjacency_cost: float, thresholds: Thresholds
+    num_requests: float, fanout: int, num_nodes: int, num_edges: int, id_bytes: int, adjacency_cost: float, thresholds: Thresholds
 ) -> dict[str, float]:
-    """Bytes that a hop's drawing moves by schedule, outputs excepted, which are the same.
+    """Bytes that a hop's drawing moves by schedule: in order by their size, anywhere else a sector an access, as if there were no caches.
+
+    It is what ``hoptrain.benchmarks.traffic`` counts launch by launch, in expectation: every vertex has the mean degree, and is asked for alike.
 
     Args:
-        num_requests: of the bulk, its capacity.
+        num_requests: of the bulk.
         fanout: of the hop.
         num_nodes: V.
         num_edges: E.
@@ -36,22 +38,37 @@ def schedule_bytes(
         adjacency_cost: what a byte of ``indices`` costs against one of device memory.
         thresholds: the constants.
     """
-    degree = num_edges / max(1, num_nodes)
+    sector, degree = thresholds.sector_bytes, num_edges / max(1, num_nodes)
     transits = expected_transits(num_requests, max(1, num_nodes))
-    sector = thresholds.sector_bytes
-    whole = degree * id_bytes * adjacency_cost
-    drawn = whole if fanout < 0 or degree <= fanout else fanout * sector * adjacency_cost
-    offsets = sector
+    is_whole = fanout < 0 or degree <= fanout
+    edges = degree if is_whole else fanout
+    column = 1 + max(0.0, degree - 1) * id_bytes / sector  # its sectors
+    offsets = sector + id_bytes  # where it begins and ends
+    written = 2 * edges * id_bytes
+    apart = 2 * (sector + max(0.0, edges - 1) * id_bytes)  # written by requests that do not follow one another
+
+    def drawn(requests: float) -> float:
+        """Bytes of a column for so many requests on it."""
+        sectors = column if is_whole or column <= 1 else column * -expm1(requests * edges * log1p(-1 / column))
+        return sectors * sector * adjacency_cost
+
+    again = num_requests - transits  # on vertices that another one was on before
     return {
-        "sample": num_requests * (offsets + drawn),
-        "transit": num_requests * (thresholds.request_bytes + sector)
-        + transits * (thresholds.transit_bytes + offsets)
-        + min(num_requests * drawn, transits * max(whole, sector * adjacency_cost)),
+        "sample": num_requests * (offsets + 2 * id_bytes + drawn(1) + written),
+        "transit": num_requests * (2 * offsets + 2 * id_bytes + 3 * sector + _RANKS)
+        + transits * (2 * offsets + 3 * sector + 4 * id_bytes + _LISTS + written + drawn(num_requests / max(1.0, transits)))
+        + again * (3 * sector + apart),
     }
 
 
+_RANKS = 8
+"""Bytes of a request's rank in its group, out and in."""
+_LISTS = 64
+"""Bytes of a transit in the lists of sizes, beginnings, classes and first members, out and in."""
+
+
 def choose_schedule(
-    num_requests: int, fanout: int, num_nodes: int, num_edges: int, id_bytes: int, adjacency_cost: float, thresholds: Thresholds
+    num_requests: float, fanout: int, num_nodes: int, num_edges: int, id_bytes: int, adjacency_cost: float, thresholds: Thresholds
 ) -> str:
     """The schedule that moves fewer bytes; "sample" where they are equal. Arguments as for ``schedule_bytes``."""
     costs = schedule_bytes(num_requests, fanout, num_nodes, num_edges, id_bytes, adjacency_cost, thresholds)

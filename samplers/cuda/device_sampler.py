@@ -29,6 +29,7 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
+from hoptrain.samplers.cuda.tables import DirectTables
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -43,6 +44,7 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     Attributes:
         buffers: device arrays by name.
+        direct: the tables among them that have an entry for every vertex.
         dtype: of offsets, local ids and places in tables; it grows with the bulks and stays, as the buffers do.
         hops: numbers of the hops whose random words are drawn.
         size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not.
@@ -67,9 +69,10 @@ class DeviceSampler(ABC, Generic[Batch]):
         check_kernel(workspace.kernel)
         self.stream = workspace.stream
         self.thresholds = workspace.on_device.thresholds or THRESHOLDS
-        self.kernel, self.placement = workspace.kernel, workspace.placement
+        self.kernel, self.placement, self._meeting = workspace.kernel, workspace.placement, workspace.meeting
         self.buffers = Buffers(self.stream, self.thresholds.block)
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
+        self.direct = DirectTables()
         self._capture, self._has_waited = workspace.capture, False
         self._replay: Callable[[], None] | None = None
         self._last: tuple[Any, int] | None = None  # shape of the bulk before and version of the buffers, if it can be captured
@@ -93,6 +96,13 @@ class DeviceSampler(ABC, Generic[Batch]):
         """Whether the bulk can be handed out; else it is queued again. The sizes are on the host."""
         return True
 
+    def learn_sizes(self) -> None:
+        """Take what the sizes of a bulk that is done tell about the next ones."""
+
+    def capture_later(self) -> None:
+        """The next bulk may be queued otherwise than this one, though it has its shape: it is not captured before it was queued once."""
+        self._last = None
+
     @abstractmethod
     def batches(self) -> Bulk[Batch]:
         """The mini-batches, views of buffers, without their addresses."""
@@ -101,6 +111,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         """Another one with buffers of its own, which reads the same copies of the graph: its bulks and these are not in each other's way."""
         other = copy(self)
         other.buffers, other._last, other._replay = Buffers(self.stream, self.thresholds.block), None, None
+        other.direct = DirectTables()
         return other
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[Batch]]:
@@ -182,6 +193,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         while not self.is_done():
             self._queue()
             self.stream.synchronize()
+        self.learn_sizes()
         return self.batches().map(lambda b, batch: batch.at(Address(seed, epoch, first_batch + b)))
 
     def _fetch_sizes(self) -> None:
@@ -213,8 +225,26 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     def table(self, name: str, room: int, dtype: DTypeLike) -> tuple[Any, Any]:
         """A relabelling table for ``room`` nodes of a batch, at most half full."""
-        size = 1 << (2 * max(1, room) - 1).bit_length()
+        size = self._table_size(room)
         return self.matrix(f"{name}.keys", size, dtype), self.matrix(f"{name}.values", size, self.dtype)
+
+    def _table_size(self, room: int) -> int:
+        return 1 << (2 * max(1, room) - 1).bit_length()
+
+    def begin_tables(self, span: int) -> None:
+        """Let direct tables' numbers, which are below ``span``, begin where the size "start" says."""
+        if self.dtype == np.int32:
+            self.given["start"] = self.direct.begin(self.launch, span)
+
+    def direct_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
+        """Where the bulk's numbers start, and a table with an entry for every vertex.
+
+        None if a hash table for ``room`` nodes would be smaller, or if the tables of two batches would not fit the device's cache.
+        """
+        of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
+        if self.dtype != np.int32 or 4 * num_vertices > min(of_room, self.thresholds.cache_bytes // 2):
+            return None
+        return self.sizes["start"], self.direct.entries(self.buffers, self.launch, f"{name}.entries", num_vertices)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
         """Scratch for relabelling up to ``width`` edges of a batch."""
@@ -223,12 +253,12 @@ class DeviceSampler(ABC, Generic[Batch]):
     def to_device(self, array: Array, what: str) -> Any:
         """A copy of a host array that kernels can read, never empty."""
         array = _not_empty(array)
-        return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream)
+        return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream, what, self._meeting)
 
     def place_graph(self, graph: Graph | RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
         """A copy of a graph and its alias tables that kernels can read."""
         of_tables = {"threshold": _not_empty(tables.threshold), "alias": _not_empty(tables.alias)}
-        return DeviceGraph({"indptr": graph.indptr, "indices": graph.indices, **of_tables}, self.placement, self.stream)
+        return DeviceGraph({"indptr": graph.indptr, "indices": graph.indices, **of_tables}, self.placement, self.stream, self._meeting)
 
 
 def _not_empty(array: Array) -> Array:

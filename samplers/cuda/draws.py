@@ -17,7 +17,13 @@ from hoptrain.samplers.cuda.cost_model import choose_schedule
 
 
 class GraphDraws:
-    """Draws for the requests of one bulk, K batches. A request is a node of a batch; ``draw`` is always fanout, mode, and the hop's address."""
+    """Draws for the requests of one bulk, K batches. A request is a node of a batch; ``draw`` is always fanout, mode, and the hop's address.
+
+    Attributes:
+        expected: requests of the next hop, of all batches together, as far as bulks before tell; else None, and its capacity counts.
+    """
+
+    expected: float | None = None
 
     def __init__(self, graph: DeviceGraph, launch: Launch, buffers: Buffers, kernel: str, name: str = "") -> None:
         """Take a graph.
@@ -64,10 +70,10 @@ class GraphDraws:
         return schedule
 
     def schedule_for(self, capacity: int, fanout: int) -> str:
-        """The schedule of a hop with up to ``capacity`` requests a batch."""
+        """The schedule of a hop with up to ``capacity`` requests a batch, or as many as are ``expected``."""
         if self._kernel != "auto":
             return self._kernel
-        table, number = self.launch.thresholds, capacity * self.launch.num_batches
+        table, number = self.launch.thresholds, self.expected or capacity * self.launch.num_batches
         cost = table.pinned_cost if self.graph.placement["indices"] == "pinned" else 1
         return choose_schedule(number, fanout, self.num_vertices, self.num_edges, self.graph.indices.dtype.itemsize, cost, table)
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Any, Generic
 
-from hoptrain.engine import WorkerError
+from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.device import DeviceStream, check_cuda
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
+from hoptrain.samplers.feed.device_cache import HitRates, keep_hot_rows
+from hoptrain.samplers.feed.gather import named_rows
 from hoptrain.samplers.feed.task import SampleTask
+
+_log = logging.getLogger(__name__)
 
 
 class DeviceFeed(Generic[SomeBatch]):
@@ -21,28 +26,55 @@ class DeviceFeed(Generic[SomeBatch]):
 
     A batch owns its memory (torch's, where torch is in the process): it stays good for as long as it is held. The host waits only for a bulk's
     sizes, which it asked for one bulk earlier; the training's stream waits for the batch on the device.
+
+    Attributes:
+        hit_rates: with a device cache what it brings.
     """
 
-    def __init__(self, task: SampleTask, bulk: int, placement: str = "auto") -> None:
+    def __init__(
+        self, task: SampleTask, bulk: int, placement: str = "auto", device_cache: float | str | None = None, epoch: int = 0
+    ) -> None:
         """Copy features and labels to where the device reads them; the sampler copies the graph with the first bulk.
 
         Args:
             task: what a batch is; its workspace is on "cuda".
             bulk: batches that are sampled at once.
             placement: of features and labels, "device", "pinned" or "auto".
+            device_cache: what of the features, then in host memory, is kept in device memory as well: bytes or a share of the rows.
+            epoch: in which the rows are counted that are to be kept there.
 
         Raises:
-            InputError: CUDA cannot be used.
+            InputError: CUDA cannot be used; there is nothing to keep in the cache, or no room for it.
         """
-        check_cuda()
         workspace = task.workspace
+        check_cuda(workspace.gpu)
+        if device_cache is not None and "x" not in task.stores:
+            raise InputError(f"device_cache is {device_cache}: the data set has not one table of features for all vertices; leave it out")
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
         # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
         self._beside = DeviceStream(workspace.gpu)
         self._rows = {
-            name: DeviceRows(store, self._beside, placement=placement, thresholds=workspace.on_device.thresholds)
+            name: DeviceRows(
+                store,
+                self._beside,
+                placement="pinned" if device_cache is not None and name == "x" else placement,
+                thresholds=workspace.on_device.thresholds,
+                what=f"{name} of the data set",
+                meeting=workspace.meeting,
+            )
             for name, store in task.stores.items()
         }
+        self._edge_ids: DeviceRows | None = None
+        if "edge_attr" in task.stores and task.graph.edge_ids is not None:
+            options: dict[str, Any] = {
+                "thresholds": workspace.on_device.thresholds,
+                "what": "edge_ids of the graph",
+                "meeting": workspace.meeting,
+            }
+            self._edge_ids = DeviceRows(task.graph.edge_ids, self._beside, placement=placement, **options)
+        self.hit_rates: HitRates | None = None
+        if device_cache is not None:
+            self.hit_rates = keep_hot_rows(self._rows["x"], device_cache, task, bulk, epoch)
         self._workspaces = deque([workspace])
         self._run = 0
 
@@ -51,10 +83,13 @@ class DeviceFeed(Generic[SomeBatch]):
         self._run += 1
         self._stream.synchronize()  # a bulk that the run before had under way would be overwritten
         self._beside.synchronize()
+        if self.hit_rates is not None:
+            self._rows["x"].take_hits()  # those of a run that was left
         return self._batches(self._run, epoch, [steps[i : i + self._bulk] for i in range(0, len(steps), self._bulk)])
 
     def _batches(self, run: int, epoch: int, bulks: list[range]) -> Iterator[SomeBatch]:
         finish = self._start(epoch, bulks[0]) if bulks else list
+        num_rows = 0
         for bulk, following in zip(bulks, [*bulks[1:], None], strict=True):
             begin = time.perf_counter()
             batches = finish()
@@ -66,11 +101,13 @@ class DeviceFeed(Generic[SomeBatch]):
                 begin = time.perf_counter()
                 batch = batches[i].map(self._beside.copy)
                 check_batch(batch, self._task.sampler, self._task.graph)
-                ids_of = batch.row_ids()
-                rows = {name: store.gather_here(ids_of[name]) for name, store in self._rows.items()}
+                rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
                 filled = batch.with_rows(rows)
                 self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
                 gather_s = time.perf_counter() - begin
+                num_rows += len(rows["x"]) if self.hit_rates is not None else 0
+                if self.hit_rates is not None and step == bulks[-1][-1]:
+                    self._note_hits(epoch, num_rows, self.hit_rates)
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
@@ -86,6 +123,17 @@ class DeviceFeed(Generic[SomeBatch]):
         if len(self._workspaces) == 1:  # now there is a copy of the graph, which both read
             self._workspaces.appendleft(workspace.twin())
         return finish
+
+    def _edge_rows(self, _: str, places: Any) -> Any:
+        """The ids of the edges at ``places``: where their features stand."""
+        return places if self._edge_ids is None else self._edge_ids.gather_here(places)
+
+    def _note_hits(self, epoch: int, num_rows: int, rates: HitRates) -> None:
+        """Read the counter: once an epoch, before its last batch is handed out, since nothing may be asked of this after that."""
+        rates.had[epoch] = self._rows["x"].take_hits() / num_rows
+        _log.info(
+            "device_cache: %.1f %% of the reads of epoch %d hit it (%.1f %% expected)", 100 * rates.had[epoch], epoch, 100 * rates.expected
+        )
 
     def _check(self, run: int, step: int) -> None:
         if run != self._run:

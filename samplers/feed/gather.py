@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu import gather as kernels
+from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
 _BEYOND_CACHES = 16 << 20
 """Bytes of a copy from which on its beginning has left the caches when its end is written, or is about to."""
+
+
+def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What a batch takes from stores: the name that the rows have in it, the store, and which rows.
+
+    Args:
+        batch: the batch.
+        stores: ``Dataset.stores``, or the same on a device.
+        ids_at: of a name and the places of edges in the graph's ``indices``, the rows of their features.
+    """
+    ids_of = batch.row_ids()
+    for name, store in stores.items():
+        if name == "edge_attr":
+            yield from ((key, store, ids_at(key, places)) for key, places in batch.edge_places().items())
+        else:
+            yield name, store, ids_of[name]
 
 
 def gather_rows(store: Array, ids: Array, out: Array, workspace: Workspace | None = None) -> None:

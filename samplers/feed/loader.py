@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import as_ids
-from hoptrain.engine.device import check_cuda, torch_on_device
+from hoptrain.engine.device import check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.machine import usable_cores
+from hoptrain.engine.placement.hot_rows import parsed_size
+from hoptrain.engine.placement.meeting import meeting_of
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
 from hoptrain.engine.queue.ring import Recycled
@@ -23,6 +25,7 @@ from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
+    from hoptrain.samplers.feed.device_cache import HitRates
     from hoptrain.samplers.feed.device_feed import DeviceFeed
 
 _DEFAULT_BULK = 8
@@ -50,6 +53,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         bulk: int | None = None,
         graph_placement: str = "auto",
         feature_placement: str = "auto",
+        device_cache: float | str | None = None,
         threads: int | None = None,
         page_lock: bool = False,
         schedule: Schedule | None = None,
@@ -67,28 +71,30 @@ class SampleLoader(EpochLoader[SomeBatch]):
             rank: this process's rank; by default torch.distributed's, or that of its environment variables.
             world_size: number of ranks; by default likewise.
             queue: how batches come from the workers.
-            device: where batches are sampled: "cuda" without workers is the training process's GPU, on a stream beside the training, and
-                batches stay there; with workers each has a copy of the graph on the GPU and writes its batches into the queue.
+            device: where batches are sampled: "cuda" without workers is the training process's GPU, on a stream beside the training, and batches
+                stay there; with workers each has a copy of the graph on it, or with "cuda:1" on another one, and writes into the queue.
             bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
             graph_placement: where a device reads the graph: "device" memory, "pinned" host memory, or "auto", by what is free.
             feature_placement: likewise features and labels; without workers only, since these gather them on the host.
+            device_cache: what each GPU keeps of the features, the rows that are read most; it reads the others from pinned host memory: bytes
+                such as "2GiB", or a share of the rows such as 0.1. ``hit_rates`` tells what it brings.
             threads: threads of each worker, by default 1; without workers those of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
-            schedule: what is in which batch, in place of ``split``, ``batch_size``, ``seed``, ``shuffle``, ``rank`` and ``world_size``; the sampler
-                is then taken as it is, prepared if it has to be.
+            schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
 
         Raises:
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
-        _check_options(num_workers, queue, device, bulk, page_lock)
-        _check_placements(device, num_workers, graph_placement, feature_placement)
+        device, gpu = split_device(device)
+        _check_options(num_workers, queue, device, gpu, bulk, page_lock)
+        _check_placements(device, num_workers, graph_placement, feature_placement, device_cache)
         plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
-        workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement)
+        workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement, gpu=gpu)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
-        self._queue, self._on_map = queue, lock_pages if page_lock else None
-        self._bulk, self._feature_placement, self._memory = bulk or _DEFAULT_BULK, feature_placement, Recycled()
+        self._queue, self._on_map, self._memory = queue, lock_pages if page_lock else None, Recycled()
+        self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
         self._feed: DeviceFeed[SomeBatch] | None = None
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
@@ -97,7 +103,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
             if self._feed is None:
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
 
-                self._feed = DeviceFeed(task, self._bulk, self._feature_placement)
+                task.workspace.meeting = meeting_of(task.schedule.world_size)
+                self._feed = DeviceFeed(task, epoch=epoch, **self._of_feed)
             return self._feed.run(epoch, steps)
         if self.num_workers == 0:
             return map(self._filled, run_inline(task, epoch, steps, self._memory))
@@ -110,13 +117,18 @@ class SampleLoader(EpochLoader[SomeBatch]):
         arrays, header = made
         return header.filled(arrays).out_of(self._task.graph)
 
+    @property
+    def hit_rates(self) -> HitRates | None:
+        """With a ``device_cache``, once the first batch was asked for: the share of the rows that comes from it, expected and by epoch."""
+        return None if self._feed is None else self._feed.hit_rates
+
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
         super().close()
         self._feed = None
 
 
-def _check_options(num_workers: int, queue: QueueOptions, device: str, bulk: int | None, page_lock: bool) -> None:
+def _check_options(num_workers: int, queue: QueueOptions, device: str, gpu: int | None, bulk: int | None, page_lock: bool) -> None:
     """Refuse what cannot be, or has no effect with the others."""
     if num_workers < 0:
         raise InputError(f"num_workers is {num_workers}: it is at least 0; correct it")
@@ -128,16 +140,25 @@ def _check_options(num_workers: int, queue: QueueOptions, device: str, bulk: int
     if page_lock and torch_on_device() is None:
         raise InputError("page_lock is on, but torch has no CUDA device: the queue's memory is locked for a GPU only; leave it out")
     if device == "cuda":
-        check_cuda()
+        check_cuda(gpu)
 
 
-def _check_placements(device: str, num_workers: int, graph: str, features: str) -> None:
+def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
     """Refuse places that nothing is put to."""
     if graph != "auto" and device == "cpu":
         raise InputError(f'graph_placement is {graph!r}: it tells where a GPU reads the graph, with device="cuda"; leave it out')
     if features != "auto" and (device == "cpu" or num_workers):
         raise InputError(
             f'feature_placement is {features!r}: it tells where a GPU reads features, with device="cuda" and num_workers=0; leave it out'
+        )
+    if cache is None:
+        return
+    parsed_size(cache)
+    if device == "cpu" or num_workers:
+        raise InputError(f'device_cache is {cache}: it is memory of a GPU that samples, with device="cuda" and num_workers=0; leave it out')
+    if features == "device":
+        raise InputError(
+            f"device_cache is {cache} with feature_placement='device': then all rows lie in device memory; leave one of them out"
         )
 
 

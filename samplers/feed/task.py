@@ -14,8 +14,9 @@ from hoptrain.engine.device import to_host
 from hoptrain.engine.queue.ring import Allocate, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.feed.check_batch import check_batch
-from hoptrain.samplers.feed.gather import gather_rows
+from hoptrain.samplers.feed.gather import gather_rows, named_rows
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -25,7 +26,7 @@ class SampleTask:
 
     Attributes:
         graph: what is sampled.
-        stores: rows by vertex, by the name that they have for a batch (``Dataset.stores``).
+        stores: rows by vertex, and by edge id, by the name that they have for a batch (``Dataset.stores``).
         sampler: the algorithm, prepared.
         schedule: what is in which batch.
         workspace: of the process that makes the batches.
@@ -60,8 +61,7 @@ class SampleTask:
         structure = batch.arrays()
         sampled = time.perf_counter()
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
-        ids_of = batch.row_ids()
-        rows = [(name, store, to_host(ids_of[name])) for name, store in self.stores.items()]
+        rows = [(name, store, to_host(ids)) for name, store, ids in named_rows(batch, self.stores, self._edge_rows)]
         specs += [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]
         out = allocate(specs)
         for name, array in structure.items():
@@ -75,6 +75,18 @@ class SampleTask:
             made_at=begin,
             pid=os.getpid(),
         )
+
+    def _edge_rows(self, name: str, places: Any) -> Array:
+        """The ids of the edges at ``places`` (M,), in memory of the workspace: where their features stand."""
+        at: Array = to_host(places)
+        ids: Array | None = self.graph.edge_ids
+        if len(at) and at.min() < 0:
+            raise no_edges(type(self.sampler).__name__)
+        if ids is None:
+            return at
+        out = self.workspace.array(name, len(at), ids.dtype)
+        gather_rows(ids, at, out, self.workspace)
+        return out
 
     def num_step_seeds(self, step: int, batch: SampledBatch) -> int:
         """Seeds of a step over all ranks; where batches choose theirs, as many for each rank as this one has."""

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import pinsage as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
+from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -64,6 +65,12 @@ class PinSAGESampler(Sampler):
     def num_hops(self) -> int:
         """One for each of ``num_neighbors``."""
         return len(self.num_neighbors)
+
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """See ``Sampler.check_data``; besides, refuse features of edges, which its pairs need not be."""
+        super().check_data(data)
+        if isinstance(data, Dataset) and data.edge_attr is not None:
+            raise no_edges(type(self).__name__)
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""

@@ -16,6 +16,7 @@ from hoptrain.engine.device import DeviceStream, default_gpu, is_simulated
 from hoptrain.kernels.cpu import relabel as kernels
 
 if TYPE_CHECKING:
+    from hoptrain.engine.placement.meeting import Meeting
     from hoptrain.kernels.cuda.thresholds import Thresholds
 
 DEVICES = ("cpu", "cuda")
@@ -38,6 +39,7 @@ class Workspace:
         placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
         gpu: on CUDA the device's number; None for torch's current one, or that of the local rank (``hoptrain.engine.device.default_gpu``).
         capture: on CUDA whether a bulk like the one before is queued by one call, a CUDA graph.
+        meeting: on CUDA of the ranks that share what lies in host memory with those of their machine; None where each has its own.
         on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
     """
 
@@ -71,6 +73,7 @@ class Workspace:
         self.placement = placement
         self.gpu = gpu
         self.capture = capture
+        self.meeting: Meeting | None = None
         self.on_device = OnDevice()
         self._stream: DeviceStream | None = None
         self.table = RelabelTable()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
@@ -101,6 +101,10 @@ class LinkSampler(Sampler):
         self.exclude = exclude
         self.edges = None if edges is None else np.asarray(edges)
         self._table = OncePerGraph[AliasTables]()
+
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """What the sampler within refuses."""
+        self.sampler.check_data(data)
 
     @property
     def num_hops(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, shared_array
 from hoptrain.kernels.cpu.seeds.mvs import draw_seeds
@@ -64,6 +64,10 @@ class MVSSampler(Sampler):
         self.uniform = uniform
         self._norms: Array | None = None
         self._num_vertices = 0
+
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """What the sampler within refuses."""
+        self.sampler.check_data(data)
 
     @property
     def num_hops(self) -> int:

@@ -276,6 +276,7 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     if device.cuda_status() is not None:
         pytest.skip(device.cuda_status())
     from hoptrain.benchmarks.cases import sampler_cuda
+    from hoptrain.benchmarks.traffic.predict import device_named
     from hoptrain.kernels.cuda.thresholds import Thresholds
 
     monkeypatch.setattr(sampler_cuda, "COPY_BYTES", 1 << 10)
@@ -285,15 +286,19 @@ def test_device_grid(graph, tmp_path, monkeypatch):
         small = Thresholds(block=4, max_blocks=2)
         monkeypatch.setattr(sampler_cuda, "DeviceRows", partial(sampler_cuda.DeviceRows, thresholds=small))
         monkeypatch.setattr(sampler_cuda, "Workspace", partial(with_thresholds, small))
+        monkeypatch.setattr(sampler_cuda, "this_device", partial(device_named, "h200"))
     data = Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(6)})
     data.save(tmp_path / "small")
     args = SimpleNamespace(
         graphs=[str(tmp_path / "small")], fanouts=[(2, 2)], batch_size=[3], modes=["all"], bulks=[1, 2],
-        replace=False, rounds=1, quick=True, scale=None, root=None,
+        replace=False, rounds=1, quick=True, scale=None, root=None, bandwidth=1000,
     )  # fmt: skip
     result = sampler_cuda.measure(args)
     rows = [(row["what"], row.get("kernel"), row["memory"], row.get("bulk")) for row in result.records]
     bulks = [("bulk", kernel, "device", bulk) for bulk in (1, 2) for kernel in ("auto", "sample", "transit")]
     assert rows == [*bulks, ("bulk", "auto", "pinned", 2), ("epoch", "auto", "device", 2), ("gather", None, "device", None)]
     assert all(row["floor_share"] > 0 for row in result.records if row["what"] == "bulk")
+    predicted = [row for row in result.records if "predicted_s" in row]
+    assert [row["kernel"] for row in predicted] == ["auto", "sample", "transit"] * 2
+    assert all(0 < row["predicted_s"] <= row["careful_s"] for row in predicted)
     assert result.summary.keys() >= {"max_epoch_s_small", "min_gather_copy_share", "max_medges_s_transit", "max_medges_s_pinned"}

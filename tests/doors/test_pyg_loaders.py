@@ -1,5 +1,6 @@
 """PyG's loaders over hoptrain beside PyG's own, whose sampler is a slow one: the same attributes, the same meaning of every id, the same edges."""
 
+import copy
 import inspect
 from itertools import chain
 
@@ -166,6 +167,41 @@ def test_workers_change_nothing(data, kind, options):
     assert not same(here[0][0]["n_id"], here[1][0]["n_id"])
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_features_that_are_changed_are_seen_in_the_next_epoch(data, num_workers):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100, num_workers=num_workers)
+    for change in ("none", "in place", "another"):
+        if change == "in place":
+            data.x += 1
+        elif change == "another":
+            data.x = torch.rand(200, 9)
+        for batch in loader:
+            check_meaning(batch, data)
+    loader.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_iterator_ends_with_the_next_one(data, num_workers):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=50, num_workers=num_workers)
+    first = iter(loader)
+    next(first)
+    assert len(list(loader)) == 4
+    with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
+        next(first)
+    loader.close()
+
+
+def test_a_copy_of_a_loader_has_workers_of_its_own(data):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100, num_workers=1)
+    torch.manual_seed(3)
+    wanted = [batch.n_id for batch in loader]
+    other = copy.deepcopy(loader)
+    other._epoch = 0
+    assert all(torch.equal(batch.n_id, ids) for batch, ids in zip(other, wanted, strict=True))
+    loader.close()
+    other.close()
+
+
 def test_weighted_edges_are_drawn_by_weight(data):
     data.weight = torch.where(torch.arange(1200) % 2 == 0, 0.0, data.weight)
     loader = hoptrain.pyg.NeighborLoader(data, [5], batch_size=50, weight_attr="weight")
@@ -201,6 +237,24 @@ def test_transforms_run_here_on_whole_batches(data):
     (batch,) = loader
     check_meaning(batch, data)
     assert torch.equal(seen[1].node, batch.n_id)
+
+
+def test_an_import_line_may_name_all_that_pyg_has(data):
+    assert all(hasattr(hoptrain.pyg, name) for name in torch_geometric.loader.__all__)
+    assert hoptrain.pyg.ImbalancedSampler is torch_geometric.loader.ImbalancedSampler
+    assert hoptrain.pyg.NeighborLoader is not torch_geometric.loader.NeighborLoader
+    with pytest.raises(AttributeError, match="has no attribute 'NeighbourLoader'"):
+        _ = hoptrain.pyg.NeighbourLoader
+
+
+def test_samplers_of_torch_and_pyg_deal_out_the_seeds(data):
+    imbalanced = hoptrain.pyg.ImbalancedSampler(data.y, num_samples=60)
+    batches = list(hoptrain.pyg.NeighborLoader(data, [2], batch_size=20, sampler=imbalanced))
+    assert [batch.batch_size for batch in batches] == [20, 20, 20]
+    for batch in batches:
+        check_meaning(batch, data)
+    given = [[5, 6], [7], [8, 9, 10]]
+    assert [batch.input_id.tolist() for batch in hoptrain.pyg.NeighborLoader(data, [2], batch_sampler=given)] == given
 
 
 @pytest.mark.parametrize("name", ["NeighborLoader", "LinkNeighborLoader"])

@@ -5,11 +5,13 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from cuda_case import needs_cuda
 from numba import cuda
 
-from hoptrain.engine import device
+from hoptrain.engine import InputError, device
 from hoptrain.engine.device import cuda_status, page_lock
+from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -57,3 +59,47 @@ def test_a_worker_is_told_the_gpu_of_its_trainer(monkeypatch):
     assert pickle.loads(pickle.dumps(Workspace(device="cuda"))).gpu == 3
     assert pickle.loads(pickle.dumps(Workspace(device="cuda", gpu=1))).gpu == 1
     assert pickle.loads(pickle.dumps(Workspace())).gpu is None
+
+
+@pytest.fixture
+def four_gpus(monkeypatch):
+    """What is asked of which GPU, and on which a context is made: a stand-in for Numba's driver with four of them."""
+    touched = []
+
+    class Gpus(list):
+        def __getitem__(self, number):
+            touched.append(("asked", number))
+            return SimpleNamespace(compute_capability=(9, 0), name="new")
+
+    def without_a_number(*_):
+        raise AssertionError("a context on GPU 0")
+
+    monkeypatch.setattr(device, "is_simulated", lambda: False)
+    monkeypatch.setattr("hoptrain.samplers.scratch.workspace.is_simulated", lambda: False)
+    monkeypatch.setattr(cuda, "gpus", Gpus(range(4)))
+    monkeypatch.setattr(cuda, "select_device", lambda number: touched.append(("context", number)))
+    monkeypatch.setattr(cuda, "current_context", without_a_number)
+    monkeypatch.setattr(cuda, "get_current_device", without_a_number)
+    return touched
+
+
+def test_a_worker_touches_no_other_gpu_than_its_own(four_gpus):
+    """As in a sampler process, where there is no torch on a device and LOCAL_RANK is 0: its trainer, or its user, has told it GPU 3."""
+    pickle.loads(pickle.dumps(Workspace(device="cuda", gpu=3))).stream.wait_for_torch()
+    assert set(four_gpus) == {("asked", 3), ("context", 3)}
+
+
+def test_a_gpu_that_there_is_not(four_gpus):
+    assert cuda_status(4) == "there is no GPU 4: they have the numbers 0 to 3"
+    assert four_gpus == []
+
+
+def test_loaders_take_torch_s_names(four_gpus, dataset):
+    options = {"batch_size": 8, "num_workers": 1}
+    loader = SampleLoader(dataset, NeighborSampler([2]), device="cuda:3", **options)
+    assert (loader._task.workspace.device, loader._task.workspace.gpu) == ("cuda", 3)
+    assert set(four_gpus) == {("asked", 3)}  # which makes no context
+    with pytest.raises(InputError, match='device is "cuda", but there is no GPU 7'):
+        SampleLoader(dataset, NeighborSampler([2]), device="cuda:7", **options)
+    with pytest.raises(InputError, match="device is 'cuda:x'"):
+        SampleLoader(dataset, NeighborSampler([2]), device="cuda:x", **options)

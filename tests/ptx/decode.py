@@ -51,7 +51,11 @@ class Program:
 
 _REGISTER = re.compile(r"%(p|rs|rd|r|fd|f)\d+")
 _HIGH_WORD = re.compile(r"\{\s*\.reg\s+\.b32\s+tmp;\s*mov\.b64\s+\{tmp,\s*(%r\d+)\},\s*(%rd\d+);\s*\}")
-"""As the newer NVVM takes the upper half of a register; the only braces within an instruction."""
+"""As the newer NVVM takes the upper half of a register."""
+_VECTOR = re.compile(r"(\.v[24]\.[^;{}]*)\{([^{}]*)\}")
+"""The registers of a vector's load or store."""
+_VECTOR_ACCESS = re.compile(r"((?:@!?%p\d+ )?)(ld|st)\.(\S*?)\.v([24])\.[a-z](\d+) (?=.*<(.*)>)(?=.*\[([^+\]]*)(?:\+(-?\d+))?\])")
+_ADDRESS = re.compile(r"\[\s*(.+?)\s*(?:\+\s*(-?\d+))?\s*\]")
 _REGISTER_WIDTHS = {"p": 1, "rs": 16, "r": 32, "rd": 64, "f": 32, "fd": 64}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _WEAKER = ("relaxed", "gpu", "volatile", "weak", "nc", "sys", "cta")  # modifiers of an access that mean nothing here
@@ -69,6 +73,7 @@ def decode(ptx):
     files = {int(number): path for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)}
     head = re.search(r"\.entry\s+\S+?\s*\((.*?)\)\s*(?:\.\w+\s+[\d, ]+\s*)*\{", text, re.S)
     body = _HIGH_WORD.sub(r"high.b64 \1, \2, 32;", text[head.end() : text.rindex("}")])
+    body = _VECTOR.sub(r"\1<\2>", body)
     decoder = _Decoder(head[1], text[: head.start()], body)
     rows, lines, places, place = [], [], [], ("", 0)
     for statement in re.split(r"[;\n{}]|(?<=:)(?=\s)", body):
@@ -78,9 +83,10 @@ def decode(ptx):
         elif statement.endswith(":"):
             decoder.labels[statement[:-1]] = len(rows)
         elif statement and not re.match(r"\.(reg|shared|pragma|extern)\b", statement):
-            rows.append(decoder.instruction(statement, len(rows)))
-            lines.append(statement)
-            places.append(place)
+            for part in scalars(statement):
+                rows.append(decoder.instruction(part, len(rows)))
+                lines.append(statement)
+                places.append(place)
     for row, label in decoder.jumps:
         rows[row][A] = decoder.labels[label]
     return Program(
@@ -89,11 +95,28 @@ def decode(ptx):
     )  # fmt: skip
 
 
+def scalars(statement):
+    """A statement alone, or those that a vector's load or store comes to: a look at the whole, which has to be aligned, and one word after another."""
+    match = _VECTOR_ACCESS.match(statement)
+    if not match:
+        return [statement]
+    guard, head, modifiers, count, width, registers, base, offset = match.groups()
+    words, size = [word.strip() for word in registers.split(",")], int(width) // 8
+    if base.strip() in words:
+        raise Unsupported(f"{statement}: the address is loaded over")
+    found = [f"{guard}whole.{modifiers}.b{int(count) * int(width)} [{base}+{offset or 0}]"]
+    for number, word in enumerate(words):
+        at = f"[{base}+{int(offset or 0) + number * size}]"
+        operands = f"{word}, {at}" if head == "ld" else f"{at}, {word}"
+        found.append(f"{guard}{head}.{modifiers}.u{width} {operands}")
+    return found
+
+
 def _type(suffix):
     """(letter, width) of a type such as s64."""
     if suffix == "pred":
         return "p", 1
-    match = re.fullmatch(r"([subf])(8|16|32|64)", suffix)
+    match = re.fullmatch(r"([subf])(8|16|32|64|128)", suffix)
     if not match:
         raise Unsupported(f"type {suffix}")
     return match[1], int(match[2])
@@ -144,7 +167,7 @@ class _Decoder:
 
     def address(self, text):
         """The register and the offset of an address."""
-        match = re.fullmatch(r"\[\s*(.+?)\s*(?:\+\s*(-?\d+))?\s*\]", text)
+        match = _ADDRESS.fullmatch(text)
         return self.operand(match[1]), int(match[2] or 0)
 
     def instruction(self, text, at):
@@ -173,7 +196,7 @@ class _Decoder:
             row[OP] = OPCODES["bar"]
         elif head in ("membar", "fence"):
             row[OP] = OPCODES["fence"]
-        elif head in ("ld", "st", "atom", "red"):
+        elif head in ("ld", "st", "whole", "atom", "red"):
             self._memory(row, head, [part for part in parts[1:] if part not in _WEAKER], operands)
         elif head == "cvta" and "shared" in parts and "to" not in parts:
             self._compute(row, "cvta_shared", operands, "u", 64)
@@ -249,7 +272,10 @@ class _Decoder:
         *what, kind = parts if row[SPACE] == GENERIC else parts[1:]
         letter, width = _type(kind)
         row[WIDTH], row[SIGNED] = width, int(letter == "s")
-        if head == "ld" and not what:
+        if head == "whole":
+            row[OP] = OPCODES["whole"]
+            row[A], row[D] = self.address(operands[0])
+        elif head == "ld" and not what:
             row[OP], row[DST], row[DST_WIDTH] = (
                 OPCODES["ld"],
                 self.operand(operands[0]),

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import inspect
 import itertools
 import linecache
 import weakref
@@ -55,11 +56,13 @@ class Session:
         notes: the races and reads of what nobody wrote that were seen, each once.
         capability: of the device that is played.
         keeps_texts: whether compiled PTX is kept for the next process.
+        traffic: None, or a list that gets the name of each launch's kernel and the (``watch.TRAFFIC_COLUMNS``,) counts of its arrays by their
+            parameters' names. They mean something if threads take turns by warps.
     """
 
     def __init__(self):
         self.seed, self.mode, self.launches, self.instructions, self.notes = 0, None, 0, 0, {}
-        self.capability, self.keeps_texts = (8, 0), True
+        self.capability, self.keeps_texts, self.traffic = (8, 0), True, None
 
 
 SESSION = Session()
@@ -118,32 +121,61 @@ def check_limits(program, grid, block, sharedmem):
         raise ValueError(f"{sharedmem} + {program.static_shared} bytes of shared memory: a block has {MOST_SHARED}")
 
 
-def registers(program, values, sharedmem):
-    """(registers,) with which threads start, and (1 + arguments, 2) the bounds of the arrays among the arguments."""
+def address(number):
+    """What a kernel takes for a pointer to an array: the first among its arguments has number 1, those that it reaches otherwise follow."""
+    return number << ARGUMENT_BITS
+
+
+def registers(program, values, sharedmem, reached=()):
+    """(registers,) with which threads start, and (1 + arrays, 2) the bounds of the arrays among the arguments, and of those that are reached."""
     start = np.full(program.num_registers, _GARBAGE, np.int64)
     start[SPECIAL.index("%dynamic_smem_size")] = sharedmem
     bounds = [(0, 0)]
     for at, (value, width) in enumerate(zip(values, program.params, strict=True), len(SPECIAL)):
         if isinstance(value, np.ndarray):
-            found = MEMORY.bounds(value)
-            if found is None:
-                raise ValueError(f"argument {at - len(SPECIAL)} is not in the device's memory")
-            value = len(bounds) << ARGUMENT_BITS
-            bounds.append(found)
+            bounds.append(bounds_of(value))
+            value = address(len(bounds) - 1)
         value &= (1 << width) - 1
         start[at] = value - ((1 << 64) if value >> 63 else 0)
     for value, register in program.literals.items():
         start[register] = value
-    return start, np.array(bounds, np.int64)
+    return start, np.array(bounds + [bounds_of(array) for array in reached], np.int64)
+
+
+def bounds_of(array):
+    """Of an array in the device's memory."""
+    found = MEMORY.bounds(array)
+    if found is None:
+        raise ValueError(f"an array of shape {array.shape} is not in the device's memory")
+    return found
 
 
 def run_launch(kernel, args, griddim, blockdim, sharedmem):
-    """Run a kernel's compiled code over the arrays.
+    """Run a kernel's compiled code over the arrays."""
+    values = list(itertools.chain.from_iterable(map(flatten, kernel.argument_types, args)))
+    traffic = run_program(kernel.py_func.__name__, program_of(kernel), values, griddim, blockdim, sharedmem)
+    if SESSION.traffic is not None:
+        SESSION.traffic.append((kernel.py_func.__name__, traffic_by_name(kernel, traffic)))
+
+
+def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=()):
+    """Run a program.
+
+    Args:
+        name: of the kernel.
+        program: a ``Program``.
+        values: its parameters, arrays of the device's memory and integers.
+        griddim: blocks.
+        blockdim: threads of a block.
+        sharedmem: bytes of a block that the launch asks for.
+        reached: arrays that it finds by pointers in memory (``address``).
+
+    Returns:
+        The counts of arrays, of none unless ``SESSION.traffic`` asks for them.
 
     Raises:
         Fault: it left its arrays, does not end, or met a barrier that not all threads reach.
     """
-    program = program_of(kernel)
     grid, block = (np.array([*size, 1, 1][:3], np.int64) for size in (griddim, blockdim))
     check_limits(program, grid, block, sharedmem)
     SESSION.launches += 1
@@ -151,11 +183,10 @@ def run_launch(kernel, args, griddim, blockdim, sharedmem):
     mode = machine.MODES.index(SESSION.mode) if SESSION.mode else int(rng.integers(len(machine.MODES)))
     threads, blocks = int(block.prod()), int(grid.prod())
     slots = min(blocks, int(rng.integers(1, _MOST_SLOTS + 1)))
-    values = list(itertools.chain.from_iterable(map(flatten, kernel.argument_types, args)))
-    start, bounds = registers(program, values, sharedmem)
+    start, bounds = registers(program, values, sharedmem, reached)
     dynamic = program.dynamic_start
     stride = -(-(dynamic + sharedmem - SHARED_START) // 16) * 16
-    memory = MEMORY.bytes
+    memory, is_counted = MEMORY.bytes, SESSION.traffic is not None
     state = watch.Machine(
         code=program.code, start=start, registers=np.empty((slots * threads, program.num_registers), np.int64),
         thread_state=np.empty((slots * threads, watch.THREAD_COLUMNS), np.int64), block_state=np.empty((slots, watch.BLOCK_COLUMNS), np.int64),
@@ -164,14 +195,24 @@ def run_launch(kernel, args, griddim, blockdim, sharedmem):
         shared=np.array([0, stride, SHARED_START, SHARED_START + program.static_shared, dynamic, dynamic + sharedmem], np.int64),
         notes=np.zeros((256, watch.NOTE_COLUMNS), np.int64), counters=np.zeros(watch.COUNTERS, np.int64),
         random=rng.integers(1, 2**63, 1, np.uint64), grid=grid, block=block, launch=SESSION.launches,
+        traffic=np.zeros((len(bounds) * is_counted, watch.TRAFFIC_COLUMNS), np.int64), touched=MEMORY.touched,
+        recent=np.empty((slots * -(-threads // 32) * is_counted, len(bounds), 2, watch.RECENT), np.int64),
     )  # fmt: skip
     machine.run(state, rng.permutation(blocks), mode, LIMIT)
     SESSION.instructions += int(state.counters[watch.STEPS])
     for row in state.notes[: state.counters[watch.NUM_NOTES]]:
-        found = described(kernel.py_func.__name__, program, row, bounds)
+        found = described(name, program, row, bounds)
         if row[watch.N_KIND] not in (*_RACES, watch.UNWRITTEN):
             raise Fault(found)
         SESSION.notes.setdefault((found.kernel, found.kind, found.line), found)
+    return state.traffic
+
+
+def traffic_by_name(kernel, traffic):
+    """The counts of each array by the name of its parameter; arrays within tuples are left out."""
+    arrays = [kind for kind in kernel.argument_types if isinstance(kind, types.Array)]
+    names = [name for name, kind in zip(inspect.signature(kernel.py_func).parameters, kernel.argument_types, strict=True) if kind in arrays]
+    return dict(zip(names, traffic[1:], strict=len(arrays) == len(names)))
 
 
 def kind_of(kind, flags):

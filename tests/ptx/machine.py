@@ -8,6 +8,7 @@ import numpy as np
 from ptx.arithmetic import extended, floating, from_integer, integer, is_less, narrowed
 from ptx.compiled import compiled
 from ptx.ops import (
+    ARGUMENT_BITS,
     ATOM_ADD,
     ATOM_AND,
     ATOM_CAS,
@@ -31,6 +32,7 @@ from ptx.ops import (
     SIGNED,
     SPACE,
     ST,
+    WHOLE,
     WIDTH,
     A,
     B,
@@ -46,8 +48,12 @@ from ptx.watch import (
     EPOCH,
     LAUNCH,
     PC,
+    READ,
+    SHARED_BYTES,
     STATUS,
     STEPS,
+    WRITTEN,
+    count,
     get,
     note,
     place_of,
@@ -100,11 +106,19 @@ def combined(op, old, b, c, width, signed):
 
 @compiled
 def access(m, slot, row, r, pc, thread):
-    """A load, a store or an atomic instruction; False if it may not be."""
+    """A load, a store, an atomic instruction, or the look at the whole of a vector before its words; False if it may not be."""
     op, width, size = row[OP], row[WIDTH], row[WIDTH] >> 3
     index = place_of(m, slot, r[row[A]] + row[D], row[SPACE], size, pc, thread)
     if index < 0:
         return False
+    if op == WHOLE:
+        return True
+    if len(m.traffic) and index >= SHARED_BYTES:
+        argument = (r[row[A]] + row[D]) >> ARGUMENT_BITS
+        if op != ST:
+            count(m, slot, argument, index, READ, thread)
+        if op != LD:
+            count(m, slot, argument, index, WRITTEN, thread)
     old = get(m, index, size)
     if op == LD:
         watch(m, slot, index, size, False, False, False, pc, thread)
@@ -180,6 +194,9 @@ def begin(m, slot, block):
         r[6], r[7], r[8] = block % m.grid[0], block // m.grid[0] % m.grid[1], block // (m.grid[0] * m.grid[1])
         r[9], r[10], r[11], r[13] = m.grid[0], m.grid[1], m.grid[2], t % 32
         m.thread_state[slot * x * y * z + t, PC], m.thread_state[slot * x * y * z + t, STATUS] = 0, RUN
+    if len(m.traffic):
+        warps = (x * y * z + 31) // 32
+        m.recent[slot * warps : (slot + 1) * warps] = -1
     first = m.shared[0] + slot * m.shared[1]
     for i in range(first, first + m.shared[1]):
         m.written[i], m.bytes[i], m.shadow[i, LAUNCH] = False, 0xA5, 0

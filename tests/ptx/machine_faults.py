@@ -6,9 +6,10 @@ from numba import cuda, int64
 
 import hoptrain.kernels.cuda.compile  # noqa: F401 - with it numba-cuda does not warn of small grids
 from ptx import watch
-from ptx.launch import BESIDE_ATOMIC, SAME_VALUE, SESSION, Fault
+from ptx.decode import Unsupported, decode
+from ptx.launch import BESIDE_ATOMIC, SAME_VALUE, SESSION, Fault, address, run_program
 from ptx.machine import MODES
-from ptx.memory import STREAM
+from ptx.memory import MEMORY, STREAM
 from ptx.watch import KINDS
 
 
@@ -202,3 +203,63 @@ def test_the_host_waits():
     device.copy_to_device(pinned, stream=STREAM)
     pinned[0] = 7
     assert device.copy_to_host().tolist() == [7, 1, 2]
+
+
+VECTORS = """
+.visible .entry swaps(.param .u64 x, .param .u64 at, .param .u32 goes)
+{
+    .reg .pred %p<2>; .reg .b32 %r<6>; .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [x]; ld.param.u64 %rd2, [at]; ld.param.u32 %r5, [goes];
+    add.s64 %rd3, %rd1, %rd2;
+    setp.ne.s32 %p1, %r5, 0;
+    ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3];
+    @%p1 st.global.v2.u32 [%rd3+8], {%r2, %r1};
+    @!%p1 st.global.v4.u32 [%rd3], {%r4,%r3,%r2,%r1};
+    ret;
+}
+"""
+
+
+def words(number):
+    made = MEMORY.allocate(number, np.uint32, written=True)
+    made[...] = np.arange(number)
+    return made
+
+
+@pytest.mark.parametrize(("goes", "expected"), [(1, [0, 1, 2, 3, 4, 5, 5, 4]), (0, [0, 1, 2, 3, 7, 6, 5, 4])])
+def test_vectors(goes, expected):
+    x = words(8)
+    run_program("swaps", decode(VECTORS), [x, 16, goes], (1,), (1,))
+    assert x.tolist() == expected
+
+
+@pytest.mark.parametrize(("at", "kind"), [(8, watch.MISALIGNED), (20, watch.OUT_OF_BOUNDS), (32, watch.OUT_OF_BOUNDS)])
+def test_a_vector_that_is_not_aligned_or_reaches_beyond_its_array(at, kind):
+    with pytest.raises(Fault, match=f"swaps: {KINDS[kind]}: .ld.global.nc.v4"):
+        run_program("swaps", decode(VECTORS), [words(8), at, 0], (1,), (1,))
+
+
+def test_a_vector_that_is_loaded_over_its_address():
+    with pytest.raises(Unsupported, match="the address is loaded over"):
+        decode(".entry f(.param .u64 x) { ld.param.u64 %rd1, [x];\nld.global.v2.u64 {%rd1, %rd2}, [%rd1]; }")
+
+
+FOLLOWS = """
+.entry follows(.param .u64 table, .param .u64 at)
+{
+    ld.param.u64 %rd1, [table]; ld.param.u64 %rd2, [at];
+    ld.global.u64 %rd3, [%rd1];
+    add.s64 %rd4, %rd3, %rd2;
+    st.global.u32 [%rd4], 9;
+    ret;
+}
+"""
+
+
+def test_an_array_that_a_table_points_to():
+    table, x, y = MEMORY.allocate(1, np.uint64, written=True), words(4), words(4)
+    table[0] = address(3)
+    run_program("follows", decode(FOLLOWS), [table, 8], (1,), (1,), reached=[x, y])
+    assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [0, 1, 9, 3])
+    with pytest.raises(Fault, match=r"follows: out of bounds: .* byte 16 of array 3 of 16 bytes"):
+        run_program("follows", decode(FOLLOWS), [table, 16], (1,), (1,), reached=[x, y])

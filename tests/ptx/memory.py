@@ -12,8 +12,6 @@ from ptx import watch
 
 _BYTES = 96 << 20  # pages that nobody touches cost nothing
 _GAP, _ALIGNMENT = 256, 256
-SHARED_BYTES = 1 << 20
-"""At its beginning, for the shared memory of resident blocks."""
 
 
 class Memory:
@@ -23,13 +21,15 @@ class Memory:
         bytes: (n,) uint8.
         written: (n,) whether somebody wrote it since it was allocated.
         shadow: (n, columns) int32, see ``watch``.
+        touched: (n / sector, 2), likewise.
     """
 
     def __init__(self):
         self.bytes, self.written = np.zeros(_BYTES, np.uint8), np.zeros(_BYTES, np.bool_)
         self.shadow = np.zeros((_BYTES, watch.SHADOW_COLUMNS), np.int32)
+        self.touched = np.zeros((_BYTES // watch.SECTOR, 2), np.int64)
         self.address = self.bytes.ctypes.data
-        self._begins, self._ends = [0], [SHARED_BYTES]  # of what is taken, in order
+        self._begins, self._ends = [0], [watch.SHARED_BYTES]  # of what is taken, in order
         self._gone = []  # what may be taken again; arrays end at any time, also while memory is allocated
         self._random = np.random.default_rng(0)
 

@@ -22,6 +22,10 @@ MUTATIONS = {
         "relabel.py", "            cuda.atomic.min(values, (b, slot), known + e)", "            values[b, slot] = known + e", "test_relabel_cuda.py",
         "insert_edges: race: write after write",
     ),
+    "another one in a direct table": (
+        "direct.py", "            cuda.atomic.min(entries, (b, vertex), number)", "            entries[b, vertex] = number", "test_direct_cuda.py",
+        "ask_entries: race: write after write",
+    ),
 }  # fmt: skip
 
 

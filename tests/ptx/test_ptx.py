@@ -13,11 +13,16 @@ from cuda_case import needs_cuda
 
 pytestmark = [needs_cuda, pytest.mark.timeout(600)]
 TESTS = Path(__file__).parents[1]
-KERNELS = ["tests/kernels/cuda", "--ignore=tests/kernels/cuda/test_resources.py"]
+KERNELS = [
+    "tests/kernels/cuda",
+    "--ignore=tests/kernels/cuda/test_resources.py",
+    "--ignore=tests/kernels/cuda/native",
+]  # which is interpreted anyway
 BULKS = "tests/golden/test_bulks_cuda.py"
 GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {
     "the machine": (["tests/ptx/machine_faults.py"], {}),
+    "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
     "kernels": (KERNELS, {"seed": 1}),
     "bulks of every sampler": ([BULKS, "-m", "not long"], {"seed": 2}),
 }

@@ -31,6 +31,15 @@ PC, STATUS, THREAD_COLUMNS = range(3)
 BLOCK, EPOCH, BLOCK_COLUMNS = range(3)
 # Numbers of a launch that change.
 NUM_NOTES, STEPS, COUNTERS = range(3)
+# Counts of an argument: sectors that warps asked for and different ones, read and written.
+READ, WRITTEN, DISTINCT_READ, DISTINCT_WRITTEN, TRAFFIC_COLUMNS = range(5)
+
+SHARED_BYTES = 1 << 20
+"""At the beginning of the memory, for the shared memory of resident blocks."""
+SECTOR = 32
+"""Bytes that a device's memory moves at once."""
+RECENT = 512
+"""Sectors of an array that a warp finds again without asking for them anew: what it uses again soon is in one of a device's caches."""
 
 Machine = namedtuple(
     "Machine",
@@ -49,6 +58,9 @@ Machine = namedtuple(
         "random",  # (1,) uint64
         "grid", "block",  # (3,) blocks and threads
         "launch",  # number of the launch: shadows of earlier ones are void
+        "traffic",  # (1 + arguments, TRAFFIC_COLUMNS), or without rows if nobody counts
+        "recent",  # (slots * warps, 1 + arguments, 2, RECENT) sectors that warps read and wrote
+        "touched",  # (sectors, 2) the last launch that read it and that wrote it
     ),
 )  # fmt: skip
 
@@ -123,6 +135,20 @@ def watch(m, slot, index, size, is_write, is_atomic, changes, pc, thread):
             if cell[R_THREAD] != thread:
                 cell[Q_THREAD], cell[Q_EPOCH], cell[Q_PC] = cell[R_THREAD], cell[R_EPOCH], cell[R_PC]
             cell[R_THREAD], cell[R_EPOCH], cell[R_PC] = thread, epoch, pc
+
+
+@compiled
+def count(m, slot, argument, index, kind, thread):
+    """Count an access of an argument, ``kind`` READ or WRITTEN: a warp's sector once, unless others took its place in ``recent``."""
+    threads = m.block[0] * m.block[1] * m.block[2]
+    warp = slot * ((threads + 31) // 32) + (thread - 1) % threads // 32
+    sector = index // SECTOR
+    if m.recent[warp, argument, kind, sector % RECENT] != sector:
+        m.recent[warp, argument, kind, sector % RECENT] = sector
+        m.traffic[argument, kind] += 1
+    if m.touched[sector, kind] != m.launch:
+        m.touched[sector, kind] = m.launch
+        m.traffic[argument, DISTINCT_READ + kind] += 1
 
 
 @compiled

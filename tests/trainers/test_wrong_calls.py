@@ -67,7 +67,7 @@ fit Q --seed_everything abc                 | seed_everything is abc: it takes t
 fit Q --model.lr -1                         | lr is -1.0: it is at least 0; give for instance 0.001
 fit Q --model.weight_decay -1               | weight_decay is -1.0: it is at least 0; give for instance 0.001
 fit Q --model.dropout 1.5                   | dropout is 1.5: the share that is dropped is at least 0 and below 1; give for instance 0.5
-fit Q --model.arch sagee                    | model.arch is sagee: it takes one of sage, gat, gcn, gin; did you mean sage?
+fit Q --model.arch sagee                    | model.arch is sagee: it takes one of sage, gat, gcn, gin, gine, gatv2, transformer, nnconv; did you mean sage?
 fit Q --model.arch gat --model.heads 0      | heads is 0 and out_heads 1: attention has at least one; give 1 or more
 fit Q --model.hidden_channels 0             | a model of 2 layers from 64 over 0 to 10 channels: all are at least 1
 fit Q --model.num_layers 3                  | model.num_layers is no option: it comes from the hops of the sampler, ...fanouts; ...

@@ -27,6 +27,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     packages.check_lightning,
     packages.check_numba,
     functools.partial(packages.optional, "numba-cuda", ("numba-cuda",), "sampling on NVIDIA GPUs", needs_driver=True),
+    packages.check_cupy,
     functools.partial(packages.required, "torch-geometric"),
     functools.partial(packages.optional, "dgl", ("dgl",), "graphs and layers of DGL"),
     functools.partial(packages.required, "ogb"),

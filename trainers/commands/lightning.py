@@ -185,6 +185,16 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+class _Teller(logging.Handler):
+    """Tells on stderr what hoptrain's modules log: warnings, and of rank 0 also what is no more than news, such as what a cache brings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno > logging.INFO or getattr(rank_zero_only, "rank", 0) == 0:
+            print(self.format(record), file=sys.stderr, flush=True)
+
+
+_TELLER = _Teller(logging.INFO)
+
 _CHATTER = (
     "litlogger",  # an advertisement
     "Seed set to",  # stands in the configuration
@@ -201,7 +211,10 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def quieten() -> None:
-    """Drop what Lightning says that a user of hoptrain can do nothing about."""
+    """Drop what Lightning says that a user of hoptrain can do nothing about; let hoptrain's own messages be seen."""
+    logger = logging.getLogger("hoptrain")
+    logger.addHandler(_TELLER)  # the same one again is not added
+    logger.setLevel(logging.INFO)
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # between Lightning and jsonargparse
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.seed", "lightning_utilities.core.rank_zero"):
         logging.getLogger(name).addFilter(_is_news)  # the same one again is not added

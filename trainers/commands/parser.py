@@ -25,6 +25,7 @@ _NO_CLASS = (
 _LINKED = {
     "num_features": "the features of the data set; leave it out",
     "num_classes": "the classes of the data set; leave it out",
+    "num_edge_features": "the features of the data set's edges; leave it out",
     "image_shape": "the size of the images; leave it out",
     "is_multilabel": "the labels of the data set; leave it out",
     "num_hops": "the hops of the sampler, for instance one for each of its fanouts; leave it out and change those of data.sampler",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hoptrain.engine import InputError
 from hoptrain.samplers import Block
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 from hoptrain.trainers.models.layers import Arch, gcn_weights, refuse_weights
@@ -18,6 +19,8 @@ dgl = import_dgl()
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
     """One layer; ``options`` are GAT's heads, concat and dropout."""
     kinds: dict[Arch, Callable[..., nn.Module]] = {"sage": _sage, "gin": _gin, "gat": GATLayer, "gcn": GCNLayer}
+    if arch not in kinds:
+        raise InputError(f"arch {arch} with conv dgl: features of edges are read by PyG's layers; use conv pyg")
     return kinds[arch](in_channels, out_channels, **options)
 
 

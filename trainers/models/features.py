@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers import MiniBatch
 from hoptrain.samplers.batch.transfer import as_tensor
 
 
@@ -16,6 +17,14 @@ def to_input(x: Tensor, normalize: bool) -> Tensor:
     if not normalize:
         return x.float()
     return x / x.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1e-12)
+
+
+def with_edge_features(batch: MiniBatch, data: Dataset) -> MiniBatch:
+    """A batch of NumPy arrays with its edges' features, where the data set has some."""
+    if data.edge_attr is None:
+        return batch
+    rows = {name: np.take(data.edge_attr, batch.ids_of(places), axis=0) for name, places in batch.edge_places().items()}
+    return batch.with_rows(rows)
 
 
 def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.device) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Block
+from hoptrain.trainers.models.edge_layers import NEED_EDGE_FEATURES, OF_EDGES, WITH_HEADS
 from hoptrain.trainers.models.layers import Arch
 
 Conv = Literal["pyg", "dgl"]
@@ -17,7 +18,7 @@ Norm = Literal["none", "batch", "layer"]
 
 
 class GNN(nn.Module):
-    """``num_layers`` convolutions; between two of them normalisation, activation (ELU for GAT, else ReLU) and dropout.
+    """``num_layers`` convolutions; between two of them normalisation, activation (ELU for GAT and GATv2, else ReLU) and dropout.
 
     Layer i takes block i: its sources' vectors in, its destinations' vectors out. Nothing here knows how blocks were sampled, so the same
     weights run on sampled blocks in training and on full neighbourhoods in inference.
@@ -37,21 +38,23 @@ class GNN(nn.Module):
         out_heads: int = 1,
         norm: Norm = "none",
         conv: Conv = "pyg",
+        edge_channels: int = 0,
     ) -> None:
         """Build the layers.
 
         Args:
             arch: kind of convolution.
             in_channels: F, features of a vertex.
-            hidden_channels: width between layers (for GAT over all heads together).
+            hidden_channels: width between layers (with attention over all heads together).
             out_channels: number of classes.
             num_layers: number of blocks of a mini-batch.
-            dropout: share of hidden inputs dropped (and of GAT's attention).
+            dropout: share of hidden inputs dropped (and of attention).
             input_dropout: share of features dropped.
-            heads: GAT's attention heads, which share ``hidden_channels``.
-            out_heads: GAT's heads in the last layer, averaged.
+            heads: attention heads of gat, gatv2 and transformer, which share ``hidden_channels``.
+            out_heads: heads in the last layer, averaged.
             norm: normalisation between layers.
             conv: library that the convolutions come from.
+            edge_channels: D, features of an edge; read by gine and nnconv, which need some, gatv2 and transformer.
 
         Raises:
             InputError: sizes that do not fit, a word that is none of these.
@@ -63,19 +66,17 @@ class GNN(nn.Module):
             raise InputError(
                 f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all are at least 1"
             )
-        if arch == "gat" and min(heads, out_heads) < 1:
-            raise InputError(f"heads is {heads} and out_heads {out_heads}: attention has at least one; give 1 or more")
-        if arch == "gat" and hidden_channels % heads:
-            raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
+        _check_arch(arch, hidden_channels, heads, out_heads, edge_channels)
         self.widths = widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         make = _layer_factory(conv)
         self.layers = nn.ModuleList()
         for i in range(num_layers):
             last = i == num_layers - 1
-            options = {"heads": out_heads if last else heads, "concat": not last, "dropout": dropout} if arch == "gat" else {}
+            options = {"heads": out_heads if last else heads, "concat": not last, "dropout": dropout} if arch in WITH_HEADS else {}
+            options |= {"edge_channels": edge_channels} if arch in OF_EDGES else {}
             self.layers.append(make(arch, widths[i], widths[i + 1], **options))
         self.norms = nn.ModuleList(_normalisation(norm, width) for width in widths[1:-1])
-        self.activation = nn.ELU() if arch == "gat" else nn.ReLU()
+        self.activation = nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
         self.dropout = nn.Dropout(dropout)
         self.input_dropout = nn.Dropout(input_dropout)
 
@@ -112,6 +113,18 @@ class GNN(nn.Module):
     def num_layers(self) -> int:
         """Number of blocks that ``forward`` takes."""
         return len(self.layers)
+
+
+def _check_arch(arch: Arch, hidden_channels: int, heads: int, out_heads: int, edge_channels: int) -> None:
+    """Refuse what a kind of convolution cannot do with."""
+    if edge_channels < 0 or (arch in NEED_EDGE_FEATURES and not edge_channels):
+        raise InputError(
+            f"edge_channels is {edge_channels} with arch {arch}: it reads features of edges; give the Dataset edge_attr, or take another arch"
+        )
+    if arch in WITH_HEADS and min(heads, out_heads) < 1:
+        raise InputError(f"heads is {heads} and out_heads {out_heads}: attention has at least one; give 1 or more")
+    if arch in WITH_HEADS and hidden_channels % heads:
+        raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
 
 
 def _layer_factory(conv: Conv) -> Any:

@@ -17,7 +17,7 @@ from hoptrain.engine import Dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
-from hoptrain.trainers.models.features import model_input
+from hoptrain.trainers.models.features import model_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
 
 CHUNK_EDGES = 1 << 20
@@ -50,7 +50,7 @@ def exact_logits(
         """One layer's output for ``nodes``; ``hidden`` (V, C) on the CPU is its input, None stands for the features."""
         outputs = []
         for chunk in chunks(data.graph.indptr, nodes if len(nodes) else every[:1]):
-            batch = sampler.sample(data.graph, chunk, workspace=workspace)
+            batch = with_edge_features(sampler.sample(data.graph, chunk, workspace=workspace), data)
             degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
             rows = torch.from_numpy(batch.node_ids).long()
             x = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
@@ -78,7 +78,7 @@ def neighborhood_logits(
     asked = nodes if len(nodes) else np.zeros(1, np.int64)
     outputs = []
     for begin in range(0, len(asked), CHUNK_SEEDS):
-        batch = sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace)
+        batch = with_edge_features(sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace), data)
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
         x = model_input(data, batch.node_ids, normalize, device)
         outputs.append(apply_model(model, takes, x, batch.to(device), degrees))

@@ -10,7 +10,7 @@ from torch import Tensor
 from hoptrain.engine import InputError
 from hoptrain.samplers import Block
 
-Arch = Literal["sage", "gat", "gcn", "gin"]
+Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
 
 
 def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:

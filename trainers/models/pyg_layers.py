@@ -5,10 +5,7 @@ Weights begin as PyG's do, to the bit, and outputs equal theirs. Only GAT is PyG
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -16,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.samplers import Block
+from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_files_that_go
 from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
 
 _ADDITION = 8
@@ -23,21 +21,9 @@ _ADDITION = 8
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
-    """One layer; ``options`` are GAT's heads, concat and dropout."""
+    """One layer; ``options`` are heads, concat and dropout of those with attention, and the ``edge_channels`` of those that read features of edges."""
     kinds: dict[Arch, type[nn.Module]] = {"sage": SAGELayer, "gat": GATLayer, "gcn": GCNLayer, "gin": GINLayer}
-    return kinds[arch](in_channels, out_channels, **options)
-
-
-@contextmanager
-def _temporary_files_that_go() -> Iterator[None]:
-    """PyG writes a module for each kind of convolution to the temporary folder, imports it, and leaves it there for good."""
-    before = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="hoptrain-pyg-") as folder:
-        tempfile.tempdir = folder
-        try:
-            yield
-        finally:
-            tempfile.tempdir = before
+    return kinds[arch](in_channels, out_channels, **options) if arch in kinds else EdgeLayer(arch, in_channels, out_channels, **options)
 
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
@@ -126,7 +112,7 @@ class GATLayer(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, *, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
         width = out_channels // heads if concat else out_channels
-        with _temporary_files_that_go():
+        with temporary_files_that_go():
             from torch_geometric.nn import GATConv
 
             self.conv = GATConv(in_channels, width, heads=heads, concat=concat, dropout=dropout)

@@ -192,7 +192,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             raise InputError(
                 f"chunks of {type(sampler).__name__}'s batches: they are not made from seeds, which could be cut; use another sampler"
             )
-        if options.get("device", "cpu") == "cuda" and not workers:
+        if options.get("device", "cpu") != "cpu" and not workers:
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device take whole batches; set num_workers 1")
         if workers:  # a batch holds a slot for each of its chunks, the one that follows needs as many
             queue = options.get("queue", DEFAULTS)

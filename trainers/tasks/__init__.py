@@ -40,13 +40,12 @@ class Task(NamedTuple):
 
 
 _SIZES = {"num_features": "in_channels", "num_classes": "num_classes"}
+_OF_GRAPHS = {"num_hops": "num_layers", "num_edge_features": "edge_channels"}
 TASKS: dict[TaskName, Task] = {
-    "nodes": Task(
-        "node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"}
-    ),
+    "nodes": Task("node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "images": Task("images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
     "graphs": Task("graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES),
-    "links": Task("links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels", "num_hops": "num_layers"}, score="auc"),
+    "links": Task("links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels"} | _OF_GRAPHS, score="auc"),
     "hops": Task("hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
 }
 

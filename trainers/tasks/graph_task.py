@@ -65,8 +65,8 @@ class GraphTask(ScoredModule):
             score: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
             model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes; with it they may be 0, and are the data's.
             takes: what that module takes of a batch.
-            arch: sage, gat, gcn or gin.
-            hidden_channels: width between layers (for gat over all heads together).
+            arch: sage, gat, gcn or gin; or gine, gatv2, transformer or nnconv, which read features of edges.
+            hidden_channels: width between layers (with attention over all heads together).
             normalize_features: divide each vertex's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.

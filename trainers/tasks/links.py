@@ -72,7 +72,7 @@ class LinkDataModule(GraphDataModule):
         graph, self.held_out = hold_out_links(data.graph, self._shares, self._split_seed)
         ends = {name: np.unique(held.pairs) for name, held in self.held_out.items() if len(held.labels)}
         splits = {"train": np.arange(graph.num_nodes)} | ends
-        return Dataset(name=data.name, graph=graph, x=data.x, splits=splits, meta=data.meta)
+        return Dataset(name=data.name, graph=graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """This rank's share of the validation pairs."""

@@ -16,6 +16,7 @@ from torchmetrics.classification import MulticlassAccuracy, MultilabelF1Score
 from hoptrain.engine import InputError
 from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.models.batches import Takes, chunk_of
+from hoptrain.trainers.models.features import with_edge_features
 from hoptrain.trainers.models.layered import Chunk
 from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
 from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
@@ -117,7 +118,7 @@ class NodeClassifier(GraphTask):
         """A chunk of the training split's first ``num_seeds`` vertices with all its inputs: layers are timed with it."""
         data = self._datamodule.data
         seeds = data.split("train")[:num_seeds]
-        batch = self._datamodule.sampler.prepare(data.graph, seeds).sample(data.graph, seeds)
+        batch = with_edge_features(self._datamodule.sampler.prepare(data.graph, seeds).sample(data.graph, seeds), data)
         x, y = (np.take(rows, ids, axis=0) for rows, ids in ((data.x, batch.node_ids), (data.y, seeds)) if rows is not None)
         batch = replace(batch, x=x, y=y)
         return self._chunk(batch.to(self.device), 0)

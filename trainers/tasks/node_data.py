@@ -54,6 +54,7 @@ class GraphDataModule(SharedDataModule):
         bulk: int | None = None,
         graph_placement: str = "auto",
         feature_placement: str = "auto",
+        device_cache: float | str | None = None,
         in_memory: bool = False,
         features: Features = "stored",
     ) -> None:
@@ -69,11 +70,12 @@ class GraphDataModule(SharedDataModule):
             seed: seed of the order and of the samples; by default that of seed_everything.
             queue: how batches come from the sampler processes.
             sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
-                processes that share the GPU.
+                processes that share the GPU, or with cuda:1 have another one.
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             bulk: batches sampled at once on cuda with num_workers=0; by default 8.
             graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
+            device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
             features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
         """
         super().__init__(batch_size, seed)
@@ -87,7 +89,7 @@ class GraphDataModule(SharedDataModule):
             )
         if in_memory:
             self.data = self.data.in_memory()
-        places = {"graph_placement": graph_placement, "feature_placement": feature_placement}
+        places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
         self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, **places}
 
     def prepare(self, data: Dataset) -> Dataset:
@@ -107,6 +109,11 @@ class GraphDataModule(SharedDataModule):
         return self.data.num_features
 
     @property
+    def num_edge_features(self) -> int:
+        """D, 0 without features of edges."""
+        return self.data.num_edge_features
+
+    @property
     def is_multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
         return self.data.is_multilabel
@@ -118,9 +125,12 @@ class GraphDataModule(SharedDataModule):
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
         """See ``SharedDataModule``. Where batches are copied to a GPU, the workers' memory is locked."""
-        page_lock = self.num_workers > 0 and self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        device = None if self.trainer is None else self.trainer.strategy.root_device
+        gpu = device.index if device is not None and device.type == "cuda" else None
+        page_lock = self.num_workers > 0 and gpu is not None
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
+        options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
         loader: EpochLoader[Any] = self.of_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
         return loader
 
@@ -152,6 +162,27 @@ class GraphDataModule(SharedDataModule):
         y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
         batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
+    """Where to sample: the GPU that the training has is told, since neither the process, before it has begun, nor its workers know it.
+
+    Args:
+        device: what was asked for.
+        gpu: number of the training's GPU; None if it has none.
+        num_workers: of the rank.
+
+    Raises:
+        InputError: another GPU, without a process that could have it.
+    """
+    if device == "cuda" and gpu is not None:
+        return f"cuda:{gpu}"
+    if device.startswith("cuda:") and num_workers == 0 and gpu is not None and device != f"cuda:{gpu}":
+        raise InputError(
+            f"sampler_device is {device} with num_workers 0, and the training runs on cuda:{gpu}: a GPU of its own is for sampler processes; "
+            "set num_workers, or give cuda"
+        )
+    return device
 
 
 def _check_sampler(sampler: object) -> None:

@@ -9,7 +9,7 @@ from numba import cuda
 
 from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import write_edge
-from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.cuda.group import num_requests, request_at
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.double import single_quotient
 from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept

@@ -8,7 +8,7 @@ from numba import cuda
 
 from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import floyd_offset, words_at
-from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.cuda.group import num_requests, request_at
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import bounded, num_draws, takes_all, word_at
 from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of

@@ -8,7 +8,7 @@ from numba import cuda
 
 from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import is_drawn, words_at, write_edge
-from hoptrain.kernels.cuda.requests import num_requests, request_at
+from hoptrain.kernels.cuda.group import num_requests, request_at
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
 from hoptrain.kernels.shared.weighted import most_attempts, weight_share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,17 +52,19 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         steps = [f"{hop}.{number}" for hop in range(self.num_hops) for number in range(len(self.columns))]
         self.hops = [number * MOST_HOPS + hop for hop in range(self.num_hops) for number in range(len(self.columns))]
         self.size_names = (
-            "zeros", "repeated", *(f"nodes.{name}" for name in graph.num_nodes), *(f"{kind}{step}" for step in steps for kind in ("edges", "nodes")),
+            "zeros", "start", "repeated", *(f"nodes.{name}" for name in graph.num_nodes), *(f"{kind}{step}" for step in steps for kind in ("edges", "nodes")),
         )  # fmt: skip
 
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
         self.seeds = [check_vertices(some, self.host_graph.num_nodes[self.seed_type]) for some in seeds]
-        self.dtype = np.promote_types(self.dtype, self._offset_dtype(max(len(some) for some in self.seeds)))
+        self.rooms, span = self._bounds(max(len(some) for some in self.seeds))
+        self.dtype = np.promote_types(self.dtype, id_dtype(span))
         self.given[f"nodes.{self.seed_type}"] = [len(some) for some in self.seeds]
+        self.begin_tables(span)
 
-    def _offset_dtype(self, most_seeds: int) -> np.dtype[Any]:
-        """A type for offsets, local ids and places in tables: it holds four times the nodes of a type that there can be, and all edges."""
+    def _bounds(self, most_seeds: int) -> tuple[dict[str, int], int]:
+        """The nodes of each type that a batch can have, and what is above four times those of one, and all edges of a step."""
         graph = self.host_graph
         known = {name: most_seeds if name == self.seed_type else 0 for name in graph.num_nodes}
         most = 0
@@ -72,7 +74,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                 num_edges = graph.relations[source, name, destination].num_edges
                 edges = num_edges if fanouts[hop] < 0 else before[destination] * fanouts[hop]
                 known[source], most = min(graph.num_nodes[source], known[source] + edges), max(most, edges)
-        return id_dtype(4 * max(known.values()) + most + 2)
+        return known, 4 * max(known.values()) + most + 2
 
     def _seeds_of(self, name: str) -> list[Array]:
         return self.seeds if name == self.seed_type else [np.zeros(0, np.int64)] * self.num_batches
@@ -84,7 +86,8 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
     def queue(self) -> None:
         """Hop after hop; each expands the nodes of a relation's destination type that there were before it."""
         self.frontiers = {
-            name: DeviceFrontier(self, number, id_dtype(number), f".{name}") for name, number in self.host_graph.num_nodes.items()
+            name: DeviceFrontier(self, number, id_dtype(number), f".{name}", room=self.rooms[name])
+            for name, number in self.host_graph.num_nodes.items()
         }
         for name, frontier in self.frontiers.items():
             frontier.enter_seeds(self._seeds_of(name), self.sizes[f"nodes.{name}"])

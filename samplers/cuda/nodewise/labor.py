@@ -66,6 +66,7 @@ class CudaLabor(_Evenly):
             InputError: as of ``Bounded``.
         """
         super().__init__(graph, sampler, workspace)
+        self.forgets = sampler.importance_rounds > 0
         self.rounds_of = [sampler.importance_rounds if fanout > 0 else 0 for fanout in sampler.fanouts]
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:

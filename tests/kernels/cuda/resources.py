@@ -11,7 +11,6 @@ import itertools
 import json
 import multiprocessing
 import pkgutil
-import re
 import sys
 from types import SimpleNamespace
 from unittest import mock
@@ -19,6 +18,7 @@ from unittest import mock
 from numba.cuda.core import sigutils
 from numba.cuda.cudadrv import devices, driver
 from numba.cuda.dispatcher import CUDADispatcher, _Kernel
+from usage import count_float64, read_report
 
 CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 """Ampere, Hopper and Blackwell, those for data centres."""
@@ -56,28 +56,6 @@ def kernel_records(module, name, number):
             float64 = count_float64(kernel.library.get_lto_ptx(arch), kernel.entry_name)
         records.append({"kernel": name, "signature": str(signature), "arch": "sm_{}{}{}".format(*arch), **usage, "float64": float64})
     return records
-
-
-def read_report(report, entry):
-    """A kernel's registers, and bytes of stack (where local arrays are), of spills and of the shared memory that it fixes itself.
-
-    A function that was not inlined has its own stack and spills: they are added up.
-    """
-    entries = re.findall(r"Compiling entry function '(\S+)'", report)
-    stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report)
-    used = re.findall(r"Used (\d+) registers(?:, used \d+ barriers)?(?:, (\d+) bytes smem)?", report)
-    if entries != [entry] or not stacks or len(used) != 1:
-        raise ValueError(f"the compiler's report on {entry} cannot be read: {report!r}")
-    registers, shared = used[0]
-    stack, stores, loads = (sum(map(int, column)) for column in zip(*stacks, strict=True))
-    return {"registers": int(registers), "stack": stack, "spills": stores + loads, "shared": int(shared or 0)}
-
-
-def count_float64(ptx, entry):
-    """How often the PTX of a kernel speaks of double precision."""
-    if f".entry {entry}(" not in ptx:
-        raise ValueError(f"the PTX of {entry} cannot be read: {ptx[:1000]!r}")
-    return len(re.findall(r"\.f64\b", ptx))
 
 
 def report(module):

@@ -2,25 +2,38 @@
 
 import numpy as np
 import pytest
-from cuda_case import TESTED, _quick_simulator, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.engine import InputError
 from hoptrain.engine.device import DeviceStream
-from hoptrain.engine.device_store import DeviceRows
-from hoptrain.kernels.cuda.gather import word_dtype
+from hoptrain.engine.device_store import DeviceRows, as_words
+from hoptrain.kernels.cuda.gather import count_ids, count_placed, word_dtype
 
 pytestmark = needs_cuda
 PLACES = {
-    "device": {"placement": "device"},
-    "pinned": {"placement": "pinned"},
-    "mixed": {"placement": "pinned", "hot": np.array([3, 17, 0])},
-    "all hot": {"placement": "pinned", "hot": np.arange(20)[::-1]},
+    "device": ("device", None, 0),
+    "pinned": ("pinned", None, 0),
+    "mixed": ("pinned", [3, 17, 0], 1),
+    "all hot": ("pinned", range(20), 1),
+    "on two GPUs": ("pinned", [3, 17, 0], 2),
+    "on two, all hot": ("device", range(19, -1, -1), 2),
+    "on five": ("pinned", [19, 5, 3, 0, 7, 8, 9], 5),
 }
+"""Name -> placement of the table, the vertices with a slot, and among how many parts these are shared out."""
 
 
 def make_store(dtype, shape):
     source = np.random.default_rng(0)
     return source.integers(0, 256, (20, *shape, np.dtype(dtype).itemsize), np.uint8).view(dtype)[..., 0]
+
+
+def rows_of(store, placement, hot, num_parts):
+    rows = DeviceRows(store, DeviceStream(), placement=placement, thresholds=TESTED)
+    if num_parts:
+        hot = np.array(hot)
+        parts = tuple(to_device(as_words(store)[hot[part::num_parts]], None) for part in range(num_parts))
+        rows.keep_hot(hot, parts if num_parts > 1 else None)
+    return rows
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -31,9 +44,24 @@ def make_store(dtype, shape):
 def test_rows_to_the_bit(dtype, shape, place):
     store = make_store(dtype, shape)
     ids = np.array([19, 3, 3, 0, 17, 5, 1], np.int32)
-    rows = to_host(DeviceRows(store, DeviceStream(), thresholds=TESTED, **PLACES[place]).gather(to_device(ids, np.int32)))
+    table = rows_of(store, *PLACES[place])
+    rows = to_host(table.gather(to_device(ids, np.int32)))
     assert (rows.dtype, rows.shape) == (store.dtype, (7, *shape))
     assert rows.tobytes() == store[ids].tobytes()
+    if PLACES[place][1] is not None:
+        assert [table.take_hits(), table.take_hits()] == [np.isin(ids, PLACES[place][1]).sum(), 0]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_ids_are_counted_and_so_are_hits(dtype):
+    ids = np.random.default_rng(3).integers(0, 9, 70).astype(dtype)
+    where = np.array([0, -1, 3, -1, 1, 2, -1, -1, 4], np.int32)
+    counts, hits = to_device(np.zeros(9), np.int32), to_device([5])
+    for _ in range(2):
+        launch(1).flat(count_ids, len(ids), to_device(ids, dtype), counts)
+        launch(1).flat(count_placed, len(ids), to_device(where, np.int32), to_device(ids, dtype), hits)
+    assert to_host(counts).tolist() == (2 * np.bincount(ids, minlength=9)).tolist()
+    assert to_host(hits).tolist() == [5 + 2 * (where[ids] >= 0).sum()]
 
 
 def test_labels_are_rows_of_one_entry():

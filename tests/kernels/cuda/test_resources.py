@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cuda_case import needs_cuda
+from usage import ARCHITECTURES, LIMITS, excesses
 
 from hoptrain.kernels.cuda import KERNELS
 
@@ -22,26 +23,12 @@ SCRIPT = Path(__file__).with_name("resources.py")
 PACKAGE = "hoptrain.kernels.cuda"
 CONTROL = "wasteful"  # as the others a module beside this one, which cannot be imported in the simulator
 COMPILERS = {"nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-nvvm"}
-ARCHITECTURES = {"sm_80", "sm_90a", "sm_100a"}
-LIMITS = {
-    "stack": 0,  # bytes
-    "spills": 0,  # bytes
-    "float64": 0,  # mentions in the PTX
-    "registers": 64,  # of a thread: an SM's 65536 are enough for 1024 threads then, half of what it can hold
-    "shared": 24 * 1024,  # bytes fixed by the kernel: half of what a launch may have, the other half is for what the launch asks for
-}
-
 LIMITS_OF = {
     PACKAGE: LIMITS,
     "wide_offsets": LIMITS,
     "programs": LIMITS
     | {"stack": 32, "spills": 320, "float64": 20},  # what a user's ``next`` computes, here Node2Vec's, is not ours to cut
 }
-
-
-def excesses(record, limits=LIMITS):
-    """What a record has more of than it may."""
-    return {name: record[name] for name, limit in limits.items() if record[name] > limit}
 
 
 @pytest.fixture(scope="module")

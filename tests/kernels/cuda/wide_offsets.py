@@ -11,8 +11,10 @@ _WIDE = ("indptr", "out_edges", "by_time")  # offsets and numbers of edges
 def _wide_offsets():
     for name, (kernel, signatures) in OF_PACKAGE.items():
         names = list(inspect.signature(kernel.py_func).parameters)
+        if "indptr" not in names:
+            continue
         kinds = dict(zip(names, re.findall(r"\w+(?:\[[^\]]*\])?", signatures[0].removeprefix("void")), strict=True))
-        if kinds.get("indptr") == "int32[::1]":
+        if kinds["indptr"] == "int32[::1]":
             wide = [kind.replace("int32", "int64") if each in _WIDE else kind for each, kind in kinds.items()]
             yield name, kernel, f"void({', '.join(wide)})"
 

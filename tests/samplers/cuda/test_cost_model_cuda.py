@@ -1,10 +1,16 @@
 """The cost model chooses by bytes that can be counted by hand."""
 
+import numpy as np
 import pytest
+from conftest import make_graph
+from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
 
+from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
+from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import choose_schedule, expected_transits, schedule_bytes
 
+pytestmark = needs_cuda
 GRAPH = {"num_nodes": 1_000_000, "num_edges": 50_000_000, "id_bytes": 4, "adjacency_cost": 1, "thresholds": THRESHOLDS}
 
 
@@ -16,16 +22,51 @@ def test_expected_transits():
 
 def test_bytes_by_sample():
     costs = schedule_bytes(1000, 10, **GRAPH)
-    assert costs["sample"] == 1000 * (32 + 10 * 32)  # offsets, and a sector for each draw
-    assert schedule_bytes(1000, -1, **GRAPH)["sample"] == 1000 * (32 + 50 * 4)  # the whole column in order
-    assert schedule_bytes(1000, 60, **GRAPH)["sample"] == 1000 * (32 + 50 * 4)
+    column = 1 + 49 * 4 / 32  # sectors of the 50 edges
+    drawn = column * (1 - (1 - 1 / column) ** 10)
+    assert costs["sample"] == pytest.approx(
+        1000 * (32 + 4 + 8 + 32 * drawn + 10 * 8)
+    )  # offsets, id and offset, a sector for each draw, output
+    whole = 1000 * (32 + 4 + 8 + 32 * column + 50 * 8)
+    assert schedule_bytes(1000, -1, **GRAPH)["sample"] == pytest.approx(whole)
+    assert schedule_bytes(1000, 60, **GRAPH)["sample"] == pytest.approx(whole)
 
 
-def test_few_requests_go_by_sample_and_many_by_transit():
-    assert choose_schedule(1000, 5, **GRAPH) == "sample"
-    assert choose_schedule(50_000_000, 15, **GRAPH) == "transit"
+def test_grouping_pays_where_columns_are_long_and_met_often():
+    long = GRAPH | {"num_nodes": 100_000}  # 500 edges each
+    assert choose_schedule(1000, 25, **GRAPH) == "sample"
+    assert choose_schedule(50_000_000, 10, **GRAPH) == "sample", "a column of 200 bytes is read as cheaply by each request"
+    assert choose_schedule(1000, 25, **long) == "sample"
+    assert choose_schedule(5_000_000, 25, **long) == "transit"
 
 
 def test_a_slow_link_to_the_graph_makes_transits_pay_earlier():
-    assert choose_schedule(1_000_000, -1, **GRAPH) == "sample"
-    assert choose_schedule(1_000_000, -1, **(GRAPH | {"adjacency_cost": 75})) == "transit"
+    assert choose_schedule(1_000_000, 10, **GRAPH) == "sample"
+    assert choose_schedule(1_000_000, 10, **(GRAPH | {"adjacency_cost": 75})) == "transit"
+
+
+def test_the_first_bulk_tells_how_many_requests_there_are():
+    """Twelve requests on one vertex have room for 9 * 8 * 7 = 504, of which the second bulk knows better."""
+    graph = Graph.from_edge_index(np.array([[0] * 8, range(1, 9)]), num_nodes=9)
+    workspace = Workspace(device="cuda")
+    workspace.on_device.thresholds = TESTED
+    sampler, seeds = NeighborSampler([8, 8, 8]), [np.arange(3), np.arange(5, 8)]
+    sampler.sample_bulk(graph, seeds, workspace=workspace)
+    driver = workspace.on_device.driver
+    assert driver._expected(0) == 6
+    found = sampler.sample_bulk(graph, seeds)
+    assert driver._expected(1) == sum(batch.blocks[1].num_dst for batch in found)
+    assert driver._expected(2) == sum(batch.blocks[0].num_dst for batch in found)
+
+
+def test_a_bulk_whose_schedule_changes_is_not_captured_before_it_was_queued(monkeypatch):
+    workspace, graph, seeds = Workspace(device="cuda"), make_graph(), [np.arange(6)]
+    workspace.on_device.thresholds = TESTED
+    chosen = iter(["sample", "transit", *["transit"] * 9])
+    monkeypatch.setattr("hoptrain.samplers.cuda.draws.choose_schedule", lambda *_: next(chosen))
+    sampler, schedules = NeighborSampler([3]), []
+    for _ in range(3):
+        (found,) = sampler.sample_bulk(graph, seeds, workspace=workspace)
+        np.testing.assert_array_equal(to_host(found.node_ids), sampler.sample(graph, seeds[0]).node_ids)
+        schedules.append((workspace.on_device.driver.schedule, workspace.on_device.driver._last is None))
+    assert schedules == [(["sample"], True), (["transit"], False), (["transit"], False)]

@@ -22,6 +22,7 @@ from hoptrain.samplers import (
     ShadowSampler,
     VRGCNSampler,
 )
+from hoptrain.samplers.feed import device_cache
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
@@ -141,6 +142,60 @@ def test_a_place_that_there_is_not(small):
             next(iter(loader_of(small, device="cuda", **{name: "disk"})))
 
 
+@pytest.mark.parametrize(
+    ("cache", "rows"), [(0.2, 8), pytest.param("60B", 5, marks=pytest.mark.long), pytest.param("1KiB", 40, marks=pytest.mark.long)]
+)
+def test_a_device_cache_changes_no_bit_and_says_what_it_brings(small, caplog, cache, rows):
+    """The first epoch is the one that was counted; the second has other batches."""
+    caplog.set_level("INFO")
+    loader, plain = loader_of(small, device="cuda", bulk=4, device_cache=cache), loader_of(small)
+    assert loader.hit_rates is None
+    epochs = [list(plain), list(plain)]
+    for batches in epochs:
+        assert [contents(batch) for batch in loader] == [contents(batch) for batch in batches]
+    read = [np.concatenate([batch.node_ids for batch in batches]) for batches in epochs]
+    counts = np.bincount(read[0], minlength=40)
+    hot = np.argsort(-counts, kind="stable")[:rows]
+    rates = [np.isin(ids, hot).mean() for ids in read]
+    assert loader.hit_rates.expected == pytest.approx(rates[0])
+    assert loader.hit_rates.had == pytest.approx(dict(enumerate(rates)))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"device_cache: {rows} of 40 rows in device memory, {100 * rates[0]:.1f} % of the reads are expected to hit them (counted in 6 of 6 batches of "
+        "epoch 0)",
+        *(
+            f"device_cache: {100 * rate:.1f} % of the reads of epoch {epoch} hit it ({100 * rates[0]:.1f} % expected)"
+            for epoch, rate in enumerate(rates)
+        ),
+    ]
+
+
+def test_an_epoch_that_is_left_is_not_counted(small):
+    loader = loader_of(small, device="cuda", bulk=4, device_cache=1)
+    next(iter(loader))
+    list(loader)
+    assert loader.hit_rates.had == {1: 1.0}
+
+
+def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
+    """Every second bulk of all ranks' batches: the first and the third of two ranks with two each."""
+    monkeypatch.setattr(device_cache, "MOST_COUNTED", 4)
+    loader = loader_of(small, device="cuda", bulk=2, device_cache=0.2, rank=1, world_size=2)
+    next(iter(loader))
+    counts, number, of = device_cache.count_rows(loader._task, 40, 2, 0)
+    ranks = [list(loader_of(small, rank=rank, world_size=2)) for rank in (0, 1)]
+    assert (number, of) == (4, 6)
+    assert (
+        counts.tolist()
+        == np.bincount(np.concatenate([batch.node_ids for batches in ranks for batch in batches[:2]]), minlength=40).tolist()
+    )
+
+
+def test_a_cache_that_does_not_fit(small, monkeypatch):
+    monkeypatch.setattr(device_cache, "free_memory", lambda: 200.0)
+    with pytest.raises(InputError, match=r"device_cache is 0.5: with its index 0.00 GiB, and the GPU has 0.00 GiB free; give less"):
+        next(iter(loader_of(small, device="cuda", device_cache=0.5)))
+
+
 def test_ranks(small):
     """Numbers of batches follow one another on a rank, whatever the bulk."""
     for rank in (0, 1):
@@ -189,11 +244,21 @@ class OnlyOnTheCPU(Sampler):
         ({"device": "tpu"}, "device is 'tpu'"),
         ({"graph_placement": "pinned"}, "graph_placement is 'pinned': it tells where a GPU reads the graph"),
         ({"feature_placement": "pinned", "device": "cuda", "num_workers": 1}, "feature_placement is 'pinned': it tells"),
+        ({"device_cache": 0.1}, "device_cache is 0.1: it is memory of a GPU that samples"),
+        ({"device_cache": "1GiB", "device": "cuda", "num_workers": 1}, "device_cache is 1GiB: it is memory of a GPU that samples"),
+        ({"device_cache": 0.1, "device": "cuda", "feature_placement": "device"}, "device_cache is 0.1 with feature_placement='device'"),
+        ({"device_cache": 7, "device": "cuda"}, "device_cache is 7: it is bytes such as 2GiB, or a share of the rows such as 0.1"),
     ],
 )
 def test_options_that_cannot_be_honoured(small, options, message):
     with pytest.raises(InputError, match=message):
         loader_of(small, **options)
+
+
+def test_a_cache_without_features(small):
+    bare = Dataset(name="bare", graph=small.graph, y=small.y, splits=small.splits, num_classes=3)
+    with pytest.raises(InputError, match=r"device_cache is 0.1: the data set has not one table of features for all vertices; leave it out"):
+        next(iter(loader_of(bare, device="cuda", device_cache=0.1)))
 
 
 def test_a_sampler_without_kernels_for_cuda(small):

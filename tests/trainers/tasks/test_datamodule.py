@@ -1,9 +1,13 @@
 """What a data module gives: data of a name or in memory, features of the data set or made from the graph that is trained on."""
 
+import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from cuda_case import needs_cuda
 
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.datasets.images import ImageSet
@@ -106,3 +110,45 @@ def test_every_task_takes_data_in_memory(folders, dataset):
 def test_options_of_a_name_with_data_in_memory(dataset, make, words):
     with pytest.raises(InputError, match=words):
         make(dataset)
+
+
+def on_gpu(number):
+    """What a data module asks of its trainer."""
+    return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda", number)))
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    ("options", "gpu"),
+    [
+        ({"num_workers": 0, "sampler_device": "cuda"}, 3),
+        ({"num_workers": 0, "sampler_device": "cuda:3"}, 3),
+        ({"num_workers": 1, "sampler_device": "cuda"}, 3),
+        ({"sampler_device": "cuda:1"}, 1),  # two processes by default, as on the CPU
+        ({"num_workers": 1}, None),
+    ],
+)
+def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
+    """`trainer.devices=[3]` is GPU 3 also before the training has set it, and in processes that know nothing of it."""
+    monkeypatch.setattr("hoptrain.samplers.feed.loader.torch_on_device", lambda: torch)  # pages are locked where there is a device
+    module = GraphDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
+    module.trainer = on_gpu(3)
+    task = module.make_loader(0, 1, 0)._task
+    assert task.workspace.gpu == gpu
+    assert pickle.loads(pickle.dumps(task.workspace)).gpu == gpu
+
+
+@needs_cuda
+def test_a_gpu_of_its_own_is_for_processes(dataset):
+    module = GraphDataModule(dataset, NeighborSampler([3]), sampler_device="cuda:1", num_workers=0)
+    module.trainer = on_gpu(3)
+    with pytest.raises(InputError, match="sampler_device is cuda:1 with num_workers 0, and the training runs on cuda:3"):
+        module.make_loader(0, 1, 0)
+
+
+@needs_cuda
+def test_a_device_cache_is_asked_for_by_the_data_module(dataset):
+    module = GraphDataModule(dataset, NeighborSampler([3]), sampler_device="cuda", device_cache="2KiB")
+    assert module.make_loader(0, 1, 0)._of_feed["device_cache"] == "2KiB"
+    with pytest.raises(InputError, match=r"device_cache is 0.1: it is memory of a GPU that samples"):
+        GraphDataModule(dataset, NeighborSampler([3]), device_cache=0.1).make_loader(0, 1, 0)

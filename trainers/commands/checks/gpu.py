@@ -39,7 +39,6 @@ class Check:
 
 _CUDA_BUILD = "install the CUDA build of torch that fits the driver, and look at $CUDA_VISIBLE_DEVICES"
 _SHARED_MEMORY = "sample in a process without torch (num_workers=1), and report this line to the authors of hoptrain"
-_NOT_USED_YET = "nothing relies on it yet, so the rest works without"
 
 CHECKS: tuple[Check, ...] = (
     Check("numba.cuda", f"{_NUMBA}:versions", "pip install 'hoptrain[cuda]'"),
@@ -56,11 +55,18 @@ CHECKS: tuple[Check, ...] = (
     Check("torch to Numba", f"{_TORCH}:torch_to_numba", _SHARED_MEMORY),
     Check("Numba to torch", f"{_TORCH}:numba_to_torch", _SHARED_MEMORY),
     Check("torch's memory", f"{_ENGINE}:memory_of_torch", _SHARED_MEMORY),
+    Check(
+        "gather",
+        f"{_ENGINE}:gather",
+        "uninstall CuPy: Numba's kernels do the same; or install the one for this CUDA: pip install 'hoptrain[cuda]'",
+    ),
     Check("page lock", f"{_ENGINE}:locked_pages", "raise the limit of locked memory (ulimit -l), or leave page_lock out"),
     Check("graph capture", f"{_ENGINE}:graph_capture", "use Workspace(capture=False): each kernel of a bulk is launched by itself then"),
-    Check("IPC", f"{_NUMBA}:ipc", f"{_NOT_USED_YET}; in a container: --ipc=host"),
-    Check("CuPy", f"{_NUMBA}:cupy", f"{_NOT_USED_YET}; uninstall it, or install the one for this CUDA"),
-    Check("peers", f"{_TORCH}:peers", _NOT_USED_YET),
+    Check(
+        "shared pages", f"{_ENGINE}:shared_pages", "each rank makes a pinned copy of its own; raise the limit of locked memory (ulimit -l)"
+    ),
+    Check("IPC", f"{_NUMBA}:ipc", "GPUs do not share their device_cache out: each has its own; in a container: --ipc=host"),
+    Check("peers", f"{_TORCH}:peers", "GPUs do not share their device_cache out: each has its own"),
     Check("sampling", f"{_ENGINE}:sampling", 'use device="cpu", and report this line to the authors of hoptrain', seconds=300),
 )
 

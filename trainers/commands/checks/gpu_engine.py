@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
@@ -10,7 +11,11 @@ from numba import cuda
 
 from hoptrain.engine import Graph
 from hoptrain.engine.device import DeviceStream, is_simulated, page_lock, to_host
+from hoptrain.engine.device_store import DeviceRows
+from hoptrain.engine.placement.one_copy import pages_of
+from hoptrain.engine.placement.registered import registered
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
+from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.thresholds import Thresholds
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
@@ -18,8 +23,11 @@ from hoptrain.samplers.cuda.cost_model import SCHEDULES
 from hoptrain.trainers.commands.checks.finding import Wrong
 from hoptrain.trainers.commands.checks.gpu_numba import NUMBERS, copy, expect_equal
 from hoptrain.trainers.commands.checks.gpu_torch import busy, needs_torch
+from hoptrain.trainers.commands.checks.packages import CUPY, version_of
 
 _STEPS, _WIDTH = 20, 1 << 20
+_SMALL = Thresholds(block=4, max_blocks=2)
+"""In the simulator, which runs every thread of CUDA as one of Python's."""
 
 
 def memory_of_torch() -> str:
@@ -38,6 +46,22 @@ def memory_of_torch() -> str:
     return "rows stay as they are until the training has read them"
 
 
+def gather() -> str:
+    """Rows are gathered from device memory, pinned memory and both; by which kernels."""
+    stream, table = DeviceStream(), np.arange(200 * 25, dtype=np.float32).reshape(200, 25)
+    ids = np.random.default_rng(0).integers(0, len(table), 60)
+    for placement, hot in (("device", None), ("pinned", None), ("pinned", ids[:20])):
+        thresholds = _SMALL if is_simulated() else None
+        store = DeviceRows(table, stream, placement=placement, hot=None if hot is None else np.unique(hot), thresholds=thresholds)
+        rows = store.gather_here(cuda.to_device(ids))
+        stream.synchronize()
+        expect_equal(f"rows of a table, {placement}{'' if hot is None else ' with hot rows on the device'}", to_host(rows), table[ids])
+    reason = native.reason_against()
+    if reason is None:
+        return f"by CUDA C++, {version_of(*CUPY) or 'CuPy of unknown version'}"
+    return f"by Numba's kernels: {reason}"
+
+
 def locked_pages() -> str:
     """Pages of a file without a name, as the queue has them, are locked, and the GPU copies from them."""
     needs_torch()
@@ -53,6 +77,20 @@ def locked_pages() -> str:
     torch.cuda.synchronize()
     expect_equal("a copy from locked pages", copied.cpu().numpy(), pages)
     return "the queue's pages are locked, and the GPU copies from them"
+
+
+def shared_pages() -> str:
+    """A kernel reads pages of a file that ranks share, which are registered read-only where the driver can."""
+    fd = anonymous_file("hoptrain-doctor")
+    np.frombuffer(reserve(fd, NUMBERS.nbytes), NUMBERS.dtype)[:] = NUMBERS[0]
+    source = registered(pages_of(fd, NUMBERS))
+    os.close(fd)
+    if source is None:
+        raise Wrong("the driver does not register pages of a file without a name")
+    target = cuda.device_array(NUMBERS.shape, NUMBERS.dtype)
+    copy(source, target)
+    expect_equal("registered pages read by a kernel", target.copy_to_host(), NUMBERS)
+    return "a kernel reads pages that ranks share"
 
 
 def graph_capture() -> str:
@@ -84,7 +122,7 @@ def graph_capture() -> str:
 
 def sampling() -> str:
     """Bulks of both schedules are the CPU's to the bit; those behind the first are captured and replayed."""
-    small = is_simulated()  # which runs every thread of CUDA as one of Python's
+    small = is_simulated()
     vertices, edges, bulks, batches, batch_size = (60, 400, 2, 2, 4) if small else (4_000, 100_000, 4, 4, 128)
     rng = np.random.default_rng(0)
     hubs = (vertices * rng.random(edges) ** 3).astype(np.int64)
@@ -97,7 +135,7 @@ def sampling() -> str:
         expected = [*sampler.sample_bulk(graph, seeds, first_batch=bulk * batches)]
         num_edges += sum(batch.num_edges for batch in expected)
         for schedule, workspace in spaces.items():
-            workspace.on_device.thresholds = Thresholds(block=4, max_blocks=2) if small else None
+            workspace.on_device.thresholds = _SMALL if small else None
             found = sampler.sample_bulk(graph, seeds, first_batch=bulk * batches, workspace=workspace)
             for number, (batch, other) in enumerate(zip(found, expected, strict=True)):
                 _expect_same(f"schedule {schedule}, bulk {bulk}, batch {number}", batch, other)

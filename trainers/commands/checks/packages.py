@@ -13,6 +13,8 @@ from hoptrain.trainers.commands.checks.finding import GIB, Finding
 from hoptrain.trainers.commands.checks.machine import driver
 
 TESTED_TORCH = "2.13.0"
+CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+"""The distributions that bring CuPy."""
 COMPROMISED = {"2.6.2", "2.6.3"}
 """Releases of Lightning that an attacker uploaded (GHSA-w37p-236h-pfx3): importing one steals credentials."""
 
@@ -118,6 +120,16 @@ def check_numba() -> Finding:
     if "error" in facts:
         return Finding("numba", "wrong", f"{version}, {llvmlite} do not load: {facts['error']}", "pip install --force-reinstall numba")
     return Finding("numba", "ok", f"{version}, {llvmlite}")
+
+
+def check_cupy() -> Finding:
+    """Which kernels gather features on a GPU."""
+    version = version_of(*CUPY)
+    if version:
+        return Finding("CuPy", "ok", f"{version}: features are gathered on GPUs by kernels in CUDA C++")
+    return Finding(
+        "CuPy", "note", "not installed: Numba's kernels gather features on GPUs", "pip install 'hoptrain[cuda]'" if driver() else ""
+    )
 
 
 def required(name: str) -> Finding:

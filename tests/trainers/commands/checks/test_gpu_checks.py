@@ -75,33 +75,15 @@ def test_machine_code_that_is_not_read_is_found(on_device, monkeypatch, hits):
             gpu_numba.kernel_again()
 
 
-class Handle:
-    """Memory of another process; ``shift`` rows are left out in front of it."""
-
-    def __init__(self, rows, shift):
-        self.rows, self.shift = rows, shift
-
-    def __enter__(self):
-        return [SimpleNamespace(copy_to_host=lambda row=row: row) for row in self.rows[self.shift :]]
-
-    def __exit__(self, *error):
-        pass
-
-
 @pytest.mark.parametrize("shift", [0, 1])
 def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch, shift):
+    """``shift`` rows are left out in front of it."""
+    lent = cuda.device_array((10, 100), np.int64)
     monkeypatch.setattr(gpu_numba, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number))
-    monkeypatch.setattr(cuda, "to_device", lambda rows: SimpleNamespace(get_ipc_handle=lambda: Handle(rows, shift)))
+    monkeypatch.setattr(gpu_numba, "lend", lambda shape, dtype: (lent, "handle"))
+    monkeypatch.setattr(gpu_numba, "borrow", lambda handle, shape, dtype: lent[shift:] if handle == "handle" else None)
     with pytest.raises(Wrong, match="a row read by a second process") if shift else nullcontext():
         gpu_numba.ipc()
-
-
-def test_cupy_that_adds_wrongly_is_found(on_device, monkeypatch):
-    table = SimpleNamespace(reshape=lambda *shape: SimpleNamespace(sum=lambda axis: SimpleNamespace(get=lambda: np.zeros(100, np.int64))))
-    monkeypatch.setattr(gpu_numba.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(arange=lambda number: table))
-    with pytest.raises(Wrong, match="CuPy's sums"):
-        gpu_numba.cupy()
 
 
 # With torch.
@@ -257,6 +239,24 @@ def test_a_graph_that_captures_or_replays_wrongly_is_found(monkeypatch, capture,
         gpu_engine.graph_capture()
 
 
+@pytest.mark.parametrize(
+    ("reason", "found"), [(None, "by CUDA C++, CuPy of unknown version"), ("CuPy is not installed", "by Numba's kernels: CuPy is not ")]
+)
+def test_which_kernels_gather_is_told(monkeypatch, reason, found):
+    monkeypatch.setattr(gpu_engine, "native", SimpleNamespace(reason_against=lambda: reason))
+    monkeypatch.setattr(gpu_engine, "version_of", lambda *names: None)
+    assert gpu_engine.gather().startswith(found)
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_rows_that_are_gathered_wrongly_are_found(monkeypatch, nth):
+    wrong = [number == nth for number in range(3)]
+    monkeypatch.setattr(gpu_engine, "to_host", lambda rows: np.asarray(rows) + wrong.pop(0))
+    with pytest.raises(Wrong, match=r"rows of a table, (device|pinned)"):
+        gpu_engine.gather()
+    assert len(wrong) == 2 - nth
+
+
 def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
     monkeypatch.setattr(gpu_engine, "page_lock", lambda pages: warnings.warn("cannot be page-locked", RuntimeWarning, stacklevel=2))
@@ -265,6 +265,20 @@ def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
     monkeypatch.setattr(gpu_engine, "page_lock", lambda pages: None)
     with pytest.raises(Wrong, match="torch does not take them for locked"):
         gpu_engine.locked_pages()
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        (lambda pages: None, "the driver does not register pages"),
+        (lambda pages: cuda.to_device(pages(False) + 1), "registered pages read by a kernel"),
+    ],
+)
+def test_shared_pages_that_a_kernel_cannot_read_are_found(monkeypatch, found, fault):
+    assert gpu_engine.shared_pages() == "a kernel reads pages that ranks share"
+    monkeypatch.setattr(gpu_engine, "registered", found)
+    with pytest.raises(Wrong, match=fault):
+        gpu_engine.shared_pages()
 
 
 @pytest.mark.parametrize("place", [0, -1])

@@ -135,3 +135,12 @@ def test_optional(installed, driver, text, remedy):
     missing = packages.optional("numba-cuda", ("numba-cuda",), "GPUs", needs_driver=True)
     assert missing == Finding("numba-cuda", "note", "not installed: optional, for GPUs", remedy)
     assert packages.optional("dgl", ("dgl",), "DGL").remedy == ""
+
+
+@pytest.mark.parametrize(("text", "remedy"), [("", ""), (OPEN_DRIVER, "pip install 'hoptrain[cuda]'")])
+def test_cupy_decides_which_kernels_gather(installed, driver, text, remedy):
+    driver(text)
+    installed()
+    assert packages.check_cupy() == Finding("CuPy", "note", "not installed: Numba's kernels gather features on GPUs", remedy)
+    installed(cupy_cuda13x="14.2.0")
+    assert packages.check_cupy() == Finding("CuPy", "ok", "cupy-cuda13x 14.2.0: features are gathered on GPUs by kernels in CUDA C++")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hoptrain.benchmarks import first_run
-from hoptrain.benchmarks.first_run import PARTS, Part
+from hoptrain.benchmarks.device import first_run
+from hoptrain.benchmarks.device.first_run import PARTS, Part
 from hoptrain.kernels.cuda import KERNELS
 from hoptrain.trainers.commands import bench
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOPTRAIN = [sys.executable, "-m", "hoptrain.trainers.cli"]
 
 
@@ -135,7 +135,7 @@ def test_what_the_parts_name_is_there():
     ],
 )
 def test_without_a_device_one_line_says_why(tmp_path, environment, reason):
-    command = [sys.executable, "-m", "hoptrain.benchmarks.first_run", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "hoptrain.benchmarks.device.first_run", "--out", str(tmp_path / "out")]
     child = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=100)
     assert (child.returncode, child.stdout) == (1, "")
     assert child.stderr.startswith(reason)
@@ -146,4 +146,4 @@ def test_without_a_device_one_line_says_why(tmp_path, environment, reason):
 def test_make_hands_over_parts_and_folder():
     command = ["make", "--no-print-directory", "-n", "gpu", "PARTS=doctor fit", "OUT=here"]  # make test is a make, too
     child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert child.stdout.rstrip().endswith(" -m hoptrain.benchmarks.first_run --out here doctor fit")
+    assert child.stdout.rstrip().endswith(" -m hoptrain.benchmarks.device.first_run --out here doctor fit")

@@ -19,14 +19,16 @@ from pathlib import Path
 from hoptrain.engine.device import cuda_status, is_simulated
 from hoptrain.trainers.commands.checks.child import run_within
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 570
 """Of a part: less than ten minutes, with what it takes to end it."""
 _GRACE = 15
 """Seconds that a part has to end what it started."""
 WELL, SKIPPED = "exit code 0", "not run"
-_COUNTED = ("sample_requests", "transit_blocks", "insert_edges", "mark_first", "append_new", "gather_rows")
+_COUNTED = ("sample_requests", "transit_blocks", "ask_entries", "mark_tiles", "number_tiles", "gather_rows")
 """The kernels that most of the time should go into."""
+_NATIVE = "gather_placed"
+"""What takes the place of the last of them where CuPy is installed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +95,7 @@ PARTS: Mapping[str, Part] = {
     "counters": Part(
         question="what do the counters of the device say about the kernels that take most of the time?",
         command=(
-            *("ncu", "--target-processes", "all", "--kernel-name", f"regex:.*({'|'.join(_COUNTED)}).*", "--launch-count", "60"),
+            *("ncu", "--target-processes", "all", "--kernel-name", f"regex:.*({'|'.join((*_COUNTED, _NATIVE))}).*", "--launch-count", "60"),
             *("--section", "SpeedOfLight", "--section", "MemoryWorkloadAnalysis", "--section", "Occupancy", "--section", "LaunchStats"),
             *("--csv", "--log-file", "{out}/counters.csv", *_HOPTRAIN, "bench", "sampler", *_PRODUCTS),
             *("--scale", "0.2", "--bulks", "8", "--rounds", "1", "--quick", "--out", "{out}/counters"),

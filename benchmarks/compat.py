@@ -1,0 +1,108 @@
+"""What does one changed import line bring to a script that was written for PyG's or DGL's loaders?
+
+Per graph, fanouts and number of workers, in interleaved rounds, with the loader of the original line and that of the changed one (``what``):
+
+``loader``
+    an epoch of the loader alone, whose every feature row is read.
+``script``
+    an epoch of training GraphSAGE, 32 wide, of the library's own layers.
+
+Both have the same arguments. An epoch is one of ``--batches`` batches; workers persist. ``ratio`` is the original's time over hoptrain's, formed within
+each round. ``summary``: ``min_ratio_pyg`` and ``min_ratio_dgl``, of the loaders alone, and ``min_script_ratio_*``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from hoptrain.benchmarks.common import options
+from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
+from hoptrain.benchmarks.common.rounds import time_rounds
+from hoptrain.benchmarks.peers.installed import call
+from hoptrain.engine import Dataset, InputError
+
+LIBRARIES = ("pyg", "dgl")
+LOADER, SCRIPT = "loader", "script"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    options.add_graph_arguments(parser, LIBRARIES, scale=0.2)
+    options.add_fanouts(parser)
+    add = parser.add_argument
+    add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
+    add("--workers", type=int, nargs="+", default=[0, 2], metavar="W", help="worker processes of each loader (default 0 2)")
+    add("--batches", type=int, metavar="N", help="mini-batches of an epoch (default 16, with --quick 2)")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Time every pair of loaders."""
+    options.warn_if_busy()
+    records: list[Record] = []
+    for name in args.graphs:
+        data = options.load(name, args, scale=0.2)
+        for peer in args.peers:
+            try:
+                records += _measure_library(peer, data, args)
+            except InputError as error:
+                print(f"skipped {peer}: {error}")
+    return Result(records=records, summary=options.summarize([_answer(record) for record in records]), seeds=[options.SEED])
+
+
+def _measure_library(peer: str, data: Dataset, args: argparse.Namespace) -> Iterator[Record]:
+    """The records of a library's pairs on a graph."""
+    batches = (2 if args.quick else 16) if args.batches is None else args.batches
+    seeds = options.schedule(data, batches * args.batch_size).batch_items(0, 0)
+    for fanouts in args.fanouts or options.FANOUTS:
+        pair = call(peer, "open_pair", data, fanouts, seeds, args.batch_size)
+        for workers in sorted(set(args.workers)):
+            facts = {
+                "library": peer,
+                "graph": data.name,
+                "fanouts": ",".join(map(str, fanouts)),
+                "batch": args.batch_size,
+                "workers": workers,
+            }
+            print(*facts.values(), file=sys.stderr)
+            yield from (facts | row for row in _measure_pair(pair, workers, options.num_rounds(args)))
+
+
+def _measure_pair(pair: Any, workers: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """The records of the original line and the changed one, with a number of workers."""
+    loaders = {system: open_one(workers) for system, open_one in pair.loaders.items()}
+    subjects: dict[str, Callable[[int], int]] = {}
+    for system, loader in loaders.items():
+        subjects[f"{LOADER} {system}"] = partial(_consume, pair.touch, loader)
+        subjects[f"{SCRIPT} {system}"] = partial(_consume, pair.trained(), loader)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that a library will not be used any more one day
+            costs = time_rounds(subjects, rounds)
+    finally:
+        for loader in loaders.values():
+            call("lines", "close", loader)
+    for subject, cost in costs.items():
+        what, system = subject.split(" ", 1)
+        ratio = None if system == HOPTRAIN else cost.over(costs[f"{what} {HOPTRAIN}"].ns)
+        yield {"what": what, "system": system, "ms_batch": 1e-6 * cost.median, "spread": cost.spread, "ratio": ratio}
+
+
+def _consume(use: Callable[[Any], None], loader: Any, _call: int) -> int:
+    """An epoch; returns its number of batches."""
+    number = 0
+    for batch in loader:
+        use(batch)
+        number += 1
+    return number
+
+
+def _answer(record: Record) -> dict[str, float]:
+    """A record's part of the summary."""
+    if record["ratio"] is None:
+        return {}
+    return {f"min_{'' if record['what'] == LOADER else 'script_'}ratio_{record['library']}": record["ratio"]}

@@ -1,0 +1,72 @@
+"""How many bytes of device memory does sampling an epoch move, and what time does that predict on a GPU that is not there?
+
+The host's part of a bulk runs with the driver replaced by nothing (``hoptrain.benchmarks.common.stub_driver``), its launches are noted with their
+arguments, the same mini-batches are sampled on the CPU for the true sizes, and ``hoptrain.benchmarks.traffic`` says what each launch reads and
+writes. The interpreter of the tests holds that to what compiled kernels access. The time is a **prediction**: bytes over the speed of the
+memory, and launches of captured CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from hoptrain.benchmarks.common.options import SEED
+from hoptrain.benchmarks.common.stub_driver import StubStream, give_sizes, stubbed
+from hoptrain.benchmarks.traffic.bulk import count_bytes
+from hoptrain.benchmarks.traffic.count import Moved
+from hoptrain.benchmarks.traffic.facts import Facts, facts_of
+from hoptrain.benchmarks.traffic.predict import Device, predict
+from hoptrain.benchmarks.traffic.record import recorded
+from hoptrain.engine import Dataset, Schedule
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.samplers.cuda.drivers import driver_for
+
+
+def predict_epoch(
+    data: Dataset, sampler: NeighborSampler, schedule: Schedule, kernels: Sequence[str], bulk: int, device: Device
+) -> Iterator[dict[str, Any]]:
+    """For each schedule a record of each kernel in a bulk of so many mini-batches, and one of all bulks of the epoch."""
+    seeds = [schedule.batch_items(0, step) for step in range(min(bulk, schedule.num_steps))]
+    facts = facts_of(data.graph, sampler.sample_bulk(data.graph, seeds))
+    for kernel in kernels:
+        moved = launches_of(data, sampler, seeds, kernel, facts)
+        about = {"schedule": kernel, "bulk": len(seeds), "device": device.name}
+        yield from (about | row for row in _described(moved, facts, device, schedule.num_steps))
+
+
+def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, facts: Facts) -> list[Moved]:
+    """What each launch of a bulk moves, after one like it."""
+    with stubbed() as counts:
+        workspace = Workspace(device="cuda", kernel=kernel, placement="device", capture=False)
+        workspace._stream = StubStream(counts)
+        driver: Any = driver_for(data.graph, sampler, workspace)
+        driver._fetch_sizes = partial(give_sizes, driver, facts.sizes, Counter[str]())
+        driver.start(seeds, seed=SEED, epoch=0, first_batch=0)()
+        with recorded() as launches:
+            driver.start(seeds, seed=SEED, epoch=0, first_batch=0)()
+        return count_bytes(launches, facts, driver)
+
+
+def _described(moved: Sequence[Moved], facts: Facts, device: Device, num_batches: int) -> Iterator[dict[str, Any]]:
+    by_kernel: dict[str, list[Moved]] = defaultdict(list)
+    for launch in moved:
+        by_kernel[launch.kernel].append(launch)
+    for what, launches in by_kernel.items():
+        yield {"what": what} | _row(launches, facts, device, 1.0)
+    yield {"what": "epoch"} | _row(moved, facts, device, num_batches / len(facts.sizes["zeros"]))
+
+
+def _row(launches: Sequence[Moved], facts: Facts, device: Device, times: float) -> dict[str, Any]:
+    """``times`` as many launches as these."""
+    found, edges = predict(launches, device), facts.num_edges
+    return {
+        "launches": times * found.launches,
+        "asked_bytes_edge": found.asked / edges,
+        "moved_bytes_edge": found.moved / edges,
+        "ms": 1e3 * found.seconds * times,
+        "careful_ms": 1e3 * found.careful_seconds * times,
+    }

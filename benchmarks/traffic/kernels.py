@@ -1,0 +1,227 @@
+"""What each kernel of neighbour sampling reads and writes, by its arguments and the bulk's true sizes; ``hoptrain.kernels.cuda`` has the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.traffic.count import WARP, Count, distinct, sectors_of
+from hoptrain.kernels.cuda.draw import DISTINCT
+
+
+def fill_rows(count: Count) -> None:
+    """All of the first K rows."""
+    count.writes("rows", count.num_batches * count["rows"].shape[1])
+
+
+def clear(count: Count) -> None:
+    """All."""
+    count.writes("counts", len(count["counts"]))
+
+
+def gather_rows(count: Count) -> None:
+    """A row each; rows lie anywhere."""
+    number, width = count["out"].shape
+    count.reads("ids", number)
+    count.fetches("rows", number, width)
+    count.writes("out", number * width)
+
+
+# --- counting and drawing ---------------------------------------------------------------------------------------------------------------
+
+
+def _columns(count: Count, requests: float) -> None:
+    """Begin and end of the columns that requests are on."""
+    count.fetches("indptr", requests, 2)
+
+
+def count_draws(count: Count) -> None:
+    """A count for each request."""
+    number = len(count.requests.vertices)
+    count.reads("nodes", number)
+    _columns(count, number)
+    count.writes("counts", number)
+
+
+def sample_requests(count: Count) -> None:
+    """Each request reads its own column: all of it in order, or a sector a draw, of the few that the column has."""
+    requests, fanout = count.requests, count["fanout"]
+    number, degrees = len(requests.vertices), requests.degrees
+    taken = takes_all(degrees, fanout, count["mode"])
+    copied, drawn = degrees[taken & (degrees > 0)], degrees[~taken & (degrees > 0)]
+    size = count["indices"].dtype.itemsize
+    count.reads("nodes", number)
+    _columns(count, number)
+    count.reads("out_indptr", number)
+    count.fetches("indices", sectors_of(copied, size).sum() + distinct(fanout, sectors_of(drawn, size)).sum())
+    edges = copied.sum() + len(drawn) * fanout
+    count.writes("out_edges", edges)
+    count.writes("out_neighbors", edges)
+
+
+def takes_all(degrees: Any, fanout: int, mode: int) -> Any:
+    """Whether all edges of columns of these degrees are taken."""
+    if fanout < 0:
+        return np.ones(len(degrees), np.bool_)
+    return degrees <= fanout if mode == DISTINCT else degrees == 0
+
+
+# --- scans ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _tiles(count: Count) -> int:
+    items = count.size("end") - count.size("begin")
+    return int((-(-items // count.launched.block)).sum())
+
+
+def scan_tiles(count: Count) -> None:
+    """The sum of a tile is written by one thread."""
+    items = count.total("begin", "end")
+    count.reads("rows", items)
+    count.writes("rows", items)
+    count.scatters("sums", _tiles(count))
+
+
+def scan_sums(count: Count) -> None:
+    """One block a batch."""
+    tiles = _tiles(count)
+    count.reads("sums", tiles)
+    count.writes("sums", tiles)
+
+
+def add_sums(count: Count) -> None:
+    """Each warp asks for the sum of its tile."""
+    items = count.total("begin", "end")
+    count.reads("rows", items)
+    count.writes("rows", items)
+    count.fetches("sums", items / WARP)
+
+
+# --- relabelling, hash tables -----------------------------------------------------------------------------------------------------------
+
+
+def _probes(count: Count, held: float) -> float:
+    """Entries read to find a vertex (Knuth, TAOCP 3, 6.4: linear probing) in tables of which ``held`` places are taken in all."""
+    load: float = min(0.99, held / (count.num_batches * count["keys"].shape[1]))
+    return 0.5 * (1 + 1 / (1 - load))
+
+
+def enter_nodes(count: Count) -> None:
+    """Each takes a place."""
+    number = int(count.size("count").sum())
+    count.reads("source", number)
+    count.writes("nodes", number)
+    for array in ("keys", "values"):
+        count.fetches(array, number)
+        count.scatters(array, number)
+
+
+def find_repeated(count: Count) -> None:
+    """Each looks at its place."""
+    number = int(count.size("count").sum())
+    count.reads("nodes", number)
+    count.fetches("keys", number)
+    count.fetches("values", number)
+
+
+def insert_edges(count: Count) -> None:
+    """Each edge looks for its vertex; new vertices are entered, and their values lowered."""
+    edges, new = count.total("begin", "end"), count.num_new
+    count.reads("neighbors", edges)
+    count.fetches("keys", edges, _probes(count, new))
+    count.scatters("keys", new)
+    count.fetches("values", edges)
+    count.scatters("values", new)
+    count.writes("slots", edges)
+
+
+def mark_first(count: Count) -> None:
+    """A flag for each edge."""
+    edges = count.total("begin", "end")
+    count.reads("slots", edges)
+    count.fetches("values", edges)
+    count.writes("flags", edges)
+
+
+def append_new(count: Count) -> None:
+    """Edges to new vertices stand between others."""
+    edges, new = count.total("begin", "end"), count.num_new
+    count.reads("ranks", edges)
+    count.fetches("ranks", edges / WARP / 8)  # the rank behind a warp's last
+    count.reads("neighbors", edges, new / max(1, edges))
+    count.reads("slots", edges, new / max(1, edges))
+    count.writes("nodes", new)
+    count.scatters("values", new)
+
+
+def look_up(count: Count) -> None:
+    """A local id for each edge."""
+    edges = count.total("begin", "end")
+    count.reads("slots", edges)
+    count.fetches("values", edges)
+    count.writes("local", edges)
+
+
+# --- relabelling, direct tables ---------------------------------------------------------------------------------------------------------
+
+
+def enter_direct(count: Count) -> None:
+    """Each takes its entry."""
+    number = int(count.size("count").sum())
+    count.reads("source", number)
+    count.writes("nodes", number)
+    count.fetches("entries", number)
+    count.scatters("entries", number)
+
+
+def find_repeated_direct(count: Count) -> None:
+    """Each looks at its entry."""
+    number = int(count.size("count").sum())
+    count.reads("nodes", number)
+    count.fetches("entries", number)
+
+
+def ask_entries(count: Count) -> None:
+    """Each edge looks; new vertices' entries are lowered."""
+    edges = count.total("begin", "end")
+    count.reads("neighbors", edges)
+    count.fetches("entries", edges)
+    count.scatters("entries", count.num_new)
+
+
+def mark_tiles(count: Count) -> None:
+    """Each edge looks again; those that are first are marked."""
+    edges = count.total("begin", "end")
+    count.reads("neighbors", edges)
+    count.fetches("entries", edges)
+    count.writes("neighbors", edges, count.num_new / max(1, edges))
+    count.scatters("sums", _tiles(count))
+
+
+def number_tiles(count: Count) -> None:
+    """Marked ones get their ids; a warp of them asks for the sum of its tile."""
+    edges, new = count.total("begin", "end"), count.num_new
+    count.reads("neighbors", edges)
+    count.fetches("sums", edges / WARP)
+    count.writes("nodes", new)
+    count.scatters("entries", new)
+
+
+def read_entries(count: Count) -> None:
+    """A local id for each edge."""
+    edges = count.total("begin", "end")
+    count.reads("neighbors", edges)
+    count.fetches("entries", edges)
+    count.writes("neighbors", edges)
+
+
+TABLE: dict[str, Callable[[Count], None]] = {
+    function.__name__: function
+    for function in (
+        fill_rows, clear, gather_rows, count_draws, sample_requests, scan_tiles, scan_sums, add_sums, enter_nodes, find_repeated, insert_edges,
+        mark_first, append_new, look_up, enter_direct, find_repeated_direct, ask_entries, mark_tiles, number_tiles, read_entries,
+    )
+}  # fmt: skip
+"""By the kernel's name."""

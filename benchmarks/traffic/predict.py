@@ -1,0 +1,114 @@
+"""What time counted bytes and launches predict on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hoptrain.benchmarks.traffic.count import Moved
+from hoptrain.engine import InputError
+
+LAUNCH_SECONDS = 2e-6
+"""From the end of a kernel to the beginning of the next in a captured CUDA graph, and its last blocks; a guess that no device has confirmed."""
+RANDOM_SHARE = 0.5
+"""Of the memory's speed where each access is a sector for itself: it moves 64 bytes at least. Likewise a guess."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """A GPU, as far as predictions go.
+
+    Attributes:
+        name: of it.
+        bandwidth: of its memory, bytes a second.
+        cache_bytes: of its second-level cache.
+        threads: that it runs at once.
+    """
+
+    name: str
+    bandwidth: float
+    cache_bytes: int
+    threads: int
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        Device(name="a100", bandwidth=2.04e12, cache_bytes=40 << 20, threads=108 * 2048),
+        Device(name="h100", bandwidth=3.35e12, cache_bytes=50 << 20, threads=132 * 2048),
+        Device(name="h200", bandwidth=4.8e12, cache_bytes=50 << 20, threads=132 * 2048),
+    )
+}
+"""By name, with the figures of their makers (SXM, A100 with 80 GB)."""
+
+
+def device_named(name: str, bandwidth: float | None = None) -> Device:
+    """One of ``DEVICES``; with another ``bandwidth`` in GB/s if that is given.
+
+    Raises:
+        InputError: there is no such device, or the bandwidth is not above 0.
+    """
+    if name not in DEVICES:
+        raise InputError(f"device model {name!r}: known are {', '.join(DEVICES)}; choose one")
+    return _with(DEVICES[name], bandwidth)
+
+
+def this_device(bandwidth: float | None = None) -> Device:
+    """The GPU of this process, as the driver describes it; with another ``bandwidth`` in GB/s if that is given.
+
+    Raises:
+        InputError: the bandwidth is not above 0; or it is not given and the driver does not tell.
+    """
+    from numba import cuda
+
+    device: Any = cuda.get_current_device()
+    threads = device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTI_PROCESSOR
+    told = 2e3 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH / 8  # kHz, two words a tick, bits
+    if not told and bandwidth is None:
+        raise InputError("the driver does not tell the speed of this GPU's memory: give it by --bandwidth, in GB/s")
+    name = device.name.decode() if isinstance(device.name, bytes) else device.name
+    return _with(Device(name=name, bandwidth=told, cache_bytes=device.L2_CACHE_SIZE, threads=threads), bandwidth)
+
+
+def _with(device: Device, bandwidth: float | None) -> Device:
+    if bandwidth is None:
+        return device
+    if not bandwidth > 0:
+        raise InputError(f"bandwidth is {bandwidth}: it is above 0, in GB/s; correct it")
+    return Device(name=device.name, bandwidth=1e9 * bandwidth, cache_bytes=device.cache_bytes, threads=device.threads)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """Of a bulk.
+
+    Attributes:
+        asked: bytes that warps ask for, as if there were no second-level cache.
+        moved: bytes of them that reach the device's memory, with the cache.
+        launches: how many.
+        seconds: moved bytes at the memory's full speed, and launches.
+        careful_seconds: as ``seconds``, with accesses anywhere at ``RANDOM_SHARE`` of the speed.
+    """
+
+    asked: float
+    moved: float
+    launches: int
+    seconds: float
+    careful_seconds: float
+
+
+def predict(moved: Sequence[Moved], device: Device) -> Prediction:
+    """The time of launches that follow one another, none faster than its bytes."""
+    asked = sum(sum(launch.bytes()) for launch in moved)
+    through = sum(sum(launch.bytes(device.cache_bytes, device.threads)) for launch in moved)
+    ordered = sum(access.ordered for launch in moved for access in launch.accesses)
+    overhead = LAUNCH_SECONDS * len(moved)
+    careful = (ordered + (through - ordered) / RANDOM_SHARE) / device.bandwidth
+    return Prediction(
+        asked=asked,
+        moved=through,
+        launches=len(moved),
+        seconds=through / device.bandwidth + overhead,
+        careful_seconds=careful + overhead,
+    )

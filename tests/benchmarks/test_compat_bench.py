@@ -1,0 +1,47 @@
+"""``hoptrain bench compat`` over loaders that stand in for the libraries'."""
+
+import json
+
+import pytest
+import torch
+import torch_geometric.loader
+
+import hoptrain.pyg
+from hoptrain.benchmarks.peers import pyg
+from hoptrain.trainers.cli import main
+
+
+@pytest.fixture
+def folder(dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def run(folder, out, *options):
+    command = ["bench", "compat", "--quick", "--rounds", "1", "--graphs", str(folder), "--fanouts", "3,2", "--batch-size", "16"]
+    assert main([*command, "--out", str(out), *options]) == 0
+    return json.loads((out / "results.json").read_text())
+
+
+def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch):
+    """PyG's own loader, with a sampler that needs nothing compiled: hoptrain's."""
+
+    class Original(torch_geometric.loader.NeighborLoader):
+        def __init__(self, data, num_neighbors, **options):
+            super().__init__(data, num_neighbors, neighbor_sampler=hoptrain.pyg.NeighborSampler(data, num_neighbors), **options)
+
+    monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", Original)
+    monkeypatch.setattr(pyg, "feature_data", lambda data: pyg.to_pyg(data.graph, x=torch.tensor(data.x), y=torch.tensor(data.y)))
+    content = run(folder, tmp_path / "out", "--peers", "pyg", "--workers", "0")
+    rows = [(row["what"], row["system"], row["ratio"] is None) for row in content["records"]]
+    assert rows == [("loader", "PyG", False), ("script", "PyG", False), ("loader", "hoptrain", True), ("script", "hoptrain", True)]
+    assert all(row["ms_batch"] > 0 for row in content["records"])
+    ratios = {row["what"]: row["ratio"] for row in content["records"] if row["system"] == "PyG"}
+    assert content["summary"] == {"min_ratio_pyg": ratios["loader"], "min_script_ratio_pyg": ratios["script"]}
+
+
+def test_a_library_that_is_not_installed_is_left_out(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch_geometric.typing.WITH_PYG_LIB", False)
+    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", False)
+    assert run(folder, tmp_path / "out", "--peers", "pyg")["records"] == []
+    assert "skipped pyg: not installed: neither pyg-lib nor torch-sparse" in capsys.readouterr().out

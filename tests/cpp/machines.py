@@ -1,0 +1,108 @@
+"""What runs the native kernels where there is no device: g++'s code, a thread at a time, and the interpreter of what NVRTC makes of them."""
+
+import ctypes
+import functools
+import itertools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ptx import allowed
+from ptx.decode import decode
+from ptx.launch import SESSION, address, run_program
+from ptx.memory import MEMORY
+
+from cpp.nvrtc import FOLDER, compile_source, text_of
+
+HERE = Path(__file__).parent
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+
+
+class Host:
+    """Kernels as g++ builds them; the threads of a launch run one after another, in a random order."""
+
+    def __init__(self, seed=0):
+        self._random = np.random.default_rng(seed)
+
+    def array(self, values, dtype):
+        """An array that kernels reach; it begins at a line."""
+        values = np.ascontiguousarray(values, dtype)
+        room = np.empty(values.nbytes + 128, np.uint8)
+        begin = -room.ctypes.data % 128
+        made = room[begin : begin + values.nbytes].view(dtype).reshape(values.shape)
+        made[...] = values
+        return made
+
+    def pointers(self, reached, before):
+        """Of arrays that a table holds."""
+        return np.array([array.ctypes.data for array in reached], np.uint64)
+
+    def run(self, name, kernel, grid, block, arguments, reached=()):
+        """Launch a kernel of NAME.cu. Returns (threadIdx.x, address) of all reads of tables, (reads, 2)."""
+        library = host_library(name)
+        num_reads = ctypes.c_uint.in_dll(library, "num_reads")
+        num_reads.value = 0
+        function = getattr(library, kernel)
+        values = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else ctypes.c_longlong(a) for a in arguments]
+        grid, block = ((*size, 1, 1)[:3] for size in (grid, block))
+        for index, size in (("gridDim", grid), ("blockDim", block)):
+            _Index.in_dll(library, index)[:] = size
+        places = list(itertools.product(*map(range, (*grid, *block))))
+        for at in self._random.permutation(len(places)):
+            for index, place in (("blockIdx", places[at][:3]), ("threadIdx", places[at][3:])):
+                _Index.in_dll(library, index)[:] = place
+            function(*values)
+        return np.array((ctypes.c_ulonglong * (2 * num_reads.value)).in_dll(library, "reads"), np.uint64).reshape(-1, 2)
+
+
+_Index = ctypes.c_uint * 3
+
+
+@functools.cache
+def host_library(name):
+    """NAME.cu as g++ builds it."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++")
+    with tempfile.TemporaryDirectory(prefix="hoptrain-test-") as folder:
+        path = Path(folder) / f"{name}.so"
+        options = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-include", HERE / "shim.h", "-x", "c++"]
+        subprocess.run([compiler, *options, FOLDER / f"{name}.cu", "-o", path], check=True)
+        return ctypes.CDLL(str(path))
+
+
+class Interpreter:
+    """Kernels as NVRTC compiles them for an architecture, on the interpreter of PTX: a fault is raised, and a race that is not allowed.
+
+    ``source`` is compiled in place of a file's, for all names.
+    """
+
+    def __init__(self, arch, source=None):
+        self.arch, self.source = arch, source
+
+    def array(self, values, dtype):
+        values = np.ascontiguousarray(values, dtype)
+        made = MEMORY.allocate(values.shape, values.dtype, written=True)
+        made[...] = values
+        return made
+
+    def pointers(self, reached, before):
+        """Of arrays that a table holds; so many arrays are arguments."""
+        return np.array([address(before + 1 + number) for number in range(len(reached))], np.uint64)
+
+    def run(self, name, kernel, grid, block, arguments, reached=()):
+        known = set(SESSION.notes)
+        run_program(kernel, program_of(name, kernel, self.arch, self.source), arguments, grid, block, reached=reached)
+        refused = [str(note) for key, note in SESSION.notes.items() if key not in known and not allowed.is_allowed(note)]
+        assert not refused, "\n".join(refused)
+
+
+@functools.cache
+def program_of(name, kernel, arch, source):
+    return decode(text_of(compile_source(name, arch, source)[0], kernel))
+
+
+on_each_machine = pytest.mark.parametrize("machine", [Host(), *map(Interpreter, ARCHITECTURES)], ids=["g++", *ARCHITECTURES])

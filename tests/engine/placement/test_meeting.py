@@ -1,0 +1,35 @@
+"""Ranks hear what all have said, and none waits for ever."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ranks import in_threads, meetings
+
+from hoptrain.engine.placement.meeting import meeting_of
+
+
+def test_all_hear_all_again_and_again(monkeypatch):
+    ranks = meetings(3, monkeypatch)
+
+    def say(rank):
+        return lambda: [rank.exchange(question, {"rank": rank.rank, "said": said}) for question, said in (("a", None), ("b", "x"))]
+
+    expected = [[{"rank": rank, "said": said} for rank in range(3)] for said in (None, "x")]
+    assert in_threads([say(rank) for rank in ranks]) == [expected] * 3
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch):
+    ranks = meetings(3, monkeypatch, patience_s=0.05)
+    ranks[0]._store.set(f"{ranks[0]._name}.0.0", "1")
+    with pytest.raises(RuntimeError, match=r"rank 1 has not said where it is within 0 s: all ranks have to iterate their loaders alike"):
+        ranks[2].exchange("where it is", 1)
+
+
+def test_without_a_process_group_nobody_meets(monkeypatch):
+    assert meeting_of(2) is None
+    group = SimpleNamespace(size=lambda: 2, rank=lambda: 1, get_group_store=dict)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "group", SimpleNamespace(WORLD=group))
+    assert (meeting_of(1), meeting_of(3)) == (None, None)  # loaders that are not shared out among the ranks of the group
+    assert meeting_of(2).rank == 1

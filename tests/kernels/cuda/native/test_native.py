@@ -1,0 +1,134 @@
+"""Whether the native kernels are used, and what a launch of theirs is given: g++'s code stands in for CuPy's, in the simulator."""
+
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from cpp.machines import Host
+from cpp.nvrtc import FOLDER
+from cuda_case import TESTED, _quick_simulator, needs_cuda, put_stand_in, simulated, to_host  # noqa: F401
+from numba import cuda
+
+from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.device_store import DeviceRows
+from hoptrain.kernels.cuda import native
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.native.gather import placed_gather
+
+pytestmark = needs_cuda
+STREAM = 4711
+ARRAY = type(cuda.to_device(np.empty(0)))
+
+
+class Stream(int):
+    """Of Numba's, by its address."""
+
+    def synchronize(self):
+        """Nothing is queued in the simulator."""
+
+
+class CuPy:
+    """CuPy's part in a launch. It notes modules and launches."""
+
+    def __init__(self):
+        self.streams, self.launches, self.modules = [], [], []
+        self.cuda = SimpleNamespace(ExternalStream=self.use)
+
+    @contextmanager
+    def use(self, address):
+        self.streams.append(address)
+        yield
+        self.streams.pop()
+
+    def RawModule(self, code, options):
+        (name,) = (path.stem for path in FOLDER.glob("*.cu") if path.read_text() == code)
+        assert options == native.OPTIONS
+        self.modules.append(name)
+        return SimpleNamespace(get_function=lambda kernel: lambda *launch: self.run(name, kernel, *launch))
+
+    def run(self, name, kernel, grid, block, arguments):
+        assert self.streams == [STREAM]
+        self.launches.append(kernel)
+        Host().run(name, kernel, grid, block, arguments)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """A stand-in for CuPy, and one for torch on a device."""
+    put_stand_in(monkeypatch)
+    facts = property(lambda a: {"data": (a._ary.ctypes.data, False), "strides": None if a._ary.flags.c_contiguous else a._ary.strides})
+    monkeypatch.setattr(ARRAY, "__cuda_array_interface__", facts, raising=False)
+    monkeypatch.setattr(cuda, "external_stream", lambda pointer: Stream(STREAM), raising=False)
+    monkeypatch.setattr(native, "reason_against", lambda: None)
+    module = CuPy()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    for cached in (native.kernel_of, native._module_of):
+        cached.cache_clear()
+    yield module
+    for cached in (native.kernel_of, native._module_of):
+        cached.cache_clear()
+
+
+@simulated
+@pytest.mark.parametrize("ids_dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("hot", [None, np.array([3, 17, 0])], ids=["whole", "hot"])
+@pytest.mark.parametrize("placement", ["device", "pinned"])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "word"), [(np.float32, (7,), 4), (np.float16, (2, 40), 16), (np.uint8, (5,), 1), (np.int64, (), 8)]
+)
+def test_rows_of_a_table_are_gathered_by_it(cupy, dtype, shape, word, placement, hot, ids_dtype):
+    store = np.random.default_rng(0).integers(0, 256, (20, *shape, np.dtype(dtype).itemsize), np.uint8).view(dtype)[..., 0]
+    ids = [19, 3, 3, 0, 17, 5, 1]
+    rows = DeviceRows(store, DeviceStream(), placement=placement, hot=hot, thresholds=TESTED)
+    for _ in range(2):
+        found = to_host(rows.gather_here(torch.tensor(ids, dtype=ids_dtype)))
+        assert (found.dtype, found.shape) == (store.dtype, (7, *shape))
+        assert found.tobytes() == store[ids].tobytes()
+    assert cupy.launches == [f"gather_placed_{word}_{str(ids_dtype).removeprefix('torch.')}"] * 2
+    assert cupy.modules == ["gather"]
+
+
+@simulated
+def test_rows_of_three_peers_and_of_the_host(cupy):
+    """And of a table whose rows are words of 4 bytes only because the rows of one peer are."""
+    table = np.random.default_rng(0).integers(0, 2**63, (40, 4), np.uint64)
+    where = np.full(40, -1, np.int32)
+    hot = np.random.default_rng(1).permutation(40)[:23]
+    where[hot] = np.arange(23)
+    memory = np.empty(8 * 32 + 16, np.uint8)
+    begin = -memory.ctypes.data % 16 + 4
+    shifted = memory[begin : begin + table[hot[1::3]].nbytes].view(np.uint64).reshape(-1, 4)
+    shifted[...] = table[hot[1::3]]
+    parts = [cuda.to_device(table[hot[::3]]), ARRAY(shifted), cuda.to_device(table[hot[2::3]])]
+    gather = placed_gather(cuda.to_device(table), cuda.to_device, pinned=True, parts=parts, where=cuda.to_device(where))
+    ids, out = torch.randint(0, 40, (300,), dtype=torch.int32), torch.zeros(300, 4, dtype=torch.int64)
+    gather(Launch(stream=Stream(STREAM), thresholds=TESTED, num_batches=1), ids, out)
+    assert out.numpy().tobytes() == table[ids.numpy()].tobytes()
+    assert cupy.launches == ["gather_placed_4_int32"]
+
+
+@simulated
+def test_no_rows_are_no_launch(cupy):
+    rows = DeviceRows(np.zeros((3, 4), np.float32), DeviceStream(), placement="device")
+    assert rows.gather_here(torch.empty(0, dtype=torch.int64)).shape == (0, 4)
+    assert cupy.launches == []
+
+
+@simulated
+def test_ids_with_gaps_are_refused(cupy):
+    rows = DeviceRows(np.zeros((3, 4), np.float32), DeviceStream(), placement="device")
+    with pytest.raises(ValueError, match=r"an array of shape \(2,\) is not contiguous: .*; copy it before"):
+        rows.gather_here(torch.zeros(4, dtype=torch.int64)[::2])
+
+
+def test_reasons_against(monkeypatch):
+    monkeypatch.setattr(native.config, "ENABLE_CUDASIM", 1)
+    assert native.reason_against() == "the simulator runs Numba's kernels only"
+    monkeypatch.setattr(native.config, "ENABLE_CUDASIM", 0)
+    monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
+    assert native.reason_against() == "CuPy is not installed (pip install 'hoptrain[cuda]')"
+    monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: name)
+    assert native.reason_against() is None

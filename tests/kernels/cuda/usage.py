@@ -1,0 +1,39 @@
+"""What a kernel takes of a device, read from the compiler's reports, and how much it may take."""
+
+import re
+
+ARCHITECTURES = {"sm_80", "sm_90a", "sm_100a"}
+LIMITS = {
+    "stack": 0,  # bytes
+    "spills": 0,  # bytes
+    "float64": 0,  # mentions in the PTX
+    "registers": 64,  # of a thread: an SM's 65536 are enough for 1024 threads then, half of what it can hold
+    "shared": 24 * 1024,  # bytes fixed by the kernel: half of what a launch may have, the other half is for what the launch asks for
+}
+
+
+def excesses(record, limits=LIMITS):
+    """What a record has more of than it may."""
+    return {name: record[name] for name, limit in limits.items() if record[name] > limit}
+
+
+def read_report(report, entry):
+    """A kernel's registers, and bytes of stack (where local arrays are), of spills and of the shared memory that it fixes itself.
+
+    A function that was not inlined has its own stack and spills: they are added up.
+    """
+    entries = re.findall(r"Compiling entry function '(\S+)'", report)
+    stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    used = re.findall(r"Used (\d+) registers(?:, used \d+ barriers)?(?:, (\d+) bytes smem)?", report)
+    if entries != [entry] or not stacks or len(used) != 1:
+        raise ValueError(f"the compiler's report on {entry} cannot be read: {report!r}")
+    registers, shared = used[0]
+    stack, stores, loads = (sum(map(int, column)) for column in zip(*stacks, strict=True))
+    return {"registers": int(registers), "stack": stack, "spills": stores + loads, "shared": int(shared or 0)}
+
+
+def count_float64(ptx, entry):
+    """How often the PTX of a kernel speaks of double precision."""
+    if f".entry {entry}(" not in ptx:
+        raise ValueError(f"the PTX of {entry} cannot be read: {ptx[:1000]!r}")
+    return len(re.findall(r"\.f64\b", ptx))

@@ -1,0 +1,73 @@
+"""Ranks that meet: as real processes, by torch's process group, with the simulator for their devices; and as threads of this one."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+from hoptrain.engine.placement.meeting import Meeting
+
+_BEGIN = """
+    import json, logging, sys
+    from datetime import timedelta
+    from torch import distributed
+    folder, rank, ranks = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    logging.basicConfig(level="INFO", stream=sys.stderr, format="%(message)s")
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks, timeout=timedelta(seconds=60)
+    )
+    sys.path.insert(0, "tests")
+"""
+
+
+def run_ranks(folder, program, number=2):
+    """What each rank printed as its last line, of JSON, and what it said on stderr, in lines. ``program`` has ``rank``, ``ranks`` and ``folder``."""
+    text = textwrap.dedent(_BEGIN) + textwrap.dedent(program)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_ENABLE_CUDASIM": "1"}
+    commands = [[sys.executable, "-c", text, str(folder), str(rank), str(number)] for rank in range(number)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[2], "env": environment}
+    ranks = [subprocess.Popen(command, **options) for command in commands]
+    try:
+        results = [rank.communicate(timeout=90) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert [rank.returncode for rank in ranks] == [0] * number, results
+    return [json.loads(out.splitlines()[-1]) for out, _ in results], [error.splitlines() for _, error in results]
+
+
+class Store(dict):
+    """What a meeting asks of torch's store; values are bytes, as there."""
+
+    def set(self, key, value):
+        self[key] = value.encode()
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+
+def meetings(number, monkeypatch, **options):
+    """As many ranks of one meeting, in this process."""
+    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([7] * number))
+    store = Store()
+    return [Meeting(store, rank, number, **options) for rank in range(number)]
+
+
+def in_threads(functions):
+    """The results of functions that wait for one another; the name of a thread is the place of its function."""
+    results = [None] * len(functions)
+
+    def run(place):
+        results[place] = functions[place]()
+
+    threads = [threading.Thread(target=run, args=(place,), name=str(place), daemon=True) for place in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return results

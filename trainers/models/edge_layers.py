@@ -1,0 +1,91 @@
+"""PyG's convolutions that read features of edges, over a block: each maps (num_src, C) to (num_dst, C')."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.layers import Arch, refuse_weights
+
+OF_EDGES = ("gine", "gatv2", "transformer", "nnconv")
+"""The names of the convolutions here."""
+NEED_EDGE_FEATURES = ("gine", "nnconv")
+"""Those that are nothing without features of edges; to the others they are optional."""
+WITH_HEADS = ("gat", "gatv2", "transformer")
+"""Those with attention heads."""
+
+
+@contextmanager
+def temporary_files_that_go() -> Iterator[None]:
+    """PyG writes a module for each kind of convolution to the temporary folder, imports it, and leaves it there for good."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="hoptrain-pyg-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
+class EdgeLayer(nn.Module):
+    """One of PyG's convolutions, which is ``conv``; of the edges' features D channels.
+
+    * ``gine``: GIN with x_j + W e, past a ReLU, as messages (Hu et al. 2020, "Strategies for pre-training graph neural networks").
+    * ``gatv2``: attention that also reads e (Brody, Alon, Yahav 2022); a destination attends to itself too, with the mean of its edges' e.
+    * ``transformer``: attention with W e added to keys and values (Shi et al. 2021, "Masked label prediction").
+    * ``nnconv``: the mean of A(e) x_j, where a linear map gives each edge its matrix (Gilmer et al. 2017): M times C times C' numbers.
+    """
+
+    def __init__(
+        self,
+        arch: Arch,
+        in_channels: int,
+        out_channels: int,
+        *,
+        edge_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.arch, self.edge_channels = arch, edge_channels
+        attention: dict[str, Any] = {"heads": heads, "concat": concat, "dropout": dropout, "edge_dim": edge_channels or None}
+        width = out_channels // heads if concat else out_channels
+        with temporary_files_that_go():
+            from torch_geometric.nn import GATv2Conv, GINEConv, NNConv, TransformerConv
+
+            self.conv: nn.Module
+            if arch == "gatv2":
+                self.conv = GATv2Conv(in_channels, width, **attention)
+            elif arch == "transformer":
+                self.conv = TransformerConv(in_channels, width, **attention)
+            elif arch == "gine":
+                inner = max(in_channels, out_channels)  # a last layer of a few classes would often die at its ReLU
+                mlp = nn.Sequential(nn.Linear(in_channels, inner), nn.ReLU(), nn.Linear(inner, out_channels))
+                self.conv = GINEConv(mlp, train_eps=True, edge_dim=edge_channels)
+            else:
+                self.conv = NNConv(in_channels, out_channels, nn.Linear(edge_channels, in_channels * out_channels), aggr="mean")
+
+    def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+        """Apply to one block.
+
+        Raises:
+            InputError: its edges have no features, or others than the layer was made for; or the block has weights.
+        """
+        refuse_weights(block, f"arch {self.arch}")
+        width = 0 if block.edge_attr is None else block.edge_attr.shape[1]
+        if self.edge_channels and width != self.edge_channels:
+            raise InputError(
+                f"the model takes {self.edge_channels} features of an edge, the batch has {width}: use the data set that it was made for "
+                "(Dataset.edge_attr)"
+            )
+        features = block.edge_attr.to(x.dtype if x.dtype == torch.float64 else torch.float32) if self.edge_channels else None
+        out: Tensor = self.conv((x, x[: block.num_dst]), block.edge_index(), features)
+        return out
