@@ -46,6 +46,7 @@ class DataLoader(dgl.dataloading.DataLoader):
     dataset: Any
     _feed: GivenFeed | None = None
     _epoch = 0
+    _iteration = 0
 
     def __init__(
         self,
@@ -104,6 +105,10 @@ class DataLoader(dgl.dataloading.DataLoader):
         """Let the next iteration be of ``epoch``."""
         self._epoch = epoch
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the workers: a copy starts its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_feed"}
+
     def close(self) -> None:
         """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
         if self._feed is not None:
@@ -121,6 +126,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         batches = self._indices()
         place = Place(torch.initial_seed() % (1 << 64), self._epoch, *rank_and_world_size(), len(batches))
         self._epoch += 1
+        self._iteration = iteration = self._iteration + 1
         if self._feed is None:
             self._feed = GivenFeed(self.num_workers, self.prefetch_factor, self.timeout)
         feed, rows = self._feed, self._rows(own)
@@ -133,8 +139,15 @@ class DataLoader(dgl.dataloading.DataLoader):
 
         items = [_asked(made, step) for step in range(len(batches))]
         hoptrains, converted = own.of(self.graph)
-        for step, batch in enumerate(feed.batches(Work(converted.graph, hoptrains, rows), place, items)):
+        arriving = feed.batches(Work(converted.graph, hoptrains, rows), place, items)
+        for step in range(len(batches)):
+            if self._iteration != iteration:
+                raise InputError(
+                    f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
+                )
+            batch = next(arriving)
             yield made(step, lambda asked, step=step, batch=batch: _checked(asked, feed.items(step), batch))  # type: ignore[misc]
+            del batch  # its memory is free for the next one, but for the features
 
     def _indices(self) -> list[Tensor]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""

@@ -1,5 +1,6 @@
 """The loader beside DGL's own: the same batches where nothing is drawn, the same shares of ranks; workers change nothing."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -203,6 +204,20 @@ def test_two_loaders_may_use_a_sampler_at_the_same_time():
     other = hoptrain.dgl.DataLoader(ours.graph, torch.arange(60).flip(0), ours.graph_sampler, batch_size=30)
     for (_, one, _), (_, another, _) in zip(ours, other, strict=True):
         assert one.tolist() != another.tolist()
+
+
+def test_a_loader_that_is_iterated_anew_ends_the_iterator_before():
+    ours, _ = loaders([2], torch.arange(60), batch_size=20, num_workers=1)
+    before = iter(ours)
+    next(before)
+    assert len(list(ours)) == 3
+    with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
+        next(before)
+    other = copy.copy(ours)
+    assert len(list(other)) == 3
+    assert other._feed is not ours._feed
+    for loader in (ours, other):
+        loader.close()
 
 
 def test_no_batch_at_all():
