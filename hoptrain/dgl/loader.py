@@ -133,9 +133,12 @@ class DataLoader(dgl.dataloading.DataLoader):
 
         def made(step: int, source: Callable[[Array], MiniBatch]) -> Any:
             own.source = source
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(place.state(step))
-                return sampler.sample(self.graph, batches[step])
+            try:
+                with torch.random.fork_rng(devices=[]):
+                    torch.default_generator.manual_seed(place.state(step))
+                    return sampler.sample(self.graph, batches[step])
+            finally:
+                own.source = None  # which held the batch
 
         items = [_asked(made, step) for step in range(len(batches))]
         hoptrains, converted = own.of(self.graph)
@@ -162,7 +165,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         """The first of the features to be fetched, if workers may gather them: rows of numbers on the CPU."""
         name = next(iter(own.features()), None)
         x = None if name is None else self.graph.ndata.get(name)
-        is_plain = type(x) is Tensor and x.device.type == "cpu" and x.dtype in _GATHERED and x.dim() == 2
+        is_plain = type(x) is Tensor and x.layout == torch.strided and x.device.type == "cpu" and x.dtype in _GATHERED and x.dim() == 2
         if not is_plain:
             return None
         own.rows_name = name

@@ -120,6 +120,13 @@ def test_the_seed_is_that_of_torch_and_drawing_leaves_its_generator_alone():
     assert first(3) != first(4)
 
 
+def test_every_batch_has_negatives_of_its_own():
+    g = graph()
+    loader = hoptrain.dgl.DataLoader(g, torch.zeros(6, dtype=torch.long), of_edges(g)[0], batch_size=1)
+    pairs = [pair.ndata[dgl.NID][torch.stack(pair.edges())] for _ in range(2) for _, _, pair, _ in loader]
+    assert len({str(pair.tolist()) for pair in pairs}) == 12
+
+
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("number", [50, 7, 3])
 def test_ranks_have_the_shares_of_dgl(monkeypatch, number, drop_last):
