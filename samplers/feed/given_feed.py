@@ -59,7 +59,8 @@ class GivenFeed:
         is_same = self._loader is not None and all(one is other for one, other in zip(work, self._work, strict=True))
         if self._loader is None or not (is_same and self._given.give(place.seed, items)):
             self.close()
-            self._work, self._given = work, GivenBatches(len(items), sum(map(len, items)), place.rank, place.world_size)
+            room = sum(map(len, items)) * 5 // 4  # items may be drawn: the next epoch has a few more
+            self._work, self._given = work, GivenBatches(len(items), room, place.rank, place.world_size)
             self._given.give(place.seed, items)
             data, schedule = Dataset(graph=work.graph, x=work.rows, validate=False), self._given
             self._loader = SampleLoader(data, work.sampler, schedule=schedule, num_workers=self._workers, queue=self._queue)  # type: ignore[arg-type]

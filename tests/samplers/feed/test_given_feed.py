@@ -48,6 +48,17 @@ def test_other_work_is_started_anew(work):
     assert {len(batch.blocks) for batch in other} == {1}
 
 
+def test_a_few_more_items_start_nothing_anew(work, monkeypatch):
+    monkeypatch.setattr("hoptrain.samplers.feed.given.SHARE_FROM_BYTES", 0)  # else there is room for thousands
+    feed, place = GivenFeed(0), Place(7, 0, 0, 1, 1)
+    loaders = []
+    for number in (16, 20, 10, 40):
+        (batch,) = feed.batches(work, place, [np.arange(number)])
+        assert batch.seeds.tolist() == list(range(number))
+        loaders.append(feed._loader)
+    assert loaders[0] is loaders[1] is loaders[2] is not loaders[3]
+
+
 def test_an_epoch_without_steps_has_no_batch(work):
     assert list(GivenFeed(1).batches(work, Place(7, 0, 0, 1, 0), [])) == []
 
