@@ -46,9 +46,18 @@ def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array],
         driver: Any = driver_for(data.graph, sampler, workspace)
         driver._fetch_sizes = partial(give_sizes, driver, facts.sizes, Counter[str]())
         driver.start(seeds, seed=SEED, epoch=0, first_batch=0)()
+        while _is_crowded(driver, facts):
+            driver.tables.share //= 2
+            driver.start(seeds, seed=SEED, epoch=0, first_batch=0)()
         with recorded() as launches:
             driver.start(seeds, seed=SEED, epoch=0, first_batch=0)()
         return count_bytes(launches, facts, driver)
+
+
+def _is_crowded(driver: Any, facts: Facts) -> bool:
+    """Whether a packed table would be more than half full: without a device nothing tells that it is too small."""
+    table = driver.frontier.stamped
+    return table is not None and table.packed is not None and 2 * facts.most_nodes > table.packed.words.shape[1]
 
 
 def _described(moved: Sequence[Moved], facts: Facts, device: Device, num_batches: int) -> Iterator[dict[str, Any]]:

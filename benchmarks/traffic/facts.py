@@ -40,6 +40,11 @@ class Facts:
     hops: Sequence[Requests]
     num_edges: int
 
+    @property
+    def most_nodes(self) -> int:
+        """Of a batch."""
+        return int(self.sizes[f"nodes{len(self.hops)}"].max())
+
 
 def facts_of(graph: Graph, batches: Sequence[MiniBatch]) -> Facts:
     """Of the mini-batches that ``NeighborSampler`` made of a graph, on the CPU or wherever."""

@@ -11,11 +11,6 @@ from hoptrain.benchmarks.traffic.count import WARP, Count, distinct, sectors_of
 from hoptrain.kernels.cuda.draw import DISTINCT
 
 
-def fill_rows(count: Count) -> None:
-    """All of the first K rows."""
-    count.writes("rows", count.num_batches * count["rows"].shape[1])
-
-
 def clear(count: Count) -> None:
     """All."""
     count.writes("counts", len(count["counts"]))
@@ -99,72 +94,7 @@ def add_sums(count: Count) -> None:
     count.fetches("sums", items / WARP)
 
 
-# --- relabelling, hash tables -----------------------------------------------------------------------------------------------------------
-
-
-def _probes(count: Count, held: float) -> float:
-    """Entries read to find a vertex (Knuth, TAOCP 3, 6.4: linear probing) in tables of which ``held`` places are taken in all."""
-    load: float = min(0.99, held / (count.num_batches * count["keys"].shape[1]))
-    return 0.5 * (1 + 1 / (1 - load))
-
-
-def enter_nodes(count: Count) -> None:
-    """Each takes a place."""
-    number = int(count.size("count").sum())
-    count.reads("source", number)
-    count.writes("nodes", number)
-    for array in ("keys", "values"):
-        count.fetches(array, number)
-        count.scatters(array, number)
-
-
-def find_repeated(count: Count) -> None:
-    """Each looks at its place."""
-    number = int(count.size("count").sum())
-    count.reads("nodes", number)
-    count.fetches("keys", number)
-    count.fetches("values", number)
-
-
-def insert_edges(count: Count) -> None:
-    """Each edge looks for its vertex; new vertices are entered, and their values lowered."""
-    edges, new = count.total("begin", "end"), count.num_new
-    count.reads("neighbors", edges)
-    count.fetches("keys", edges, _probes(count, new))
-    count.scatters("keys", new)
-    count.fetches("values", edges)
-    count.scatters("values", new)
-    count.writes("slots", edges)
-
-
-def mark_first(count: Count) -> None:
-    """A flag for each edge."""
-    edges = count.total("begin", "end")
-    count.reads("slots", edges)
-    count.fetches("values", edges)
-    count.writes("flags", edges)
-
-
-def append_new(count: Count) -> None:
-    """Edges to new vertices stand between others."""
-    edges, new = count.total("begin", "end"), count.num_new
-    count.reads("ranks", edges)
-    count.fetches("ranks", edges / WARP / 8)  # the rank behind a warp's last
-    count.reads("neighbors", edges, new / max(1, edges))
-    count.reads("slots", edges, new / max(1, edges))
-    count.writes("nodes", new)
-    count.scatters("values", new)
-
-
-def look_up(count: Count) -> None:
-    """A local id for each edge."""
-    edges = count.total("begin", "end")
-    count.reads("slots", edges)
-    count.fetches("values", edges)
-    count.writes("local", edges)
-
-
-# --- relabelling, direct tables ---------------------------------------------------------------------------------------------------------
+# --- relabelling ------------------------------------------------------------------------------------------------------------------------
 
 
 def enter_direct(count: Count) -> None:
@@ -183,7 +113,38 @@ def find_repeated_direct(count: Count) -> None:
     count.fetches("entries", number)
 
 
-def ask_entries(count: Count) -> None:
+def _probes(count: Count, held: float) -> float:
+    """Words read to find a vertex (Knuth, TAOCP 3, 6.4: linear probing) in tables that hold so many in all."""
+    load: float = min(0.99, held / (count.num_batches * count["words"].shape[1]))
+    return 0.5 * (1 + 1 / (1 - load))
+
+
+def enter_packed(count: Count) -> None:
+    """Each takes a word."""
+    number = int(count.size("count").sum())
+    count.reads("source", number)
+    count.writes("nodes", number)
+    count.fetches("words", number, _probes(count, number / 2))
+    count.scatters("words", number)
+
+
+def find_repeated_packed(count: Count) -> None:
+    """Each looks for its word, and at the number in it."""
+    number = int(count.size("count").sum())
+    count.reads("nodes", number)
+    count.fetches("words", number, _probes(count, number))
+
+
+def ask_packed(count: Count) -> None:
+    """Each edge looks for its vertex; new vertices take a word. What holds the vertex becomes its place."""
+    edges = count.total("begin", "end")
+    count.reads("neighbors", edges)
+    count.fetches("words", edges, _probes(count, count.facts.sizes[f"nodes{count.hop + 1}"].sum()))
+    count.scatters("words", count.num_new)
+    count.writes("neighbors", edges)
+
+
+def ask_direct(count: Count) -> None:
     """Each edge looks; new vertices' entries are lowered."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
@@ -205,6 +166,8 @@ def number_tiles(count: Count) -> None:
     edges, new = count.total("begin", "end"), count.num_new
     count.reads("neighbors", edges)
     count.fetches("sums", edges / WARP)
+    if count["is_packed"]:
+        count.fetches("entries", new)
     count.writes("nodes", new)
     count.scatters("entries", new)
 
@@ -220,8 +183,8 @@ def read_entries(count: Count) -> None:
 TABLE: dict[str, Callable[[Count], None]] = {
     function.__name__: function
     for function in (
-        fill_rows, clear, gather_rows, count_draws, sample_requests, scan_tiles, scan_sums, add_sums, enter_nodes, find_repeated, insert_edges,
-        mark_first, append_new, look_up, enter_direct, find_repeated_direct, ask_entries, mark_tiles, number_tiles, read_entries,
+        clear, gather_rows, count_draws, sample_requests, scan_tiles, scan_sums, add_sums, enter_direct, find_repeated_direct, enter_packed,
+        find_repeated_packed, ask_direct, ask_packed, mark_tiles, number_tiles, read_entries,
     )
 }  # fmt: skip
 """By the kernel's name."""

@@ -1,6 +1,6 @@
 """Loops and memory for CUDA: Numba kernels, and host functions that launch them in order. Importing it needs numba-cuda, but no device."""
 
-from hoptrain.kernels.cuda import direct, draw, gather, group, induce, relabel, rows, sample_parallel, scan, transit_parallel
+from hoptrain.kernels.cuda import draw, gather, group, induce, relabel, rows, sample_parallel, scan, stamped, transit_parallel
 from hoptrain.kernels.cuda.compile import KERNELS, cuda_kernel, device_function
 from hoptrain.kernels.cuda.layerwise import layers
 from hoptrain.kernels.cuda.nodewise import importance, labor, pinsage, temporal, weighted
@@ -9,6 +9,6 @@ from hoptrain.kernels.cuda.seeds import link
 from hoptrain.kernels.cuda.subgraphs import pagerank, ripple, shadow, vertices
 
 __all__ = [
-    "KERNELS", "cuda_kernel", "device_function", "direct", "draw", "gather", "group", "importance", "induce", "labor", "layers", "link", "pagerank", "pinsage",
-    "program", "relabel", "ripple", "rows", "sample_parallel", "scan", "shadow", "temporal", "transit_parallel", "vertices", "weighted",
+    "KERNELS", "cuda_kernel", "device_function", "draw", "gather", "group", "importance", "induce", "labor", "layers", "link", "pagerank", "pinsage",
+    "program", "relabel", "ripple", "rows", "sample_parallel", "scan", "shadow", "stamped", "temporal", "transit_parallel", "vertices", "weighted",
 ]  # fmt: skip

@@ -79,7 +79,8 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.host_graph, self.graph = graph, self.place_graph(graph, tables)
         self.fanouts, self.mode, self.expand, self.hops = tuple(fanouts), mode, expand, range(len(fanouts))
         self.size_names = (
-            "zeros", "start", "repeated", "nodes0", *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
+            "zeros", "start", "unplaced", "repeated", "nodes0",
+            *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
         )  # fmt: skip
         self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
         self.schedule: list[str] = []

@@ -23,13 +23,14 @@ from hoptrain.engine.device_store import DeviceGraph, choose_placement, to_devic
 from hoptrain.engine.errors import reason_of
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
+from hoptrain.kernels.cuda.stamped import FEW_PROBES, Table, Words
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
-from hoptrain.samplers.cuda.tables import DirectTables
+from hoptrain.samplers.cuda.tables import StampedTables
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -44,10 +45,11 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     Attributes:
         buffers: device arrays by name.
-        direct: the tables among them that have an entry for every vertex.
+        tables: those among them that are never cleared.
         dtype: of offsets, local ids and places in tables; it grows with the bulks and stays, as the buffers do.
         hops: numbers of the hops whose random words are drawn.
-        size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not.
+        size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not. With
+            "start" and "unplaced" there are ``tables``.
         seeds: what the batches of the bulk are asked for by, checked.
         launch: of the bulk.
         num_batches: K, of the bulk.
@@ -72,7 +74,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.kernel, self.placement, self._meeting = workspace.kernel, workspace.placement, workspace.meeting
         self.buffers = Buffers(self.stream, self.thresholds.block)
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
-        self.direct = DirectTables()
+        self.tables = StampedTables()
         self._capture, self._has_waited = workspace.capture, False
         self._replay: Callable[[], None] | None = None
         self._last: tuple[Any, int] | None = None  # shape of the bulk before and version of the buffers, if it can be captured
@@ -94,7 +96,12 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     def is_done(self) -> bool:
         """Whether the bulk can be handed out; else it is queued again. The sizes are on the host."""
-        return True
+        if "unplaced" not in self.size_names or not self.host_size("unplaced").any():
+            return True
+        self.tables.share //= 2
+        self.begin_tables(self.tables.span)
+        self.capture_later()
+        return False
 
     def learn_sizes(self) -> None:
         """Take what the sizes of a bulk that is done tell about the next ones."""
@@ -111,7 +118,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         """Another one with buffers of its own, which reads the same copies of the graph: its bulks and these are not in each other's way."""
         other = copy(self)
         other.buffers, other._last, other._replay = Buffers(self.stream, self.thresholds.block), None, None
-        other.direct = DirectTables()
+        other.tables = StampedTables(self.tables.share)
         return other
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[Batch]]:
@@ -232,19 +239,28 @@ class DeviceSampler(ABC, Generic[Batch]):
         return 1 << (2 * max(1, room) - 1).bit_length()
 
     def begin_tables(self, span: int) -> None:
-        """Let direct tables' numbers, which are below ``span``, begin where the size "start" says."""
+        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says."""
         if self.dtype == np.int32:
-            self.given["start"] = self.direct.begin(self.launch, span)
+            self.given["start"] = self.tables.begin(self.launch, span)
 
-    def direct_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
-        """Where the bulk's numbers start, and a table with an entry for every vertex.
+    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any]) -> Table | None:
+        """A table for ``room`` nodes of a batch that is not cleared.
 
-        None if a hash table for ``room`` nodes would be smaller, or if the tables of two batches would not fit the device's cache.
+        It has an entry for every vertex, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
+        it is packed, as large as was enough so far. None if numbers, or vertices in a packed one, need more than 32 bits.
         """
-        of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
-        if self.dtype != np.int32 or 4 * num_vertices > min(of_room, self.thresholds.cache_bytes // 2):
+        if self.dtype != np.int32:
             return None
-        return self.sizes["start"], self.direct.entries(self.buffers, self.launch, f"{name}.entries", num_vertices)
+        start, tables = self.sizes["start"], self.tables
+        of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
+        if 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
+            return Table(start, tables.entries(self.buffers, self.launch, f"{name}.entries", num_vertices))
+        if dtype != np.int32:
+            return None
+        size = self._table_size(-(-room // tables.share))
+        words = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size)
+        most_probes = FEW_PROBES if tables.share > 1 else size
+        return Table(start, words, Words(words.view(np.int64), tables.span, most_probes, self.sizes["unplaced"]))
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
         """Scratch for relabelling up to ``width`` edges of a batch."""

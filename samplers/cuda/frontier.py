@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.kernels.cuda.direct import enter_direct, find_repeated_direct, relabel_direct
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, find_repeated, relabel
+from hoptrain.kernels.cuda.stamped import enter, relabel_stamped
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 
@@ -18,7 +18,8 @@ class DeviceFrontier:
     Attributes:
         nodes: (K, N) vertices by local id.
         known: the most nodes that a batch has.
-        table: turns vertices into local ids, if it is a hash table.
+        stamped: turns vertices into local ids, if it is one that is not cleared.
+        table: does so otherwise.
     """
 
     nodes: Any
@@ -32,12 +33,12 @@ class DeviceFrontier:
             most: the most nodes that a batch can have.
             id_dtype: of vertices.
             name: tells frontiers apart.
-            room: the most nodes that a batch of this bulk can have, if nodes are vertices below ``most`` and none is forgotten: then the table may have an
-                entry for each of these. Else None.
+            room: the most nodes that a batch of this bulk can have, if nodes are vertices below ``most`` and none is forgotten: then the table may be one
+                that is never cleared. Else None.
         """
         self.known = 0
         self._work, self._most, self._id_dtype, self._name = work, most, id_dtype, name
-        self._direct = None if room is None else work.direct_table(f"table{name}", room, most, id_dtype)
+        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype)
 
     def enter_seeds(self, seeds: list[Array], num_nodes: Any) -> None:
         """Begin with these; the size "repeated" falls to the place of the first one that stands there twice."""
@@ -45,13 +46,15 @@ class DeviceFrontier:
         self.known = max(len(some) for some in seeds)
         given = work.uploaded(f"seeds{self._name}", seeds, self._id_dtype)
         self.nodes = work.matrix(f"nodes{self._name}", self.known, self._id_dtype)
-        enter, find = (enter_nodes, find_repeated) if self._direct is None else (enter_direct, find_repeated_direct)
-        table = self._direct or self._reserve(self.known, num_nodes)
-        work.launch.rows(enter, self.known, given, num_nodes, *table, self.nodes)
-        work.launch.rows(find, self.known, given, num_nodes, *table, work.sizes["repeated"])
+        if self.stamped is None:
+            table = self._reserve(self.known, num_nodes)
+            work.launch.rows(enter_nodes, self.known, given, num_nodes, *table, self.nodes)
+            work.launch.rows(find_repeated, self.known, given, num_nodes, *table, work.sizes["repeated"])
+        else:
+            enter(work.launch, given, num_nodes, self.known, self.stamped, self.nodes, work.sizes["repeated"])
 
     def _reserve(self, room: int, num_nodes: Any) -> tuple[Any, Any]:
-        """The hash table with room for ``room`` nodes; a new one gets the ``num_nodes`` that there are."""
+        """The table that is cleared, with room for ``room`` nodes; a new one gets the ``num_nodes`` that there are."""
         launch, table = self._work.launch, self._work.table(f"table{self._name}", room, self._id_dtype)
         if self.table is None or any(now is not before for now, before in zip(table, self.table, strict=True)):
             clear_table(launch, *table)
@@ -68,16 +71,16 @@ class DeviceFrontier:
         work, (begin, end) = self._work, edges
         room = min(self._most, self.known + (most if fresh is None else fresh))
         self.nodes = work.matrix(f"nodes{self._name}", room, self._id_dtype, keep=True)
-        if self._direct is None:
+        if self.stamped is None:
             table, scratch = self._reserve(room, num_before), work.relabel_scratch(sources.shape[1])
             relabel(work.launch, sources, self.nodes, most, begin, end, room, table, scratch, num_before, num_after)
         else:
             sums = work.sums(sources.shape[1])
-            relabel_direct(work.launch, sources, self.nodes, most, begin, end, room, self._direct, sums, num_before, num_after)
+            relabel_stamped(work.launch, sources, self.nodes, most, begin, end, room, self.stamped, sums, num_before, num_after)
         self.known = room
 
     def forget(self, known: int, num_nodes: Any) -> None:
-        """Go back to the first ``num_nodes`` nodes, ``known`` at most. The table is a hash table."""
+        """Go back to the first ``num_nodes`` nodes, ``known`` at most. The table is one that is cleared."""
         table = self._reserve(self.known, num_nodes)
         self.known = known
         clear_table(self._work.launch, *table)

@@ -1,4 +1,4 @@
-"""Relabelling tables with an entry for every vertex, which bulk after bulk uses without clearing them (``hoptrain.kernels.cuda.direct``)."""
+"""Relabelling tables that bulk after bulk uses without clearing them (``hoptrain.kernels.cuda.stamped``)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.device import Buffers
-from hoptrain.kernels.cuda.direct import EMPTY
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.rows import fill_rows
+from hoptrain.kernels.cuda.stamped import EMPTY
+
+FIRST_SHARE = 4
+"""Of the nodes that a batch can have, packed tables have room for one in so many, until that is too little."""
 
 
-class DirectTables:
+class StampedTables:
     """Of one driver's bulks.
 
     Attributes:
         start: what the numbers of the bulk begin with.
+        span: what is above all of them.
+        share: packed tables have room for one in so many of the nodes that a batch can have; 1 is always enough.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: int = FIRST_SHARE) -> None:
         """Start without tables."""
-        self.start = EMPTY
+        self.start, self.span, self.share = EMPTY, 0, share
         self._filled: dict[str, Any] = {}
 
     def begin(self, launch: Launch, span: int) -> int:
@@ -31,12 +36,12 @@ class DirectTables:
             self.start = EMPTY
             for entries in self._filled.values():
                 _fill(launch, entries)
-        self.start -= span
+        self.start, self.span = self.start - span, span
         return self.start
 
-    def entries(self, buffers: Buffers, launch: Launch, name: str, num_vertices: int) -> Any:
-        """(K, V) int32 of the bulk."""
-        entries = buffers.array(name, (launch.num_batches, num_vertices), np.int32)
+    def entries(self, buffers: Buffers, launch: Launch, name: str, width: int) -> Any:
+        """(K, ``width`` or more) int32 of the bulk."""
+        entries = buffers.array(name, (launch.num_batches, width), np.int32)
         if self._filled.get(name) is not entries:
             self._filled[name] = entries
             _fill(launch, entries)

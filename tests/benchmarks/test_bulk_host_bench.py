@@ -32,8 +32,12 @@ def test_counts_of_a_bulk(tmp_path):
 
 
 @pytest.mark.long
-def test_bytes_of_an_epoch(tmp_path):
-    result = bench(tmp_path, "--quick", "--bulks", "2", "--device-model", "h200")
+@pytest.mark.parametrize(
+    ("options", "asks"), [("", "ask_direct"), ("--fanouts 5 5 --batch-size 64", "ask_packed")], ids=["direct", "packed"]
+)
+def test_bytes_of_an_epoch(options, asks, tmp_path):
+    result = bench(tmp_path, "--quick", "--bulks", "2", "--device-model", "h200", *options.split())
+    assert {row["what"] for row in result["records"] if row["what"].startswith("ask_")} == {asks}
     for schedule in ("sample", "transit", "auto"):
         *rows, epoch = (row for row in result["records"] if row["schedule"] == schedule)
         assert epoch["what"] == "epoch"

@@ -52,6 +52,17 @@ def test_every_sampler(name, kernel):
     check_equal(SAMPLED[name](), on_cuda(kernel, CLOSE))
 
 
+@pytest.mark.parametrize("kernel", ["sample", "transit"])
+@pytest.mark.parametrize(
+    "name", ["neighbor", "typed", *(pytest.param(name, marks=pytest.mark.long) for name in ("neighbor, new", "labor"))]
+)
+def test_packed_tables(name, kernel):
+    """In place of direct ones; the second time with what the first one left in them."""
+    case, workspace = SAMPLED[name](), on_cuda(kernel, replace(CLOSE, cache_bytes=0))
+    for _ in range(2):
+        check_equal(case, workspace)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("mode", MODES)

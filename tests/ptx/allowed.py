@@ -4,20 +4,22 @@ from ptx.launch import BESIDE_ATOMIC, SAME_VALUE
 from ptx.watch import KINDS, UNWRITTEN
 
 _STALE_KEY = "find_slot: an old key is the empty one, and the atomic compare-and-swap that follows settles it"
-_STALE_WORD = "ask: an old empty word is settled by the atomic compare-and-swap that follows, an old larger one by the atomic minimum"
+_STALE_WORD = (
+    "ask_word: an old word of another bulk is settled by the atomic compare-and-swap that follows, an old larger one by the atomic minimum"
+)
 _STALE_VALUE = "values only fall, so that an old one is a larger one: it costs an atomic minimum and changes nothing"
 
 ALLOWED = {
     ("enter_nodes", "cuda.atomic.min(values, (b, find_slot(keys, b, vertex)), i)", BESIDE_ATOMIC): _STALE_KEY,
     ("insert_edges", "slot = find_slot(keys, b, neighbors[b, e])", BESIDE_ATOMIC): _STALE_KEY,
     ("insert_edges", "if values[b, slot] > known + e:", BESIDE_ATOMIC): _STALE_VALUE,
-    ("ask_entries", "if entries[b, vertex] > number:", BESIDE_ATOMIC): _STALE_VALUE,
+    ("ask_direct", "if entries[b, vertex] > number:", BESIDE_ATOMIC): _STALE_VALUE,
     ("pagerank_sets", "size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)",
      BESIDE_ATOMIC): _STALE_KEY,
     ("pagerank_sets", "size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)",
      SAME_VALUE): "push_edges: all threads of a new vertex write the same 0 to residue and score, and a barrier comes before the first addition",
-    ("enter_places", "Place found = *(volatile Place*)(row + slot);", BESIDE_ATOMIC): _STALE_WORD,
-    ("insert_places", "Place found = *(volatile Place*)(row + slot);", BESIDE_ATOMIC): _STALE_WORD,
+    ("enter_packed", "if ask_word(words, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:", BESIDE_ATOMIC): _STALE_WORD,
+    ("ask_packed", "slot = ask_word(words, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)", BESIDE_ATOMIC): _STALE_WORD,
     ("copy_rows", "target[b, i] = source[b, i]", KINDS[UNWRITTEN]): "whole rows are copied, also what was not written yet and is not read later",
 }  # fmt: skip
 """(kernel, the line of the source with the plain access, kind) -> reason. The line of an inlined function is that of the call.

@@ -23,8 +23,12 @@ MUTATIONS = {
         "insert_edges: race: write after write",
     ),
     "another one in a direct table": (
-        "direct.py", "            cuda.atomic.min(entries, (b, vertex), number)", "            entries[b, vertex] = number", "test_direct_cuda.py",
-        "ask_entries: race: write after write",
+        "stamped.py", "            cuda.atomic.min(entries, (b, vertex), number)", "            entries[b, vertex] = number", "test_stamped_cuda.py",
+        "ask_direct: race: write after write",
+    ),
+    "a word that is taken without comparing": (
+        "stamped.py", "            found = cuda.atomic.cas(words, (b, slot), word, mine)", "            found, words[b, slot] = word, mine",
+        "test_stamped_cuda.py", "_packed: race: write after write",
     ),
 }  # fmt: skip
 

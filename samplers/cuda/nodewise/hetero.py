@@ -52,7 +52,8 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         steps = [f"{hop}.{number}" for hop in range(self.num_hops) for number in range(len(self.columns))]
         self.hops = [number * MOST_HOPS + hop for hop in range(self.num_hops) for number in range(len(self.columns))]
         self.size_names = (
-            "zeros", "start", "repeated", *(f"nodes.{name}" for name in graph.num_nodes), *(f"{kind}{step}" for step in steps for kind in ("edges", "nodes")),
+            "zeros", "start", "unplaced", "repeated",
+            *(f"nodes.{name}" for name in graph.num_nodes), *(f"{kind}{step}" for step in steps for kind in ("edges", "nodes")),
         )  # fmt: skip
 
     def begin(self, seeds: list[Array]) -> None:

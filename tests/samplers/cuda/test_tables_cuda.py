@@ -1,4 +1,4 @@
-"""Direct tables over many bulks, and when they are taken."""
+"""Tables that are not cleared, over many bulks; which kind is taken, and how large."""
 
 from dataclasses import replace
 
@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 from conftest import make_graph
 from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_host  # noqa: F401
+from golden.golden_graphs import typed
 
+from hoptrain.engine import Graph
 from hoptrain.engine.device import Buffers, DeviceStream
-from hoptrain.kernels.cuda.direct import EMPTY
-from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.samplers.cuda.tables import DirectTables
+from hoptrain.kernels.cuda.stamped import EMPTY
+from hoptrain.samplers import HeteroSampler, NeighborSampler, Workspace
+from hoptrain.samplers.cuda.drivers import driver_for
+from hoptrain.samplers.cuda.tables import FIRST_SHARE, StampedTables
 
 pytestmark = needs_cuda
 
 
 def test_bulks_start_lower_until_the_tables_are_filled_anew():
-    tables, buffers = DirectTables(), Buffers(DeviceStream())
+    tables, buffers = StampedTables(), Buffers(DeviceStream())
     span = EMPTY // 2 - 6
     assert [tables.begin(launch(2), span) for _ in range(2)] == [EMPTY - span, EMPTY - 2 * span]
     entries = tables.entries(buffers, launch(2), "table", 5)
@@ -46,25 +49,61 @@ def test_bulks_before_and_after_the_tables_are_filled_anew(capture):
         for found, one in zip(sampler.sample_bulk(graph, seeds, workspace=workspace), sampler.sample_bulk(graph, seeds), strict=True):
             for name, array in one.arrays().items():
                 np.testing.assert_array_equal(to_host(found.arrays()[name]), array, err_msg=name)
-        tables = workspace.on_device.driver.direct
+        tables = workspace.on_device.driver.tables
         if bulk == 2:
             tables.start = 5  # less than a bulk has numbers
     assert EMPTY - tables.start < 10_000
 
 
-@pytest.mark.parametrize("change", [{}, {"cache_bytes": 0}], ids=["direct", "hash"])
-def test_both_kinds_of_tables(change):
-    graph, sampler, workspace = make_graph(), NeighborSampler([4, 3]), a_workspace()
-    workspace.on_device.thresholds = replace(TESTED, **change)
-    seeds = [np.arange(9), np.array([3])]
+def check(sampler, graph, seeds, workspace):
+    """A bulk is the CPU's; returns the driver."""
     found = sampler.sample_bulk(graph, seeds, workspace=workspace)
     for one, other in zip(found, sampler.sample_bulk(graph, seeds), strict=True):
-        np.testing.assert_array_equal(to_host(one.node_ids), other.node_ids)
-    assert ("table.entries" in workspace.on_device.driver.buffers) == (not change)
-    assert ("table.keys" in workspace.on_device.driver.buffers) == bool(change)
+        for name, array in other.arrays().items():
+            np.testing.assert_array_equal(to_host(one.arrays()[name]), array, err_msg=name)
+    return workspace.on_device.driver
 
 
-def test_a_graph_of_many_vertices_has_hash_tables():
-    workspace = a_workspace()
-    NeighborSampler([2]).sample_bulk(make_graph(5000, 9000), [np.arange(4)], workspace=workspace)
-    assert "table.keys" in workspace.on_device.driver.buffers
+@pytest.mark.parametrize(("change", "name"), [({}, "table.entries"), ({"cache_bytes": 0}, "table.words")], ids=["direct", "packed"])
+def test_both_kinds_of_tables(change, name):
+    graph, workspace = make_graph(), a_workspace()
+    workspace.on_device.thresholds = replace(TESTED, **change)
+    driver = check(NeighborSampler([4, 3]), graph, [np.arange(9), np.array([3])], workspace)
+    assert [own for own in ("table.entries", "table.words", "table.keys") if own in driver.buffers] == [name]
+
+
+def test_a_graph_of_many_vertices_has_packed_tables():
+    driver = check(NeighborSampler([2]), make_graph(5000, 9000), [np.arange(4)], a_workspace())
+    assert "table.words" in driver.buffers
+
+
+def test_numbers_of_64_bits_have_tables_that_are_cleared():
+    graph, sampler, workspace = make_graph(5000, 9000), NeighborSampler([2]), a_workspace()
+    driver_for(graph, sampler, workspace).dtype = np.dtype(np.int64)
+    assert "table.keys" in check(sampler, graph, [np.arange(4)], workspace).buffers
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_packed_tables_grow_when_a_bulk_needs_it(capture):
+    """Seeds 0 to 9 have the same two neighbours; each of 10 to 19 has two of its own, and these too. A bulk that is captured notices."""
+    own = np.arange(10, 20), np.arange(100, 120), np.arange(200, 240)
+    source = np.concatenate([np.tile([50, 51], 10), own[1], own[2]])
+    destination = np.concatenate([np.repeat(np.arange(10), 2), np.repeat(own[0], 2), np.repeat(own[1], 2)])
+    graph = Graph.from_edge_index(np.stack([source, destination]), num_nodes=5000)
+    sampler, workspace = NeighborSampler([2, 2]), a_workspace(capture=capture)
+    shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
+    assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
+    assert workspace.on_device.driver.twin().tables.share == FIRST_SHARE // 2
+
+
+def test_tables_of_typed_graphs_grow():
+    graph, workspace = typed(), a_workspace()
+    workspace.on_device.thresholds = replace(TESTED, cache_bytes=0)
+    sampler = HeteroSampler([3, 2], "p")
+    seeds = [np.arange(12), np.arange(5, 10)]
+    for _ in range(2):
+        found = sampler.sample_bulk(graph, seeds, workspace=workspace)
+        for one, other in zip(found, sampler.sample_bulk(graph, seeds), strict=True):
+            for name, array in other.arrays().items():
+                np.testing.assert_array_equal(to_host(one.arrays()[name]), array, err_msg=name)
+    assert workspace.on_device.driver.tables.share < FIRST_SHARE
