@@ -6,6 +6,7 @@ allocator, so that sampler and training share one pool; else from Numba.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import sys
@@ -89,20 +90,26 @@ def page_lock(buffer: Array) -> None:
 
     Where CUDA refuses, a warning says so once, and copies take the way of ordinary memory.
     """
-    torch = torch_on_device()
-    runtime, address = torch.cuda.cudart(), buffer.ctypes.data
-    try:
-        torch.cuda.check_error(int(runtime.cudaHostRegister(address, buffer.nbytes, 0)))
-    except RuntimeError as error:
-        warnings.warn(f"{_UNLOCKED} ({reason_of(error)})", RuntimeWarning, stacklevel=2)
+    torch_on_device().cuda.mem_get_info()  # makes the training's context this thread's
+    driver, address = _driver(), ctypes.c_void_p(buffer.ctypes.data)
+    # Of the runtime's function, which does the same, torch would raise the refusal again at the next kernel.
+    code = driver.cuMemHostRegister_v2(address, ctypes.c_size_t(buffer.nbytes), _PORTABLE)
+    if code:
+        warnings.warn(f"{_UNLOCKED} (error {code} of the driver)", RuntimeWarning, stacklevel=2)
     else:
-        weakref.finalize(buffer, runtime.cudaHostUnregister, address).atexit = False
+        weakref.finalize(buffer, driver.cuMemHostUnregister, address).atexit = False
 
 
+_PORTABLE = 1
+"""The driver's flag for pages that are locked for all contexts of the process."""
 _UNLOCKED = (
-    "the queue's memory cannot be page-locked, so copies to the GPU wait for the processor: raise the limit of locked memory (ulimit -l), "
-    "or leave page_lock out"
+    "the queue's memory cannot be page-locked, so copies to the GPU wait for the processor: raise the limit of locked memory (ulimit -l)"
 )
+
+
+def _driver() -> Any:
+    """CUDA's driver."""
+    return ctypes.CDLL("libcuda.so.1")
 
 
 class DeviceStream:

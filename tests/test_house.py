@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FLOORS = ("kernels", "engine", "samplers", "trainers", "benchmarks")
-DOORS = ("hoptrain/pyg",)
+DOORS = ("hoptrain/pyg", "hoptrain/dgl")
 MAX_FILES, MAX_FUNCTION_LINES, MAX_FILE_LINES = 15, 60, 400
 
 

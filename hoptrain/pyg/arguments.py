@@ -5,10 +5,55 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.sampler import NumNeighbors
+
 from hoptrain.engine import InputError
 
 _WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "pin_memory_device")
 """What hoptrain's workers, which run no torch, have no use for."""
+
+
+def checked_fanouts(num_neighbors: Any) -> Any:
+    """Neighbours for each hop, as PyG takes them.
+
+    Raises:
+        InputError: it is no list of integers.
+    """
+    values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
+    if not isinstance(values, list | tuple) or not all(isinstance(fanout, int | np.integer) for fanout in values):
+        raise InputError(
+            f"num_neighbors is {values!r}: it is a list with an integer for each hop, from the seeds outward, such as [15, 10]"
+        )
+    return num_neighbors
+
+
+def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
+    """Ids of vertices, or a mask of all of them, as a tensor; None stays None.
+
+    Raises:
+        InputError: neither.
+    """
+    if given is None:
+        return None
+    nodes: Tensor = torch.as_tensor(given)
+    if nodes.dim() != 1 or nodes.is_floating_point() or (nodes.dtype == torch.bool and len(nodes) != num_nodes):
+        shape = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
+        raise InputError(f"{name} is {shape}: it is ids of vertices, (N,) integers, or a mask of all {num_nodes:,}; correct it")
+    return nodes
+
+
+def check_lengths(number: int, what: str, **values: Any) -> None:
+    """Refuse values that are not one for each.
+
+    Raises:
+        InputError: one of them.
+    """
+    for name, value in values.items():
+        if value is not None and len(value) != number:
+            raise InputError(f"{name} has {len(value):,} entries for {number:,} {what}: give one for each")
 
 
 def honoured(kwargs: dict[str, Any], *, filter_per_worker: bool | None = None) -> dict[str, Any]:

@@ -51,11 +51,22 @@ class Fed:
         """PyG's batch."""
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of an epoch. Each iteration is another epoch; ``torch.initial_seed()`` is the seed of all."""
+        """The batches of an epoch, whose indices are all dealt out before the first one. Its seed comes from torch's generator, as in torch's loader.
+
+        Raises:
+            InputError: nobody knows how many batches there are.
+        """
         loader: Any = self
-        indices = [list(index) for index in loader._index_sampler]
-        place = _Place(torch.initial_seed() % (1 << 64), self._epoch, *rank_and_world_size(), len(indices))
+        if hasattr(
+            type(self), "collate_fn"
+        ):  # torch keeps the method in the object: a circle, for which workers would wait to be collected
+            self.__dict__.pop("collate_fn", None)
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator))
+        indices = _dealt_out(loader._index_sampler)
+        place = _Place(seed, self._epoch, *rank_and_world_size(), len(indices))
         self._epoch += 1
+        if not indices:
+            return
         feed = self._opened(place, [self.asked(index, place.state(step)) for step, index in enumerate(indices)])
         feed.set_epoch(place.epoch)
         batches = iter(feed)
@@ -88,7 +99,10 @@ class Fed:
             return self._feed
         self.close()
         loader: Any = self
-        self._given = GivenBatches(len(items), sum(map(len, items)), place.rank, place.world_size)
+        num_items = sum(map(len, items))
+        self._given = GivenBatches(
+            len(items), num_items + num_items // 4, place.rank, place.world_size
+        )  # other epochs may ask for a few more
         self._given.give(place.seed, items)
         data = Dataset(graph=graph, x=self.rows(), validate=False)
         workers, patience = loader.num_workers, {"stall_timeout": loader.timeout} if loader.timeout else {}
@@ -103,7 +117,19 @@ class Fed:
         is_plain = (
             type(x) is torch.Tensor and x.device.type == "cpu" and x.layout == torch.strided and x.dtype in _GATHERED and x.dim() == 2
         )
-        return cast(Array, x.detach().numpy()) if is_plain else None
+        is_gathered = is_plain and x.is_contiguous() and not x.requires_grad and not x.is_neg()
+        return cast(Array, x.numpy()) if is_gathered else None
+
+
+def _dealt_out(index_sampler: Any) -> list[list[int]]:
+    """The indices of every batch of an epoch."""
+    try:
+        len(index_sampler)
+    except (TypeError, NotImplementedError) as error:
+        raise InputError(
+            f"{type(index_sampler).__name__} has no length: an epoch is dealt out before it begins, so it has an end; give the sampler a __len__"
+        ) from error
+    return [list(index) for index in index_sampler]
 
 
 class _Place(NamedTuple):

@@ -68,12 +68,30 @@ def converted(
         raise InputError("data has neither edge_index nor adj_t: there is nothing to sample from; give one of them")
     # An identity may come again for another object, but not while this one is kept: the values of a key hold them.
     values = [data[name] for name in (weight_attr, time_attr) if name is not None]
-    key = (*map(_state, (edges, *values)), backward, is_sorted, weight_attr is None, untimed)
+    state = (*map(_state, (edges, *values)), data.num_nodes)
+    options = backward, is_sorted, weight_attr, time_attr, untimed
     kept = _KEPT.setdefault(edges, {})
-    if key not in kept:
-        kept[key] = _convert(data, backward, is_sorted, weight_attr, time_attr, untimed), values
-    found: Converted = kept[key][0]
+    if options not in kept or kept[options][0] != state:
+        _check_edges(data, edges)
+        kept[options] = state, _convert(data, *options), values
+    found: Converted = kept[options][1]
     return found
+
+
+def _check_edges(data: Data, edges: Any) -> None:
+    """Refuse what PyG's conversion would read beyond its arrays for."""
+    if edges is not data.get("edge_index"):
+        if isinstance(edges, Tensor):
+            raise InputError(
+                "adj_t is a sparse tensor of torch: these loaders read edge_index, or torch-sparse's SparseTensor; give edge_index"
+            )
+        return
+    if edges.dim() != 2 or len(edges) != 2 or edges.is_floating_point():
+        raise InputError(f"edge_index is {edges.dtype} of shape {tuple(edges.shape)}: it is (2, E) integers, sources above destinations")
+    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < data.num_nodes:
+        edge = int(((edges < 0) | (edges >= data.num_nodes)).any(0).nonzero()[0])
+        src, dst = edges[:, edge].tolist()
+        raise InputError(f"edge {edge} leads from vertex {src} to {dst}: data has {data.num_nodes:,} vertices, from 0 on; correct it, or x")
 
 
 def _state(value: Any) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from torch_geometric.sampler.base import DataType, SubgraphType
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.pyg.arguments import checked_fanouts
 from hoptrain.pyg.graphs import converted, homogeneous
 from hoptrain.pyg.outputs import as_output, distinct_seeds, with_copies
 from hoptrain.samplers import MiniBatch, Sampler, TemporalSampler, Workspace
@@ -67,7 +68,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         is_timed = time_attr is not None
         self.node_time = data[time_attr] if is_timed and data.is_node_attr(time_attr) else None
         self.edge_time = data[time_attr] if is_timed and self.node_time is None else None
-        self.num_neighbors = num_neighbors
+        self.num_neighbors = checked_fanouts(num_neighbors)
         self.replace = replace
         self.subgraph_type = SubgraphType(subgraph_type) if directed else SubgraphType.induced
         self.disjoint = disjoint
@@ -132,6 +133,10 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
 def _check(data: Any, subgraph_type: Any, strategy: str, time_attr: Any, weight_attr: Any, disjoint: bool, direction: str) -> None:
     """Refuse what would change results if it were ignored."""
     homogeneous(data)
+    if subgraph_type not in [each.value for each in SubgraphType] + list(SubgraphType):
+        raise InputError(f"subgraph_type is {subgraph_type!r}: it is {', '.join(each.value for each in SubgraphType)}; choose one")
+    if strategy == "last" and time_attr is None:
+        raise InputError("temporal_strategy is 'last' without time_attr: nothing says which edge is the last; name the times")
     if strategy not in STRATEGIES:
         raise InputError(f"temporal_strategy is {strategy!r}: it is 'uniform' or 'last'; choose one")
     if direction not in ("forward", "backward"):

@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.pyg.arguments import honoured
+from hoptrain.pyg.arguments import checked_nodes, honoured
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import Converted, converted, homogeneous
 from hoptrain.samplers import MiniBatch, Sampler, ShadowSampler
@@ -42,7 +42,8 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
         self._made = ShadowSampler(depth, num_neighbors, _ALL_EDGES)
         self._converted = converted(data)
-        nodes = torch.arange(data.num_nodes) if node_idx is None else node_idx
+        chosen = checked_nodes(node_idx, data.num_nodes, "node_idx")
+        nodes = torch.arange(data.num_nodes) if chosen is None else chosen
         self.node_idx = nodes.nonzero().flatten() if nodes.dtype == torch.bool else nodes
         positions: Any = range(len(self.node_idx))
         super().__init__(positions, **honoured(kwargs))
@@ -92,8 +93,14 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
     """PyG's, by name, arguments and batches, for a homogeneous ``Data``; see ``torch_geometric.loader.RandomNodeLoader``."""
 
     def __init__(self, data: Data, num_parts: int, **kwargs: Any) -> None:
-        """Convert the graph, once for a ``Data`` object; nothing is started yet."""
+        """Convert the graph, once for a ``Data`` object; nothing is started yet.
+
+        Raises:
+            InputError: no part.
+        """
         self._converted, self._made = converted(homogeneous(data)), InducedSampler(None, _ALL_EDGES)
+        if num_parts < 1:
+            raise InputError(f"num_parts is {num_parts}: the vertices are dealt out in 1 or more parts; correct it")
         super().__init__(data, num_parts, **honoured(kwargs))
 
     @property

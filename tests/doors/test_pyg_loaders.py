@@ -1,19 +1,29 @@
 """PyG's loaders over hoptrain beside PyG's own, whose sampler is a slow one: the same attributes, the same meaning of every id, the same edges."""
 
 import copy
+import gc
 import inspect
+import weakref
 from itertools import chain
 
 import pyg_reference
 import pytest
 import torch
 import torch_geometric.loader
+from pyg_case import some_data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.utils import trim_to_layer
 
 import hoptrain.pyg
 from hoptrain import InputError
+from hoptrain.pyg import graphs
+
+
+@pytest.fixture
+def data():
+    return some_data()
+
 
 NODES = {
     "plain": {},
@@ -197,6 +207,7 @@ def test_a_copy_of_a_loader_has_workers_of_its_own(data):
     wanted = [batch.n_id for batch in loader]
     other = copy.deepcopy(loader)
     other._epoch = 0
+    torch.manual_seed(3)
     assert all(torch.equal(batch.n_id, ids) for batch, ids in zip(other, wanted, strict=True))
     loader.close()
     other.close()
@@ -277,14 +288,104 @@ WRONG = [
     ({"in_order": False}, "in_order is False"),
     ({"batch_size": None}, "batch_size is None"),
     ({"num_neighbors": [0]}, "fanout"),
+    ({"num_neighbors": 5}, "num_neighbors is 5: it is a list"),
+    ({"num_neighbors": [2.5]}, r"num_neighbors is \[2.5\]: it is a list with an integer for each hop"),
+    ({"subgraph_type": "half"}, "subgraph_type is 'half': it is directional, bidirectional, induced"),
+    ({"temporal_strategy": "last"}, "temporal_strategy is 'last' without time_attr"),
+    ({"input_nodes": torch.ones(7, dtype=torch.bool)}, "input_nodes is torch.bool of shape .7,.: it is ids of vertices"),
+    ({"input_nodes": torch.ones(7)}, "input_nodes is torch.float32"),
+    ({"time_attr": "made", "input_time": torch.ones(7, dtype=torch.long)}, "input_time has 7 entries for 200 seeds"),
+    ({"batch_sampler": iter([[1], [2]])}, "list_iterator has no length: an epoch is dealt out before it begins"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_what_cannot_be_honoured_is_refused(data, options, message):
-    options = {"num_neighbors": [2], "batch_size": 50} | options
+    options = {"num_neighbors": [2]} | ({} if "batch_sampler" in options else {"batch_size": 50}) | options
     with pytest.raises(InputError, match=message):
         next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
+
+
+def with_end(edges, end, value):
+    edges = edges.clone()
+    edges[end, 3] = value
+    return edges
+
+
+EDGES = {
+    "edge 3 leads from vertex .* to 200: data has 200 vertices": lambda edges: with_end(edges, 1, 200),
+    "edge 3 leads from vertex -1 to": lambda edges: with_end(edges, 0, -1),
+    "edge_index is torch.float32 of shape .2, 1200.: it is": lambda edges: edges.float(),
+    "edge_index is torch.int64 of shape .1200, 2.: it is": lambda edges: edges.T,
+}
+
+
+@pytest.mark.parametrize(("message", "change"), EDGES.items(), ids=EDGES)
+def test_edges_that_cannot_be_are_named_by_their_number(data, message, change):
+    data.edge_index = change(data.edge_index)
+    with pytest.raises(InputError, match=message):
+        hoptrain.pyg.NeighborLoader(data, [2])
+
+
+@pytest.mark.parametrize("option", ["edge_label", "edge_label_time"])
+def test_links_have_one_value_each(data, option):
+    with pytest.raises(InputError, match=f"{option} has 7 entries for 1,200 links"):
+        hoptrain.pyg.LinkNeighborLoader(data, [2], time_attr="made", **({"edge_label_time": torch.ones(1200)} | {option: torch.ones(7)}))
+    with pytest.raises(InputError, match="edge_label_index has shape"):
+        hoptrain.pyg.LinkNeighborLoader(data, [2], edge_label_index=torch.ones(5, 2, dtype=torch.long))
+
+
+def test_no_seeds_are_no_batches(data):
+    assert list(hoptrain.pyg.NeighborLoader(data, [2], input_nodes=torch.zeros(200, dtype=torch.bool))) == []
+
+
+def test_loaders_draw_apart_and_repeat_by_the_seed(data):
+    def drawn():
+        torch.manual_seed(5)
+        loaders = [hoptrain.pyg.NeighborLoader(data, [2], batch_size=200) for _ in range(2)]
+        return [next(iter(loader)).e_id for loader in (*loaders, loaders[0])]
+
+    first, again = drawn(), drawn()
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], first[2])
+
+
+def test_gradients_flow_into_features(data):
+    data.x.requires_grad_()
+    batch = next(iter(hoptrain.pyg.NeighborLoader(data, [2], batch_size=20)))
+    batch.x.sum().backward()
+    assert torch.equal(data.x.grad.sum(1).nonzero().flatten(), batch.n_id.sort().values)
+
+
+def test_features_in_any_layout(data):
+    data.x = torch.rand(7, 200).T
+    check_meaning(next(iter(hoptrain.pyg.NeighborLoader(data, [2], batch_size=20))), data)
+
+
+def test_of_a_graph_the_last_conversion_is_kept(data):
+    for _ in range(3):
+        data.weight = torch.rand(1200)
+        hoptrain.pyg.NeighborLoader(data, [2], weight_attr="weight")
+        hoptrain.pyg.NeighborLoader(data, [2])
+    kept = graphs._KEPT[data.edge_index]
+    assert len(kept) == 2
+    graph = graphs.converted(data).graph
+    assert graphs.converted(data).graph is graph
+    data.x, data.y, data.train_mask, data.born = torch.rand(250, 7), None, None, None
+    assert graphs.converted(data).graph.num_nodes == 250
+
+
+def test_workers_end_with_their_loader(data):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=20, num_workers=1)
+    next(iter(loader))
+    pool = weakref.ref(loader._feed)
+    gc.disable()
+    try:
+        del loader
+        assert pool() is None
+    finally:
+        gc.enable()
 
 
 def test_typed_graphs_and_samplers_of_pyg_are_refused(data):

@@ -5,10 +5,17 @@ import inspect
 import pytest
 import torch
 import torch_geometric.loader
+from pyg_case import some_data
 from torch_geometric.utils import k_hop_subgraph
 
 import hoptrain.pyg
 from hoptrain import InputError
+
+
+@pytest.fixture
+def data():
+    return some_data()
+
 
 NAMES = ["ShaDowKHopSampler", "RandomNodeLoader", "ClusterData", "ClusterLoader"]
 

@@ -1,5 +1,6 @@
 """Which CUDA is used, and on which device; pages that are locked for it."""
 
+import gc
 import pickle
 import warnings
 from types import SimpleNamespace
@@ -36,21 +37,35 @@ def test_asking_for_a_device_makes_no_context(monkeypatch):
 def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
     """With one warning, for they all have the same words and come from the same line."""
 
-    def refuse(code):
-        raise RuntimeError("CUDA error: operation not permitted")
-
-    runtime = SimpleNamespace(cudaHostRegister=lambda *arguments: 1, cudaHostUnregister=None)
-    monkeypatch.setattr(
-        device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(cudart=lambda: runtime, check_error=refuse))
-    )
+    monkeypatch.setattr(device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(mem_get_info=lambda: None)))
+    monkeypatch.setattr(device, "_driver", lambda: SimpleNamespace(cuMemHostRegister_v2=lambda *arguments: 1, cuMemHostUnregister=None))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         for _ in range(3):
             page_lock(np.zeros(10, np.uint8))
     assert [str(warning.message) for warning in said] == [
-        "the queue's memory cannot be page-locked, so copies to the GPU wait for the processor: raise the limit of locked memory (ulimit -l), or "
-        "leave page_lock out (CUDA error: operation not permitted)"
+        "the queue's memory cannot be page-locked, so copies to the GPU wait for the processor: raise the limit of locked memory "
+        "(ulimit -l) (error 1 of the driver)"
     ]
+
+
+def test_pages_are_locked_as_long_as_their_buffer_lives(monkeypatch):
+    calls = []
+    driver = SimpleNamespace(
+        cuMemHostRegister_v2=lambda address, size, flags: calls.append(("lock", address.value, size.value, flags)),
+        cuMemHostUnregister=lambda address: calls.append(("unlock", address.value)),
+    )
+    monkeypatch.setattr(
+        device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(mem_get_info=lambda: calls.append("context")))
+    )
+    monkeypatch.setattr(device, "_driver", lambda: driver)
+    buffer = np.zeros(10, np.uint8)
+    address = buffer.ctypes.data
+    page_lock(buffer)
+    assert calls == ["context", ("lock", address, 10, 1)]
+    del buffer
+    gc.collect()
+    assert calls[2:] == [("unlock", address)]
 
 
 def test_a_worker_is_told_the_gpu_of_its_trainer(monkeypatch):

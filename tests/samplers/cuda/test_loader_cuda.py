@@ -124,6 +124,8 @@ def _check_handed(monkeypatch, data, sampler):
     foreign = {tensor.untyped_storage().data_ptr() for tensor in stand_in.foreign}
     assert foreign, "a bulk's buffers are Numba's arrays"
     assert len(handed) >= 4 * len(found)
+    of_rows = [rows for batch in found for rows in (batch.x, batch.y) if rows is not None]
+    assert {id(rows) for rows in of_rows} <= set(map(id, handed)), "the training's stream gets features and labels, too"
     assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in handed if tensor.numel()}
     monkeypatch.undo()
     assert [contents(batch) for batch in found] == [contents(batch) for batch in SampleLoader(data, sampler, **options)]

@@ -1,10 +1,10 @@
-import pytest
+"""A graph as PyG's users have them."""
+
 import torch
 from torch_geometric.data import Data
 
 
-@pytest.fixture
-def data():
+def some_data():
     """200 vertices and 1,200 edges in a user's order, with multi-edges and self-loops, and attributes of all kinds."""
     generator = torch.Generator().manual_seed(5)
 

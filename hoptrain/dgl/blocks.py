@@ -1,0 +1,152 @@
+"""DGL's samplers of blocks, over hoptrain's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from hoptrain.dgl.copies import distinct
+from hoptrain.dgl.graphs import Converted, converted
+from hoptrain.dgl.outputs import blocks_of, dgl
+from hoptrain.dgl.sampler import Sampled, as_fanouts
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers import LaborSampler as Labor
+from hoptrain.samplers import NeighborSampler as Neighbor
+from hoptrain.samplers import Sampler
+from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
+
+
+class BlockSampler(Sampled):
+    """From vertices to blocks; what DGL's samplers of blocks do besides is done by DGL's code."""
+
+    edge_dir: str
+    prefetch_node_feats: Any
+    output_device: Any
+    weighted = False
+
+    def features(self) -> list[str]:
+        """Names of the features of input nodes that are to be fetched."""
+        return list(self.prefetch_node_feats)
+
+    def sample_blocks(self, g: Any, seed_nodes: Tensor, exclude_eids: Any = None) -> tuple[Tensor, Tensor, list[Any]]:
+        """Input nodes, the seeds, and a block for each layer; no edge of ``exclude_eids`` is in any.
+
+        Raises:
+            InputError: a seed or an edge that does not exist.
+        """
+        seeds, copies = distinct(as_ids(seed_nodes))
+        excluded = None if exclude_eids is None else self.of(g)[1].places_of(as_ids(exclude_eids))
+        batch = self.batch(g, items_of(seeds, excluded))
+        nodes, blocks, rows = blocks_of(g, batch, copies, weighted=self.weighted)
+        self.keep(rows, self.output_device)
+        if self.output_device is None:
+            return nodes, seed_nodes, blocks
+        return nodes.to(self.output_device), seed_nodes.to(self.output_device), [block.to(self.output_device) for block in blocks]
+
+    def assign_lazy_features(self, result: Any) -> Any:
+        """DGL's, but for features that are there already."""
+        made = super().assign_lazy_features(result)  # type: ignore[misc]  # of DGL's class, the next one
+        made[2][0].srcdata.update(self.rows)
+        return made
+
+
+class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
+    """DGL's, by name, arguments and results; see ``dgl.dataloading.NeighborSampler``. ``fused`` has no meaning: there is one way.
+
+    With ``edge_dir="out"`` the sources of a block are the ends of the edges that leave its destinations.
+    """
+
+    fanouts: Any
+    prob: str | None
+    replace: bool
+
+    def of(self, g: Any) -> tuple[Sampler, Converted]:
+        """The sampler and the graph of hoptrain's."""
+        fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
+        made = converted(g, self.edge_dir, self.prob)
+        options = NeighborSampler, *fanouts, replace, weighted
+        return made.prepared(options, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
+
+
+MultiLayerNeighborSampler = NeighborSampler
+
+
+class MultiLayerFullNeighborSampler(NeighborSampler):
+    """DGL's, by name, arguments and results: all neighbours."""
+
+    def __init__(self, num_layers: int, **kwargs: Any) -> None:
+        """State the layers; what else ``NeighborSampler`` takes."""
+        super().__init__([-1] * num_layers, **kwargs)
+
+
+class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
+    """DGL's, by name, arguments and results; see ``dgl.dataloading.LaborSampler``."""
+
+    def __init__(
+        self,
+        fanouts: Any,
+        edge_dir: str = "in",
+        prob: str | None = None,
+        importance_sampling: int = 0,
+        layer_dependency: bool = False,
+        batch_dependency: int = 1,
+        prefetch_node_feats: Any = None,
+        prefetch_labels: Any = None,
+        prefetch_edge_feats: Any = None,
+        output_device: Any = None,
+    ) -> None:
+        """State the layers.
+
+        Raises:
+            InputError: weights, rounds until convergence, or random numbers that layers or batches share.
+        """
+        if prob is not None:
+            raise InputError(f"prob is {prob!r}: hoptrain's LABOR is by degrees alone; leave it out, or take NeighborSampler")
+        if importance_sampling < 0:
+            raise InputError(f"importance_sampling is {importance_sampling}: rounds are counted; give their number, 0 or more")
+        if layer_dependency or batch_dependency != 1:
+            raise InputError(
+                f"layer_dependency={layer_dependency} and batch_dependency={batch_dependency}: every layer of every batch draws by itself; "
+                "leave them out"
+            )
+        super().__init__(
+            fanouts,
+            edge_dir,
+            None,
+            importance_sampling,
+            prefetch_node_feats=prefetch_node_feats,
+            prefetch_labels=prefetch_labels,
+            prefetch_edge_feats=prefetch_edge_feats,
+            output_device=output_device,
+        )
+        self.weighted = importance_sampling > 0
+
+    def set_seed(self, random_seed: int | None = None) -> None:
+        """Nothing: draws follow from torch's generator, or from a batch's address.
+
+        Raises:
+            InputError: a seed is given.
+        """
+        if random_seed is not None:
+            raise InputError(f"random_seed is {random_seed}: draws follow from torch's seed; call torch.manual_seed")
+
+    def of(self, g: Any) -> tuple[Sampler, Converted]:
+        """The sampler and the graph of hoptrain's."""
+        fanouts, rounds = as_fanouts(self.fanouts), int(self.importance_sampling)
+        made = converted(g, self.edge_dir)
+        return made.prepared((LaborSampler, *fanouts, rounds), lambda: ExcludingSampler(Labor(fanouts, rounds))), made
+
+
+def as_ids(ids: Any) -> Array:
+    """(N,) int64, from a tensor.
+
+    Raises:
+        InputError: those of typed graphs.
+    """
+    if isinstance(ids, dict):
+        raise InputError(f"ids are a dict of {', '.join(map(str, ids))}: those of typed graphs; give a tensor")
+    array: Array = ids.cpu().numpy().astype(np.int64, copy=False)
+    return array

@@ -1,0 +1,123 @@
+"""A DGL graph as a graph of hoptrain's, converted once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.samplers import Sampler
+
+_LAYOUTS = {"in": "csc", "out": "csr"}
+"""DGL's word for the neighbours of a vertex -> where it keeps these beside each other."""
+
+_KEPT: Any = WeakIdKeyDictionary()
+"""A user's graph -> by direction and weights: what it was made of, and what was made of that."""
+
+
+class Converted:
+    """What was made of a DGL graph.
+
+    Attributes:
+        graph: with the ids that edges have there, and their weights.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Take the graph."""
+        self.graph = graph
+        self._prepared: dict[Any, Sampler] = {}
+
+    def prepared(self, options: Any, make: Callable[[], Sampler]) -> Sampler:
+        """``make()``, or what it gave for this graph and the same options before."""
+        if options not in self._prepared:
+            self._prepared[options] = make()
+        return self._prepared[options]
+
+    def places_of(self, ids: Array) -> Array:
+        """The places (N,) of the edges with ``ids`` (N,); those of all edges are found once, 4 or 8 bytes an edge.
+
+        Raises:
+            InputError: the graph has no edge of such an id.
+        """
+        wrong = ids[(ids < 0) | (ids >= self.graph.num_edges)]
+        if len(wrong):
+            raise InputError(f"edge {wrong[0]} does not exist: there are 0 to {self.graph.num_edges - 1}; correct it or leave it out")
+        return ids if self.graph.edge_ids is None else self._places[ids]
+
+    @cached_property
+    def _places(self) -> Array:
+        places = np.empty_like(self.graph.edge_ids)
+        places[self.graph.edge_ids] = np.arange(len(places), dtype=places.dtype)
+        return places
+
+
+def homogeneous(g: Any) -> Any:
+    """The graph, if hoptrain can sample it.
+
+    Raises:
+        InputError: it is no DGL graph, a typed one, a block, or on a device.
+    """
+    if not hasattr(g, "canonical_etypes") or g.is_block:
+        raise InputError(f"graph is a {type(g).__name__}: these samplers take a DGLGraph; give one")
+    if len(g.canonical_etypes) != 1 or len(g.ntypes) != 1:
+        raise InputError(
+            f"graph has the edge types {g.canonical_etypes}: these samplers take one of a single type; use DGL's own for others"
+        )
+    if g.device.type != "cpu":
+        raise InputError(f"graph is on {g.device}: it is sampled on the host, and device= moves the batches; give it as graph.cpu()")
+    return g
+
+
+def converted(g: Any, edge_dir: str = "in", weights: str | None = None) -> Converted:
+    """What ``g`` is here; kept as long as ``g`` is, and until its edges or their weights are changed.
+
+    Args:
+        g: a DGL graph of one type of vertices and of edges.
+        edge_dir: "in"; or "out", then with every edge turned round.
+        weights: the feature of the edges that they are drawn by; a mask is one, too.
+
+    Raises:
+        InputError: a graph or a name that cannot be taken, weights that are negative.
+    """
+    homogeneous(g)
+    if edge_dir not in _LAYOUTS:
+        raise InputError(f"edge_dir is {edge_dir!r}: neighbours are found along edges 'in' or 'out'; choose one")
+    values = None if weights is None else _feature(g, weights)
+    # An identity may come again for another object, but not while this one is kept.
+    state = id(g._graph), id(values), getattr(values, "_version", 0)
+    kept = _KEPT.setdefault(g, {})
+    if (edge_dir, weights) not in kept or kept[edge_dir, weights][0] != state:
+        kept[edge_dir, weights] = state, (g._graph, values), Converted(_convert(g, _LAYOUTS[edge_dir], values))
+    found: Converted = kept[edge_dir, weights][2]
+    return found
+
+
+def _feature(g: Any, name: str) -> Any:
+    if name not in g.edata:
+        raise InputError(f"edges have no feature {name!r}: they have {', '.join(g.edata) or 'none'}; name one of these")
+    values = g.edata[name]
+    if values.numel() != g.num_edges():
+        raise InputError(
+            f"the feature {name!r} has the shape {tuple(values.shape)}: edges are drawn by one number each; give such a feature"
+        )
+    return values
+
+
+def _convert(g: Any, layout: str, values: Any) -> Graph:
+    indptr, indices, edge_ids = (tensor.numpy() for tensor in g.adj_tensors(layout))
+    in_order = len(edge_ids) == 0 or bool((edge_ids == np.arange(len(edge_ids))).all())
+    ids = None if in_order else edge_ids.astype(id_dtype(len(edge_ids)))
+    weights = None
+    if values is not None:
+        values = values.detach().reshape(-1)
+        weights = (values if values.dtype in (torch.float32, torch.float64) else values.float()).numpy()
+        weights = weights if ids is None else weights[ids]
+    graph = Graph(indptr, indices, weights=weights)
+    # DGL's ids are trusted: to see that no two are the same they would have to be sorted.
+    return Graph(graph.indptr, graph.indices, weights=graph.weights, edge_ids=ids, is_sorted=graph.is_sorted, validate=False)

@@ -1,0 +1,244 @@
+"""DGL's ``DataLoader``, fed by hoptrain: torch and DGL deal out the indices, hoptrain's workers sample and gather, DGL puts the batch together.
+
+An epoch goes over the sampler's code twice. Before it, for what each batch asks of hoptrain: its seeds, after negatives were drawn. And batch by
+batch as they arrive, for what becomes of the sample. Both times torch's generator starts at the batch's address.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hoptrain.dgl.graphs import homogeneous
+from hoptrain.dgl.outputs import dgl
+from hoptrain.dgl.sampler import Sampled
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.shuffle import permutation
+from hoptrain.samplers import MiniBatch
+from hoptrain.samplers.feed.epochs import rank_and_world_size
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work
+
+_of_dgl = dgl.dataloading.dataloader
+
+_GATHERED = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
+_WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "generator", "pin_memory_device")
+"""Of torch's ``DataLoader``: what hoptrain's workers, which run no torch, have no use for, nor the order of a batch."""
+
+
+class DataLoader(dgl.dataloading.DataLoader):
+    """DGL's, by name, arguments and results; see ``dgl.dataloading.DataLoader``. ``graph_sampler`` is one of ``hoptrain.dgl``.
+
+    ``num_workers`` are processes of hoptrain's, which stay until ``close()``; the batches are the same to the bit with any number of them.
+    ``torch.initial_seed()`` is the seed. Features by the name of the sampler's first ``prefetch_node_feats`` are gathered by the workers: what is
+    written into them during an epoch shows in the next one.
+    """
+
+    graph: Any
+    graph_sampler: Any
+    dataset: Any
+    _feed: GivenFeed | None = None
+    _epoch = 0
+    _iteration = 0
+
+    def __init__(
+        self,
+        graph: Any,
+        indices: Any,
+        graph_sampler: Any,
+        device: Any = None,
+        use_ddp: bool = False,
+        ddp_seed: int = 0,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        shuffle: bool = False,
+        use_prefetch_thread: bool | None = None,
+        use_alternate_streams: bool | None = None,
+        pin_prefetcher: bool | None = None,
+        use_uva: bool = False,
+        gpu_cache: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the indices; nothing is started yet.
+
+        Raises:
+            InputError: a graph or a sampler that cannot be taken, indices that are no tensor.
+            ValueError: as DGL.
+        """
+        homogeneous(graph)
+        _inner(graph_sampler)
+        if isinstance(indices, dict):
+            raise InputError(f"indices are a dict of {', '.join(map(str, indices))}: those of typed graphs; give a tensor")
+        if kwargs.get("in_order") is False:
+            raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
+        device = torch.cuda.current_device() if use_uva and device is None else device
+        _say_ignored(kwargs, use_uva=use_uva, use_prefetch_thread=use_prefetch_thread, gpu_cache=gpu_cache)
+        super().__init__(
+            graph,
+            torch.as_tensor(indices).cpu(),
+            graph_sampler,
+            device,
+            use_ddp,
+            ddp_seed,
+            batch_size,
+            drop_last,
+            shuffle,
+            use_prefetch_thread=None,
+            use_alternate_streams=use_alternate_streams,
+            pin_prefetcher=pin_prefetcher,
+            **kwargs,
+        )
+        self.use_prefetch_thread = False
+
+    def __iter__(self) -> Any:
+        """The batches of an epoch. Each iteration is another epoch, from 0 on."""
+        return _of_dgl._PrefetchingIter(self, self._batches())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration be of ``epoch``."""
+        self._epoch = epoch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the workers: a copy starts its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_feed"}
+
+    def close(self) -> None:
+        """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
+        if self._feed is not None:
+            self._feed.close()
+
+    @contextmanager
+    def enable_cpu_affinity(self, loader_cores: Any = None, compute_cores: Any = None, verbose: bool = True) -> Iterator[None]:
+        """Nothing: hoptrain's workers are not tied to cores, and a warning says so."""
+        warnings.warn("without meaning here: enable_cpu_affinity; the system chooses the cores of hoptrain's workers", stacklevel=3)
+        yield
+
+    def _batches(self) -> Iterator[Any]:
+        """DGL's results, whose features are still to be fetched."""
+        sampler, own = _owned(self.graph_sampler)
+        batches = self._indices()
+        place = Place(torch.initial_seed() % (1 << 64), self._epoch, *rank_and_world_size(), len(batches))
+        self._epoch += 1
+        self._iteration = iteration = self._iteration + 1
+        if self._feed is None:
+            self._feed = GivenFeed(self.num_workers, self.prefetch_factor, self.timeout)
+        feed, rows = self._feed, self._rows(own)
+
+        def made(step: int, source: Callable[[Array], MiniBatch]) -> Any:
+            own.source = source
+            try:
+                with torch.random.fork_rng(devices=[]):
+                    torch.default_generator.manual_seed(place.state(step))
+                    return sampler.sample(self.graph, batches[step])
+            finally:
+                own.source = None  # which held the batch
+
+        items = [_asked(made, step) for step in range(len(batches))]
+        hoptrains, converted = own.of(self.graph)
+        arriving = feed.batches(Work(converted.graph, hoptrains, rows), place, items)
+        for step in range(len(batches)):
+            if self._iteration != iteration:
+                raise InputError(
+                    f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
+                )
+            batch = next(arriving)
+            yield made(step, lambda asked, step=step, batch=batch: _checked(asked, feed.items(step), batch))  # type: ignore[misc]
+            del batch  # its memory is free for the next one, but for the features
+
+    def _indices(self) -> list[Tensor]:
+        """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
+        dataset, size = self.dataset, self.dataset.batch_size
+        number = len(dataset._indices)
+        own = getattr(dataset, "local_num_indices", number)
+        order = permutation(own, (torch.initial_seed() + self.ddp_seed) % (1 << 64), self._epoch) if self.shuffle else np.arange(own)
+        ids = dataset._id_tensor[torch.from_numpy(np.concatenate([order, order[: number - own]]))]
+        return [ids[step * size : (step + 1) * size] for step in range(len(dataset))]
+
+    def _rows(self, own: Any) -> Array | None:
+        """The first of the features to be fetched, if workers may gather them: rows of numbers on the CPU."""
+        name = next(iter(own.features()), None)
+        x = None if name is None else self.graph.ndata.get(name)
+        is_plain = type(x) is Tensor and x.layout == torch.strided and x.device.type == "cpu" and x.dtype in _GATHERED and x.dim() == 2
+        if not is_plain:
+            return None
+        own.rows_name = name
+        return self._kept_rows(x)
+
+    def _kept_rows(self, x: Any) -> Array:
+        """As an array: the same one as long as nobody writes into the tensor."""
+        state = id(x), x._version
+        if self.__dict__.get("_rows_of", (None,))[0] != state:
+            self._rows_of = state, x, x.detach().numpy()
+        rows: Array = self._rows_of[2]
+        return rows
+
+
+class _Asked(Exception):
+    """What a batch asks of hoptrain."""
+
+    def __init__(self, items: Array) -> None:
+        """Note the items."""
+        super().__init__()
+        self.items = items
+
+
+def _asked(made: Callable[[int, Callable[[Array], MiniBatch]], Any], step: int) -> Array:
+    """What the sampler asks for at a step."""
+
+    def ask(items: Array) -> MiniBatch:
+        raise _Asked(items)
+
+    try:
+        made(step, ask)
+    except _Asked as asked:
+        return asked.items
+    raise InputError(
+        "graph_sampler returned a batch without asking hoptrain for one: let its sample call that of a sampler of hoptrain.dgl"
+    )
+
+
+def _checked(asked: Array, given: Array, batch: MiniBatch) -> MiniBatch:
+    """The batch, if it is the one that is asked for."""
+    if not np.array_equal(asked, given):
+        raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
+    return batch
+
+
+def _inner(sampler: Any) -> Sampled:
+    """The sampler of hoptrain.dgl in one that may be around it.
+
+    Raises:
+        InputError: there is none.
+    """
+    inner = sampler
+    while not isinstance(inner, Sampled) and hasattr(inner, "sampler"):
+        inner = inner.sampler
+    if not isinstance(inner, Sampled):
+        raise InputError(f"graph_sampler is a {type(sampler).__name__}: this loader samples by hoptrain; take that of hoptrain.dgl")
+    return inner
+
+
+def _owned(sampler: Any) -> tuple[Any, Any]:
+    """A copy for one iteration, and hoptrain's sampler in it: two loaders may use the same sampler at the same time."""
+    own = copy.copy(sampler)
+    if isinstance(own, Sampled):
+        return own, own
+    own.sampler, inner = _owned(own.sampler)
+    return own, inner
+
+
+def _say_ignored(kwargs: dict[str, Any], **options: Any) -> None:
+    """Take out what has no meaning here, and say so."""
+    ignored = [name for name in _WITHOUT_MEANING if kwargs.pop(name, None)]
+    ignored += [name for name, value in options.items() if value]
+    if ignored:
+        warnings.warn(
+            f"without meaning here: {', '.join(ignored)}; hoptrain's processes sample on the CPU, ahead of the training", stacklevel=3
+        )

@@ -1,0 +1,53 @@
+"""DGL's negative samplers, drawing by torch's generator: ``from hoptrain.dgl import negative_sampler``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hoptrain.dgl.outputs import dgl
+
+PerSourceUniform = dgl.dataloading.negative_sampler.PerSourceUniform
+Uniform = PerSourceUniform
+
+_ROUNDS = 4
+"""Drawings of the pairs that are still missing, before there are fewer than were asked for."""
+
+
+class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):
+    """DGL's, by name, arguments and results: pairs that are no edges, each as likely as any other, for all edges of a batch together.
+
+    Pairs stand in the order in which they were drawn. Without ``replace`` none is there twice. In a dense graph there may be fewer than k for each
+    edge of the batch.
+    """
+
+    k: int
+    exclude_self_loops: bool
+    replace: bool
+
+    def _generate(self, g: Any, eids: Tensor, canonical_etype: tuple[str, str, str]) -> tuple[Tensor, Tensor]:
+        wanted, num_nodes = len(eids) * self.k, int(g.num_nodes())
+        density = min(g.num_edges() / max(num_nodes, 1) ** 2, 0.9)
+        pairs = torch.empty((2, 0), dtype=g.idtype)
+        for _ in range(_ROUNDS):
+            missing = wanted - pairs.shape[1]
+            if missing <= 0:
+                break
+            # As many more as are edges on average, and three standard deviations.
+            number = int((missing + 3 * missing**0.5) / (1 - density)) + 1
+            drawn = torch.randint(num_nodes, (2, number), dtype=g.idtype)
+            is_edge = g.has_edges_between(*drawn, etype=canonical_etype)
+            kept = ~is_edge & (drawn[0] != drawn[1]) if self.exclude_self_loops else ~is_edge
+            pairs = torch.cat([pairs, drawn[:, kept]], dim=1)
+            pairs = pairs if self.replace else pairs[:, _first(pairs, num_nodes)]
+        return pairs[0, :wanted].contiguous(), pairs[1, :wanted].contiguous()
+
+
+def _first(pairs: Tensor, num_nodes: int) -> Tensor:
+    """Where each pair stands first, ascending."""
+    keys, order = torch.sort(pairs[0].long() * num_nodes + pairs[1], stable=True)
+    is_first = torch.ones_like(keys, dtype=torch.bool)
+    is_first[1:] = keys[1:] != keys[:-1]
+    return order[is_first].sort().values

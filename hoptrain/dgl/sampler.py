@@ -1,0 +1,67 @@
+"""What the samplers with DGL's names share: they ask hoptrain for a mini-batch, here and now, or a loader's workers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hoptrain.dgl.graphs import Converted
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers import MiniBatch, Sampler, Workspace
+
+
+class Sampled:
+    """A class inherits from it and from a sampler of DGL's.
+
+    Attributes:
+        source: what a loader has set: from items to the mini-batch that its workers made of them.
+        rows: the features that came with the last mini-batch, by their name: none, or those of the input nodes.
+        rows_name: the feature that a loader's workers gather.
+    """
+
+    source: Callable[[Array], MiniBatch] | None = None
+    rows: dict[str, Tensor]
+    rows_name: str | None = None
+    _workspace: Workspace
+
+    @abstractmethod
+    def of(self, g: Any) -> tuple[Sampler, Converted]:
+        """The sampler of hoptrain's, prepared, and the graph. The same objects as long as nothing about them changes.
+
+        Raises:
+            InputError: an option or a graph that cannot be taken.
+        """
+
+    @abstractmethod
+    def features(self) -> list[str]:
+        """Names of the features of input nodes that are to be fetched."""
+
+    def batch(self, g: Any, items: Array) -> MiniBatch:
+        """The mini-batch of some items; here and now it has an address of torch's generator, and is good until the next one."""
+        if self.source is not None:
+            return self.source(items)
+        sampler, converted = self.of(g)
+        seed = int(torch.empty((), dtype=torch.int64).random_())
+        workspace = self.__dict__.setdefault("_workspace", Workspace())
+        return sampler.sample(converted.graph, items, seed=seed, workspace=workspace)
+
+    def keep(self, rows: Tensor | None, device: Any = None) -> None:
+        """Note the gathered features, on the device where their block is."""
+        rows = rows if rows is None or device is None else rows.to(device)
+        self.rows = {} if rows is None or self.rows_name is None else {self.rows_name: rows}
+
+
+def as_fanouts(fanouts: Any) -> list[int]:
+    """Fanouts from the seeds outward, from DGL's, which stand in the order of layers.
+
+    Raises:
+        InputError: those of typed graphs, or none.
+    """
+    if any(isinstance(fanout, dict) for fanout in fanouts):
+        raise InputError(f"fanouts are {fanouts}: with one for each edge type they are of typed graphs; give one number a layer")
+    return [int(fanout) for fanout in reversed(fanouts)]

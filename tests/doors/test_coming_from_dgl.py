@@ -1,0 +1,64 @@
+"""The page's table names every argument of DGL's, and no other; signatures are those of DGL 2.1, of which a copy is kept here; the example runs."""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from operator import attrgetter
+from pathlib import Path
+
+import pytest
+from torch.utils.data import DataLoader
+
+PAGE = Path(__file__).parents[2] / "docs" / "coming_from_dgl.md"
+KEPT = json.loads(Path(__file__).with_name("dgl_signatures.json").read_text())
+needs_dgl = pytest.mark.skipif(find_spec("dgl") is None, reason="dgl is not installed: pip install hoptrain[dgl]")
+
+
+def signature(function):
+    return {p.name: "required" if p.default is p.empty else p.default for p in inspect.signature(function).parameters.values()}
+
+
+def test_every_argument_is_in_the_table():
+    rows = [line.split("|")[1:4] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    named = {name for arguments in KEPT.values() for name in arguments} | set(inspect.signature(DataLoader).parameters)
+    assert told == named - {"kwargs"}
+    assert {row[2].strip() for row in rows} == {"same", "other", "ignored", "refused"}
+
+
+@needs_dgl
+@pytest.mark.parametrize("name", KEPT)
+def test_signatures_are_those_of_dgl(name):
+    import hoptrain.dgl
+    from hoptrain.samplers.batch.dgl_compat import import_dgl
+
+    assert signature(attrgetter(name)(import_dgl().dataloading)) == KEPT[name]
+    assert signature(attrgetter(name)(hoptrain.dgl)) == KEPT[name]
+
+
+@needs_dgl
+def test_every_name_has_a_signature_here():
+    import hoptrain.dgl
+
+    assert set(hoptrain.dgl.__all__) - {"negative_sampler"} == {name for name in KEPT if "." not in name}
+
+
+@needs_dgl
+def test_the_example_runs():
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names = {"__name__": "page"}
+    exec(example, names)
+    assert len(names["loader"]) == 4
+    assert names["loss"].item() > 0
+
+
+def test_without_dgl_the_import_says_so():
+    code = "import sys; sys.modules['dgl'] = None\nimport hoptrain.dgl"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "DGL cannot be imported" in last
+    assert "pip install hoptrain[dgl]" in last

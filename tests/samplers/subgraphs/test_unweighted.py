@@ -1,0 +1,71 @@
+"""Subgraphs by DGL's laws: what a single draw hits, over many addresses; all edges between the vertices; no weights."""
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers.subgraphs.unweighted import ByDegrees, ByOutDegree, Walks
+
+DRAWS = 4000
+ALL = np.arange(30)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """30 vertices: the last three have no in-edges, the first two no out-edges; with multi-edges and self loops."""
+    generator = np.random.default_rng(8)
+    return Graph.from_edges(generator.integers(2, 30, 200), generator.integers(0, 27, 200), 30)
+
+
+def drawn(sampler, graph):
+    """The vertices of many subgraphs."""
+    sampler = sampler.prepare(graph, ALL)
+    for batch in range(DRAWS):
+        made = sampler.sample(graph, np.zeros(1, np.int64), seed=5, batch=batch)
+        assert made.seed_weights is None
+        assert made.blocks[0].weights is None
+        yield made
+
+
+def fits(counts, law):
+    assert (counts[law == 0] == 0).all()
+    return chisquare(counts[law > 0], law[law > 0] * counts.sum() / law.sum()).pvalue >= 1e-4
+
+
+def test_vertices_by_out_degree(graph):
+    counts = np.zeros(30)
+    for batch in drawn(ByOutDegree(1, normalise=False, num_subgraphs=1), graph):
+        counts[batch.node_ids] += 1
+    assert fits(counts, np.maximum(np.bincount(graph.indices, minlength=30), 1))
+
+
+def test_edges_by_both_degrees(graph):
+    src, dst = graph.indices, graph.destinations()
+    law, counts = np.zeros((30, 30)), np.zeros((30, 30))
+    each = 1 / np.bincount(dst)[dst] + 1 / np.bincount(src)[src]
+    np.add.at(law, (np.minimum(src, dst), np.maximum(src, dst)), each)
+    for batch in drawn(ByDegrees(1, normalise=False, num_subgraphs=1), graph):
+        counts[batch.node_ids.min(), batch.node_ids.max()] += 1
+    assert fits(counts, law)
+
+
+def test_walks_from_any_vertex(graph):
+    """Of no vertex of those without in-edges a walk leads on."""
+    counts = np.zeros(30)
+    for batch in drawn(Walks(1, 1, normalise=False, num_subgraphs=1), graph):
+        assert len(batch.node_ids) <= 2
+        counts[batch.node_ids[0] if len(batch.node_ids) == 1 else 0] += len(batch.node_ids) == 1
+    assert (counts[27:] > 0).all()
+
+
+def test_a_subgraph_has_all_edges_between_its_vertices(graph):
+    batch = ByDegrees(9, normalise=False, num_subgraphs=1).prepare(graph, ALL).sample(graph, np.zeros(1, np.int64))
+    inside = np.isin(graph.indices, batch.node_ids) & np.isin(graph.destinations(), batch.node_ids)
+    assert sorted(batch.blocks[0].edge_ids.tolist()) == np.flatnonzero(inside).tolist()
+
+
+def test_what_would_take_too_much_is_refused(graph, monkeypatch):
+    monkeypatch.setattr("hoptrain.samplers.subgraphs.unweighted._MOST_EDGES", 200)
+    with pytest.raises(InputError, match="the graph has 200 edges: they are drawn by weight from fewer than 200"):
+        ByDegrees(3, normalise=False, num_subgraphs=1).prepare(graph, ALL)
