@@ -27,7 +27,7 @@ from hoptrain.kernels.cuda.widths import id_kernel
 EMPTY = np.iinfo(np.int32).max
 """What a new table is filled with: above all numbers."""
 FEW_PROBES = 128
-"""Words that are looked at for a vertex where a table may be too small. Runs are as long in tables of a million words that are 0.6 full."""
+"""Words that are looked at for a vertex where a table may be too small. Tables of a million words have runs that long where three quarters are taken."""
 _LOWER, _B32 = 0xFFFFFFFF, 32
 
 
