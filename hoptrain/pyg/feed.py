@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from operator import is_
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch_geometric.loader.utils import filter_data
 
-from hoptrain.engine import Dataset, Graph, InputError, QueueOptions
+from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.options import DEFAULTS
-from hoptrain.kernels.cpu.shuffle import random_words
-from hoptrain.kernels.shared.philox import HOP_HOST
 from hoptrain.pyg.graphs import Converted
-from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
+from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.feed.epochs import rank_and_world_size
-from hoptrain.samplers.feed.given import GivenBatches
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work
 
 _GATHERED = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
 
@@ -32,9 +29,9 @@ class Fed:
     """
 
     data: Any
-    _feed: SampleLoader[MiniBatch] | None = None
-    _state: tuple[Any, ...]
-    _given: GivenBatches
+    _feed: GivenFeed | None = None
+    _kept: tuple[Any, int | None, Array | None] | None = None
+    """``x``, how often it was changed in place, and what workers gather of it, which is a copy."""
     _epoch = 0
 
     @property
@@ -57,19 +54,15 @@ class Fed:
             InputError: nobody knows how many batches there are.
         """
         loader: Any = self
-        if hasattr(
-            type(self), "collate_fn"
-        ):  # torch keeps the method in the object: a circle, for which workers would wait to be collected
+        if hasattr(type(self), "collate_fn"):  # else torch's copy of the method in the object is a circle, and workers wait to be collected
             self.__dict__.pop("collate_fn", None)
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator))
         indices = _dealt_out(loader._index_sampler)
-        place = _Place(seed, self._epoch, *rank_and_world_size(), len(indices))
+        place = Place(seed, self._epoch, *rank_and_world_size(), len(indices))
         self._epoch += 1
-        if not indices:
-            return
-        feed = self._opened(place, [self.asked(index, place.state(step)) for step, index in enumerate(indices)])
-        feed.set_epoch(place.epoch)
-        batches = iter(feed)
+        if self._feed is None:
+            self._feed = GivenFeed(loader.num_workers, loader.prefetch_factor, loader.timeout)
+        batches = self._feed.batches(self._work(), place, [self.asked(index, place.state(step)) for step, index in enumerate(indices)])
         for step, index in enumerate(indices):
             if self._epoch != place.epoch + 1:
                 raise InputError(
@@ -82,34 +75,21 @@ class Fed:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_feed", "_given", "_state")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_feed", "_kept")}
 
     def close(self) -> None:
         """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
         if self._feed is not None:
             self._feed.close()
-            self._feed = None
 
-    def _opened(self, place: _Place, items: Sequence[Array]) -> SampleLoader[MiniBatch]:
-        """The feed for the items of an epoch's steps."""
+    def _work(self) -> Work:
+        """The same objects as before, unless something was changed."""
         sampler, graph = self.sampler_and_graph
         x = self.data.get("x")
-        state = sampler, x, getattr(x, "_version", None)  # workers have a copy of features that are in memory
-        if self._feed is not None and all(map(is_, self._state, state)) and self._given.give(place.seed, items):
-            return self._feed
-        self.close()
-        loader: Any = self
-        num_items = sum(map(len, items))
-        self._given = GivenBatches(
-            len(items), num_items + num_items // 4, place.rank, place.world_size
-        )  # other epochs may ask for a few more
-        self._given.give(place.seed, items)
-        data = Dataset(graph=graph, x=self.rows(), validate=False)
-        workers, patience = loader.num_workers, {"stall_timeout": loader.timeout} if loader.timeout else {}
-        queue = QueueOptions(prefetch=loader.prefetch_factor or DEFAULTS.prefetch, **patience) if workers else DEFAULTS
-        schedule, self._state = cast(Any, self._given), state
-        self._feed = SampleLoader(data, sampler.prepare(graph, items[0]), schedule=schedule, num_workers=workers, queue=queue)
-        return self._feed
+        version = getattr(x, "_version", None)
+        if self._kept is None or self._kept[0] is not x or self._kept[1] != version:
+            self._kept = x, version, self.rows()
+        return Work(graph, sampler.prepare(graph, np.empty(0, np.int64)), self._kept[2])
 
     def rows(self) -> Array | None:
         """The features, if workers may gather them: rows of numbers on the CPU, of which PyG takes those of the sampled vertices."""
@@ -130,20 +110,6 @@ def _dealt_out(index_sampler: Any) -> list[list[int]]:
             f"{type(index_sampler).__name__} has no length: an epoch is dealt out before it begins, so it has an end; give the sampler a __len__"
         ) from error
     return [list(index) for index in index_sampler]
-
-
-class _Place(NamedTuple):
-    """Where an epoch's random numbers are."""
-
-    seed: int
-    epoch: int
-    rank: int
-    world_size: int
-    num_steps: int
-
-    def state(self, step: int) -> int:
-        """Where torch's generator starts for the batch of a step."""
-        return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
 
 
 def without_features(data: Any) -> Any:
