@@ -24,6 +24,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,7 +33,9 @@ import numpy as np
 import torch
 
 from hoptrain.benchmarks.cases.samplers import Workload
+from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.peers import installed
+from hoptrain.benchmarks.peers.lines import Pair
 from hoptrain.benchmarks.peers.loaders import Case, Epoch, persistent
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, Sample, System, num_steps, pool_batches
 from hoptrain.engine import Dataset, Graph
@@ -117,6 +121,38 @@ def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
         return epoch
 
     return make
+
+
+def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: int) -> Pair:
+    """A script for DGL's ``DataLoader``: with the import line as it was, and with hoptrain's in its place.
+
+    Raises:
+        InputError: DGL is not installed or cannot be imported.
+    """
+    dgl, graph = installed.dgl(), feature_graph(data)
+    convolution = import_module("dgl.nn.pytorch").SAGEConv
+    widths = [data.num_features, *[32] * (len(fanouts) - 1), data.num_classes]
+
+    def script(module: Any, workers: int) -> Any:
+        sampler = module.NeighborSampler(list(reversed(fanouts)), prefetch_node_feats=["x"], prefetch_labels=["y"])
+        return module.DataLoader(graph, torch.from_numpy(seeds), sampler, **persistent(batch_size, workers))
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        blocks = batch[2]
+        x = blocks[0].srcdata["x"]
+        for layer, block in zip(model, blocks, strict=True):
+            x = layer(block, x) if layer is model[-1] else torch.relu(layer(block, x))
+        return torch.nn.functional.cross_entropy(x, blocks[-1].dstdata["y"])
+
+    return Pair(
+        loaders={
+            "DGL": lambda workers: script(dgl.dataloading, workers),
+            HOPTRAIN: lambda workers: script(import_module("hoptrain.dgl"), workers),
+        },
+        features=lambda batch: batch[2][0].srcdata["x"].numpy(),
+        model=lambda: torch.nn.ModuleList(convolution(*ends, "mean") for ends in pairwise(widths)),
+        loss=loss,
+    )
 
 
 def to_dgl(graph: Graph, layout: str = "csc", dtype: Any = None) -> Any:
