@@ -37,7 +37,7 @@ class DataLoader(dgl.dataloading.DataLoader):
     """DGL's, by name, arguments and results; see ``dgl.dataloading.DataLoader``. ``graph_sampler`` is one of ``hoptrain.dgl``.
 
     ``num_workers`` are processes of hoptrain's, which stay until ``close()``; the batches are the same to the bit with any number of them.
-    ``torch.initial_seed()`` is the seed. Features by the name of the sampler's first ``prefetch_node_feats`` are gathered by the workers: what is
+    An epoch's seed comes from torch's generator, its order with ``use_ddp`` from ``torch.initial_seed()``. Features by the name of the sampler's first ``prefetch_node_feats`` are gathered by the workers: what is
     written into them during an epoch shows in the next one.
     """
 
@@ -123,8 +123,9 @@ class DataLoader(dgl.dataloading.DataLoader):
     def _batches(self) -> Iterator[Any]:
         """DGL's results, whose features are still to be fetched."""
         sampler, own = _owned(self.graph_sampler)
-        batches = self._indices()
-        place = Place(torch.initial_seed() % (1 << 64), self._epoch, *rank_and_world_size(), len(batches))
+        seed = int(torch.empty((), dtype=torch.int64).random_())  # as torch's loader does, so that two loaders draw apart
+        batches = self._indices(seed)
+        place = Place(seed, self._epoch, *rank_and_world_size(), len(batches))
         self._epoch += 1
         self._iteration = iteration = self._iteration + 1
         if self._feed is None:
@@ -152,14 +153,18 @@ class DataLoader(dgl.dataloading.DataLoader):
             yield made(step, lambda asked, step=step, batch=batch: _checked(asked, feed.items(step), batch))  # type: ignore[misc]
             del batch  # its memory is free for the next one, but for the features
 
-    def _indices(self) -> list[Tensor]:
+    def _indices(self, seed: int) -> list[Tensor]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
         dataset, size = self.dataset, self.dataset.batch_size
         number = len(dataset._indices)
         own = getattr(dataset, "local_num_indices", number)
-        order = permutation(own, (torch.initial_seed() + self.ddp_seed) % (1 << 64), self._epoch) if self.shuffle else np.arange(own)
+        order = permutation(own, self._order_seed(seed), self._epoch) if self.shuffle else np.arange(own)
         ids = dataset._id_tensor[torch.from_numpy(np.concatenate([order, order[: number - own]]))]
         return [ids[step * size : (step + 1) * size] for step in range(len(dataset))]
+
+    def _order_seed(self, seed: int) -> int:
+        """The same on all ranks that share an order."""
+        return (torch.initial_seed() + self.ddp_seed) % (1 << 64) if self.use_ddp else seed
 
     def _rows(self, own: Any) -> Array | None:
         """The first of the features to be fetched, if workers may gather them: rows of numbers on the CPU."""

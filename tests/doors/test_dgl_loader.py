@@ -101,12 +101,14 @@ def test_workers_import_neither_torch_nor_dgl(tmp_path):
     assert done.stdout.strip() == "[]"
 
 
-def test_the_seed_is_that_of_torch_and_drawing_leaves_its_generator_alone():
+def test_an_epoch_takes_one_number_of_torch_s_generator():
     g = graph()
 
     def first(seed, epoch=None):
         torch.manual_seed(seed)
+        torch.empty((), dtype=torch.int64).random_()
         state = torch.get_rng_state()
+        torch.manual_seed(seed)
         loader = hoptrain.dgl.DataLoader(g, torch.arange(300), of_edges(g)[0], batch_size=100, shuffle=True)
         if epoch is not None:
             loader.set_epoch(epoch)
@@ -118,6 +120,9 @@ def test_the_seed_is_that_of_torch_and_drawing_leaves_its_generator_alone():
     assert first(3) == first(3, epoch=0)
     assert first(3) != first(3, epoch=1)
     assert first(3) != first(4)
+    torch.manual_seed(3)
+    loaders = [hoptrain.dgl.DataLoader(g, torch.arange(300), of_edges(g)[0], batch_size=100) for _ in range(2)]
+    assert plain(next(iter(loaders[0]))) != plain(next(iter(loaders[1])))
 
 
 def test_every_batch_has_negatives_of_its_own():
