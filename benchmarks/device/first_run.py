@@ -25,7 +25,7 @@ SECONDS = 570
 _GRACE = 15
 """Seconds that a part has to end what it started."""
 WELL, SKIPPED = "exit code 0", "not run"
-_COUNTED = ("sample_requests", "transit_blocks", "ask_entries", "mark_tiles", "number_tiles", "gather_rows")
+_COUNTED = ("sample_requests", "transit_threads", "transit_blocks", "ask_direct", "ask_packed", "mark_tiles", "number_tiles", "gather_rows")
 """The kernels that most of the time should go into."""
 _NATIVE = "gather_placed"
 """What takes the place of the last of them where CuPy is installed."""

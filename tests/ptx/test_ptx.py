@@ -22,11 +22,11 @@ BULKS = "tests/golden/test_bulks_cuda.py"
 GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {
     "the machine": (["tests/ptx/machine_faults.py"], {}),
-    "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
     "kernels": (KERNELS, {"seed": 1}),
     "bulks of every sampler": ([BULKS, "-m", "not long"], {"seed": 2}),
 }
 LONG = {
+    "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
     "samplers": ([*KERNELS, "tests/samplers/cuda", GOLDEN, BULKS], {"seed": 3}),
     "another order": ([BULKS, "-m", "not long"], {"seed": 4}),
     "blocks of 256": ([*KERNELS, GOLDEN, "-k", "not around_the_tile"], {"seed": 5, "HOPTRAIN_TEST_BLOCK": "256"}),
