@@ -37,8 +37,8 @@ class DataLoader(dgl.dataloading.DataLoader):
     """DGL's, by name, arguments and results; see ``dgl.dataloading.DataLoader``. ``graph_sampler`` is one of ``hoptrain.dgl``.
 
     ``num_workers`` are processes of hoptrain's, which stay until ``close()``; the batches are the same to the bit with any number of them.
-    An epoch's seed comes from torch's generator, its order with ``use_ddp`` from ``torch.initial_seed()``. Features by the name of the sampler's first ``prefetch_node_feats`` are gathered by the workers: what is
-    written into them during an epoch shows in the next one.
+    An epoch's seed comes from torch's generator, its order with ``use_ddp`` from ``torch.initial_seed()``. Features by the name of the sampler's
+    first ``prefetch_node_feats`` are gathered by the workers: what is written into them during an epoch shows in the next one.
     """
 
     graph: Any

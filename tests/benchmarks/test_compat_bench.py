@@ -23,6 +23,7 @@ def run(folder, out, *options):
     return json.loads((out / "results.json").read_text())
 
 
+@pytest.mark.long
 def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch):
     """PyG's own loader, with a sampler that needs nothing compiled: hoptrain's."""
 
