@@ -33,7 +33,7 @@ def test_the_wheel_has_every_module_kernel_and_configuration(wheel):
     modules = {f"hoptrain/{path.relative_to(ROOT)}" for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}
     configs = {f"hoptrain/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
     kernels = {f"hoptrain/{path.relative_to(ROOT)}" for path in (ROOT / "kernels").rglob("*.cu")}
-    assert len(kernels) > 1
+    assert kernels
     doors = {str(path.relative_to(ROOT)) for path in (ROOT / "hoptrain").rglob("*.py")}  # rglob follows no links
     assert names == modules | configs | kernels | doors | {"hoptrain/py.typed"}
 
