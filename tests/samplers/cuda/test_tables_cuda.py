@@ -41,6 +41,7 @@ def a_workspace(**options):
     return workspace
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("capture", [True, False])
 def test_bulks_before_and_after_the_tables_are_filled_anew(capture):
     graph, sampler, workspace = make_graph(), NeighborSampler([3, 2]), a_workspace(capture=capture)
@@ -83,6 +84,7 @@ def test_numbers_of_64_bits_have_tables_that_are_cleared():
     assert "table.keys" in check(sampler, graph, [np.arange(4)], workspace).buffers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("capture", [True, False])
 def test_packed_tables_grow_when_a_bulk_needs_it(capture):
     """Seeds 0 to 9 have the same two neighbours; each of 10 to 19 has two of its own, and these too. A bulk that is captured notices."""
@@ -96,6 +98,7 @@ def test_packed_tables_grow_when_a_bulk_needs_it(capture):
     assert workspace.on_device.driver.twin().tables.share == FIRST_SHARE // 2
 
 
+@pytest.mark.long
 def test_tables_of_typed_graphs_grow():
     graph, workspace = typed(), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, cache_bytes=0)
