@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hoptrain.dgl.copies import distinct
 from hoptrain.dgl.graphs import Converted, converted
 from hoptrain.dgl.outputs import blocks_of, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
@@ -16,6 +15,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers import LaborSampler as Labor
 from hoptrain.samplers import NeighborSampler as Neighbor
 from hoptrain.samplers import Sampler
+from hoptrain.samplers.batch.copies import distinct
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
 
 

@@ -24,11 +24,10 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.samplers import MiniBatch
 from hoptrain.samplers.feed.epochs import rank_and_world_size
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work, plain_rows
 
 _of_dgl = dgl.dataloading.dataloader
 
-_GATHERED = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
 _WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "generator", "pin_memory_device")
 """Of torch's ``DataLoader``: what hoptrain's workers, which run no torch, have no use for, nor the order of a batch."""
 
@@ -170,17 +169,17 @@ class DataLoader(dgl.dataloading.DataLoader):
         """The first of the features to be fetched, if workers may gather them: rows of numbers on the CPU."""
         name = next(iter(own.features()), None)
         x = None if name is None else self.graph.ndata.get(name)
-        is_plain = type(x) is Tensor and x.layout == torch.strided and x.device.type == "cpu" and x.dtype in _GATHERED and x.dim() == 2
-        if not is_plain:
+        rows = plain_rows(x)
+        if rows is None:
             return None
         own.rows_name = name
-        return self._kept_rows(x)
+        return self._kept_rows(x, rows)
 
-    def _kept_rows(self, x: Any) -> Array:
+    def _kept_rows(self, x: Any, made: Array) -> Array:
         """As an array: the same one as long as nobody writes into the tensor."""
         state = id(x), x._version
         if self.__dict__.get("_rows_of", (None,))[0] != state:
-            self._rows_of = state, x, x.detach().numpy()
+            self._rows_of = state, x, made
         rows: Array = self._rows_of[2]
         return rows
 

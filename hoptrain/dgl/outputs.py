@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.copies import Copies, with_copies
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Block, MiniBatch
+from hoptrain.samplers.batch.copies import Copies, with_copies
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 from hoptrain.samplers.batch.transfer import as_tensor
 

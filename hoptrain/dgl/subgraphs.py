@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from hoptrain.dgl.blocks import as_ids
-from hoptrain.dgl.copies import distinct
 from hoptrain.dgl.graphs import Converted, converted, homogeneous
 from hoptrain.dgl.outputs import dgl, subgraph_of
 from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.engine import InputError
 from hoptrain.samplers import NeighborSampler as Neighbor
 from hoptrain.samplers import Sampler
+from hoptrain.samplers.batch.copies import distinct
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
 from hoptrain.samplers.subgraphs.around import InducedSampler
 

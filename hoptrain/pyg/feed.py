@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.feed.epochs import rank_and_world_size
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work
-
-_GATHERED = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work, plain_rows
 
 
 class Fed:
@@ -93,12 +91,7 @@ class Fed:
 
     def rows(self) -> Array | None:
         """The features, if workers may gather them: rows of numbers on the CPU, of which PyG takes those of the sampled vertices."""
-        x = self.data.get("x")
-        is_plain = (
-            type(x) is torch.Tensor and x.device.type == "cpu" and x.layout == torch.strided and x.dtype in _GATHERED and x.dim() == 2
-        )
-        is_gathered = is_plain and x.is_contiguous() and not x.requires_grad and not x.is_neg()
-        return cast(Array, x.numpy()) if is_gathered else None
+        return plain_rows(self.data.get("x"))
 
 
 def _dealt_out(index_sampler: Any) -> list[list[int]]:

@@ -17,9 +17,10 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.pyg.arguments import checked_fanouts
 from hoptrain.pyg.graphs import converted, homogeneous
-from hoptrain.pyg.outputs import as_output, distinct_seeds, with_copies
+from hoptrain.pyg.outputs import as_output
 from hoptrain.samplers import MiniBatch, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
+from hoptrain.samplers.batch.copies import distinct, with_copies
 from hoptrain.samplers.seeds.timed import TimedSeeds
 from hoptrain.samplers.subgraphs.around import InducedSampler
 
@@ -105,12 +106,12 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
 
     def _sample(self, seed: Tensor, seed_time: Tensor | None = None, **_: Any) -> SamplerOutput:
         """PyG's own methods call it for the vertices of a batch, from nodes and from edges."""
-        seeds, copies = (seed.numpy(), None) if self.disjoint else distinct_seeds(seed.numpy())
+        seeds, copies = (seed.numpy(), None) if self.disjoint else distinct(seed.numpy())
         items = np.concatenate([seeds, self._times(seed, seed_time).numpy()]) if self.disjoint else seeds
         batch = (self.source or self._sampled)(items)
-        out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
         if copies is not None:
-            out = with_copies(out, copies)
+            batch = with_copies(batch, copies)
+        out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             out.row, out.col = out.col, out.row
         return out

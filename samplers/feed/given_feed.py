@@ -40,6 +40,21 @@ class Work(NamedTuple):
     """(V, F) features that come with the vertices of a batch."""
 
 
+def plain_rows(x: Any) -> Array | None:
+    """A tensor of torch as an array that workers may gather rows of: (V, F) numbers on the CPU, one row after another. None for any other object.
+
+    Whatever else an index into ``x`` would do, such as to hand on gradients, is for torch.
+    """
+    import torch
+
+    gathered = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
+    is_plain = type(x) is torch.Tensor and x.device.type == "cpu" and x.layout == torch.strided and x.dtype in gathered and x.dim() == 2
+    if not is_plain or not x.is_contiguous() or x.requires_grad or x.is_neg():
+        return None
+    rows: Array = x.numpy()
+    return rows
+
+
 class GivenFeed:
     """Sampler processes that stay from epoch to epoch, as long as they have the same work."""
 

@@ -293,7 +293,7 @@ def test_what_cannot_be_honoured_is_refused(options, message):
         {"gpu_cache": {"node": {}}},
         {"use_uva": True, "device": "cpu"},
     ],
-    ids=str,
+    ids=lambda option: next(iter(option)),
 )
 def test_what_has_no_meaning_is_said_once(option):
     with pytest.warns(UserWarning, match=f"without meaning here: {next(iter(option))}") as found:

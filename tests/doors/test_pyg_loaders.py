@@ -2,14 +2,12 @@
 
 import copy
 import gc
-import inspect
 import weakref
 from itertools import chain
 
 import pyg_reference
 import pytest
 import torch
-import torch_geometric.loader
 from pyg_case import some_data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
@@ -250,14 +248,6 @@ def test_transforms_run_here_on_whole_batches(data):
     assert torch.equal(seen[1].node, batch.n_id)
 
 
-def test_an_import_line_may_name_all_that_pyg_has(data):
-    assert all(hasattr(hoptrain.pyg, name) for name in torch_geometric.loader.__all__)
-    assert hoptrain.pyg.ImbalancedSampler is torch_geometric.loader.ImbalancedSampler
-    assert hoptrain.pyg.NeighborLoader is not torch_geometric.loader.NeighborLoader
-    with pytest.raises(AttributeError, match="has no attribute 'NeighbourLoader'"):
-        _ = hoptrain.pyg.NeighbourLoader
-
-
 def test_samplers_of_torch_and_pyg_deal_out_the_seeds(data):
     imbalanced = hoptrain.pyg.ImbalancedSampler(data.y, num_samples=60)
     batches = list(hoptrain.pyg.NeighborLoader(data, [2], batch_size=20, sampler=imbalanced))
@@ -266,73 +256,6 @@ def test_samplers_of_torch_and_pyg_deal_out_the_seeds(data):
         check_meaning(batch, data)
     given = [[5, 6], [7], [8, 9, 10]]
     assert [batch.input_id.tolist() for batch in hoptrain.pyg.NeighborLoader(data, [2], batch_sampler=given)] == given
-
-
-@pytest.mark.parametrize("name", ["NeighborLoader", "LinkNeighborLoader"])
-def test_signatures_are_those_of_pyg(name):
-    ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (hoptrain.pyg, torch_geometric.loader))
-    assert [(p.name, p.default, p.kind) for p in ours.values()] == [(p.name, p.default, p.kind) for p in theirs.values()]
-
-
-def test_the_sampler_s_signature_is_that_of_pyg():
-    ours, theirs = (inspect.signature(each).parameters for each in (hoptrain.pyg.NeighborSampler, torch_geometric.sampler.NeighborSampler))
-    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
-
-
-WRONG = [
-    ({"weight_attr": "weight", "disjoint": True}, "weight_attr 'weight' with time_attr or disjoint"),
-    ({"subgraph_type": "induced", "disjoint": True}, "subgraph_type induced with disjoint"),
-    ({"temporal_strategy": "first"}, "temporal_strategy is 'first': it is 'uniform' or 'last'"),
-    ({"time_attr": "nothing"}, "data has no attribute 'nothing'"),
-    ({"custom_cls": dict}, "custom_cls is given"),
-    ({"in_order": False}, "in_order is False"),
-    ({"batch_size": None}, "batch_size is None"),
-    ({"num_neighbors": [0]}, "fanout"),
-    ({"num_neighbors": 5}, "num_neighbors is 5: it is a list"),
-    ({"num_neighbors": [2.5]}, r"num_neighbors is \[2.5\]: it is a list with an integer for each hop"),
-    ({"subgraph_type": "half"}, "subgraph_type is 'half': it is directional, bidirectional, induced"),
-    ({"temporal_strategy": "last"}, "temporal_strategy is 'last' without time_attr"),
-    ({"input_nodes": torch.ones(7, dtype=torch.bool)}, "input_nodes is torch.bool of shape .7,.: it is ids of vertices"),
-    ({"input_nodes": torch.ones(7)}, "input_nodes is torch.float32"),
-    ({"time_attr": "made", "input_time": torch.ones(7, dtype=torch.long)}, "input_time has 7 entries for 200 seeds"),
-    ({"batch_sampler": iter([[1], [2]])}, "list_iterator has no length: an epoch is dealt out before it begins"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_honoured_is_refused(data, options, message):
-    options = {"num_neighbors": [2]} | ({} if "batch_sampler" in options else {"batch_size": 50}) | options
-    with pytest.raises(InputError, match=message):
-        next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
-
-
-def with_end(edges, end, value):
-    edges = edges.clone()
-    edges[end, 3] = value
-    return edges
-
-
-EDGES = {
-    "edge 3 leads from vertex .* to 200: data has 200 vertices": lambda edges: with_end(edges, 1, 200),
-    "edge 3 leads from vertex -1 to": lambda edges: with_end(edges, 0, -1),
-    "edge_index is torch.float32 of shape .2, 1200.: it is": lambda edges: edges.float(),
-    "edge_index is torch.int64 of shape .1200, 2.: it is": lambda edges: edges.T,
-}
-
-
-@pytest.mark.parametrize(("message", "change"), EDGES.items(), ids=EDGES)
-def test_edges_that_cannot_be_are_named_by_their_number(data, message, change):
-    data.edge_index = change(data.edge_index)
-    with pytest.raises(InputError, match=message):
-        hoptrain.pyg.NeighborLoader(data, [2])
-
-
-@pytest.mark.parametrize("option", ["edge_label", "edge_label_time"])
-def test_links_have_one_value_each(data, option):
-    with pytest.raises(InputError, match=f"{option} has 7 entries for 1,200 links"):
-        hoptrain.pyg.LinkNeighborLoader(data, [2], time_attr="made", **({"edge_label_time": torch.ones(1200)} | {option: torch.ones(7)}))
-    with pytest.raises(InputError, match="edge_label_index has shape"):
-        hoptrain.pyg.LinkNeighborLoader(data, [2], edge_label_index=torch.ones(5, 2, dtype=torch.long))
 
 
 def test_no_seeds_are_no_batches(data):
@@ -386,19 +309,3 @@ def test_workers_end_with_their_loader(data):
         assert pool() is None
     finally:
         gc.enable()
-
-
-def test_typed_graphs_and_samplers_of_pyg_are_refused(data):
-    with pytest.raises(InputError, match="data is a HeteroData"):
-        hoptrain.pyg.NeighborLoader(torch_geometric.data.HeteroData(), [2])
-    with pytest.raises(InputError, match="neighbor_sampler is a ReferenceSampler"):
-        hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=pyg_reference.ReferenceSampler(data, [2]))
-
-
-@pytest.mark.parametrize("option", [{"worker_init_fn": print}, {"filter_per_worker": True}, {"multiprocessing_context": "spawn"}])
-def test_what_has_no_meaning_is_said_once(data, option):
-    with pytest.warns(UserWarning, match=f"without meaning here: {next(iter(option))}") as found:
-        loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1, **option)
-    assert len(found) == 1
-    assert len(list(loader)) == 2
-    loader.close()

@@ -1,4 +1,4 @@
-"""Seeds that stand in a batch several times: DGL's loaders ask for such where ranks are padded."""
+"""Seeds that stand in a batch several times: other libraries' loaders ask for such, where ranks are padded or seeds drawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 
 
 class Copies(NamedTuple):
