@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import Relation
-from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation
+from hoptrain.samplers.batch.minibatch import Block, ids_like
 from hoptrain.samplers.batch.sampled import SampledBatch
 
 
@@ -26,6 +26,7 @@ class HeteroMiniBatch(SampledBatch):
         seed_type: the type of the seeds.
         x: features of the nodes, by type; empty where none were gathered.
         y: labels of the seeds, or None.
+        graph_edge_ids: the ``edge_ids`` of the relations that have some, themselves and no copies: on the host, wherever the batch is.
     """
 
     node_ids: dict[str, Any]
@@ -33,6 +34,7 @@ class HeteroMiniBatch(SampledBatch):
     seed_type: str
     x: dict[str, Any] = field(default_factory=dict)
     y: Any = None
+    graph_edge_ids: dict[Relation, Array] = field(default_factory=dict)
 
     @property
     def seeds(self) -> Any:
@@ -53,6 +55,15 @@ class HeteroMiniBatch(SampledBatch):
             x={name: function(rows) for name, rows in self.x.items()},
             y=None if self.y is None else function(self.y),
         )
+
+    def out_of(self, graph: HeteroGraph, repeats_edges: bool = False) -> HeteroMiniBatch:
+        """See ``SampledBatch.out_of``."""
+        own = {relation: columns.edge_ids for relation, columns in graph.relations.items() if columns.edge_ids is not None}
+        return replace(self, graph_edge_ids=own) if own else self
+
+    def ids_of(self, relation: Relation, places: Any) -> Any:
+        """The ids (``RelationColumns.edge_ids``) of the edges at ``places`` (N,); see ``MiniBatch.ids_of``."""
+        return ids_like(self.graph_edge_ids.get(relation), places)
 
     def arrays(self) -> dict[str, Array]:
         """See ``SampledBatch.arrays``."""
@@ -77,7 +88,7 @@ class HeteroMiniBatch(SampledBatch):
             {relation: Block(indptr=None, indices=None, edge_ids=None, num_src=block.num_src) for relation, block in hop.items()}
             for hop in self.blocks
         )
-        return replace(self, node_ids={}, blocks=blocks, **changes)
+        return replace(self, node_ids={}, blocks=blocks, graph_edge_ids={}, **changes)
 
     def filled(self, arrays: dict[str, Array]) -> HeteroMiniBatch:
         """See ``SampledBatch.filled``."""

@@ -143,6 +143,24 @@ def test_a_fanout_of_zero_leaves_a_relation_out(graph):
     assert [[block.num_edges > 0 for block in hop.values()] for hop in batch.blocks] == [[True, False], [False, True]]
 
 
+def test_edges_are_named_by_the_users_ids():
+    rng = np.random.default_rng(0)
+    num_nodes = {"a": 50, "b": 30, "c": 20}
+    edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
+    graph = HeteroGraph.from_edges(num_nodes, edges)
+    data = HeteroDataset(graph=graph, seed_type="a", splits={"train": np.arange(20)})
+    sampler = HeteroSampler([3, 2], "a")
+    batches = [sampler.sample(graph, np.arange(9)), *SampleLoader(data, sampler, batch_size=20)]
+    for batch in [*batches, batches[0].to("cpu")]:
+        for hop in batch.blocks:
+            for (source, name, destination), block in hop.items():
+                src, dst = block.edge_index()
+                ids = batch.ids_of((source, name, destination), block.edge_ids)
+                assert type(ids) is type(block.edge_ids)
+                assert edges[source, name, destination][0][ids].tolist() == batch.node_ids[source][src].tolist()
+                assert edges[source, name, destination][1][ids].tolist() == batch.node_ids[destination][dst].tolist()
+
+
 def test_tensors_share_memory(graph):
     typed = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
     batch = HeteroSampler([3], "v").sample(typed, np.arange(5))
