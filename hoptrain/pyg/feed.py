@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric.loader.utils import filter_data
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
-from hoptrain.samplers.feed.epochs import rank_and_world_size
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
 
 
 class Fed:
@@ -38,38 +38,29 @@ class Fed:
         """What is sampled by what."""
 
     @abstractmethod
-    def asked(self, index: list[int], state: int) -> Array:
-        """What the sampler is asked for a batch: items. ``state`` is where torch's generator starts, if PyG's code is to draw something."""
+    def assembled(self, index: list[int], source: Source, state: int) -> Any:
+        """PyG's batch, of what ``source`` gives for the items that it asks for.
 
-    @abstractmethod
-    def assembled(self, index: list[int], batch: MiniBatch, state: int) -> Any:
-        """PyG's batch."""
+        ``state`` is where torch's generator starts, if PyG's code is to draw something.
+        """
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of an epoch, whose indices are all dealt out before the first one. Its seed comes from torch's generator, as in torch's loader.
-
-        Raises:
-            InputError: nobody knows how many batches there are.
-        """
+        """The batches of an epoch. Its seed comes from torch's generator, as in torch's loader."""
         loader: Any = self
         if hasattr(type(self), "collate_fn"):  # else torch's copy of the method in the object is a circle, and workers wait to be collected
             self.__dict__.pop("collate_fn", None)
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator))
-        indices = _dealt_out(loader._index_sampler)
-        place = Place(seed, self._epoch, *rank_and_world_size(), len(indices))
+        place = Place.of(seed, self._epoch, _length(loader._index_sampler))
         self._epoch += 1
         if self._feed is None:
             self._feed = GivenFeed(loader.num_workers, loader.prefetch_factor, loader.timeout)
-        batches = self._feed.batches(self._work(), place, [self.asked(index, place.state(step)) for step, index in enumerate(indices)])
-        for step, index in enumerate(indices):
-            if self._epoch != place.epoch + 1:
-                raise InputError(
-                    f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
-                )
-            batch = next(batches)
-            made = self.assembled(index, batch, place.state(step))
-            del batch  # its memory is free for the next one, but for the features
-            yield made.pin_memory() if loader.pin_memory and torch.cuda.is_available() else made
+
+        def made(step: int, index: list[int], source: Source) -> Any:
+            return self.assembled(index, source, place.state(step))
+
+        for batch in self._feed.epoch(self._work(), place, _dealt_out(loader._index_sampler, place), made):
+            yield batch.pin_memory() if loader.pin_memory and torch.cuda.is_available() else batch
+            del batch
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
@@ -94,15 +85,32 @@ class Fed:
         return plain_rows(self.data.get("x"))
 
 
-def _dealt_out(index_sampler: Any) -> list[list[int]]:
-    """The indices of every batch of an epoch."""
+def _length(index_sampler: Any) -> int | None:
+    """Its number of batches, if it says one."""
     try:
-        len(index_sampler)
-    except (TypeError, NotImplementedError) as error:
-        raise InputError(
-            f"{type(index_sampler).__name__} has no length: an epoch is dealt out before it begins, so it has an end; give the sampler a __len__"
-        ) from error
-    return [list(index) for index in index_sampler]
+        return len(index_sampler)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _dealt_out(index_sampler: Any, place: Place) -> Iterator[list[int]]:
+    """The indices of one batch after another.
+
+    For the first one torch's generator goes on, as it does for all that torch's own samplers draw. What another one draws later is drawn at the
+    batch's address: how far ahead it is asked changes neither its draws nor those of the training.
+    """
+    batches = iter(index_sampler)
+    first = next(batches, None)
+    if first is None:
+        return
+    yield list(first)
+    for step in count(1):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(place.state(step) ^ 1)  # another one than PyG's code starts at
+            index = next(batches, None)
+        if index is None:
+            return
+        yield list(index)
 
 
 def without_features(data: Any) -> Any:

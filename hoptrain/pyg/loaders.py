@@ -76,7 +76,7 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
 class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
     """PyG's, by name, arguments and batches; see ``torch_geometric.loader.LinkNeighborLoader``, and ``NeighborLoader`` here.
 
-    Negatives are drawn by PyG's own code, before an epoch begins, for all of it.
+    Negatives are drawn by PyG's own code, with workers a few steps ahead.
     """
 
     def __init__(

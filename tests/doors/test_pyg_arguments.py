@@ -52,13 +52,12 @@ WRONG = [
     ({"input_nodes": torch.ones(7, dtype=torch.bool)}, "input_nodes is torch.bool of shape .7,.: it is ids of vertices"),
     ({"input_nodes": torch.ones(7)}, "input_nodes is torch.float32"),
     ({"time_attr": "made", "input_time": torch.ones(7, dtype=torch.long)}, "input_time has 7 entries for 200 seeds"),
-    ({"batch_sampler": iter([[1], [2]])}, "list_iterator has no length: an epoch is dealt out before it begins"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_what_cannot_be_honoured_is_refused(data, options, message):
-    options = {"num_neighbors": [2]} | ({} if "batch_sampler" in options else {"batch_size": 50}) | options
+    options = {"num_neighbors": [2], "batch_size": 50} | options
     with pytest.raises(InputError, match=message):
         next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
 
