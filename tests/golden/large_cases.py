@@ -59,7 +59,7 @@ LARGE = {name: timed(name) for name in TIMED} | {
     "typed": lambda twin: work(s.HeteroSampler([10, 5], "p"), twin, twin.typed()),
     "asgcn": lambda twin: work(s.ASGCNSampler([512, 512]), twin, batch_size=512),
     "program, blocks": lambda twin: work(Sage([10, 5]), twin),
-    "program, collective": lambda twin: work(Layer(), twin, batch_size=64),
+    "program, collective": lambda twin: work(Layer(), twin, batch_size=256),
     "metapath": lambda twin: work(s.MetapathWalk(np.arange(twin.graph.num_edges) % 3, [0, 1, 2], length=9, num_walks=2), twin),
     "ripple": lambda twin: work(s.RippleWalkSampler(1000), twin, batch_size=1),
     "shadow, ppr": lambda twin: work(s.ShadowPPRSampler(top=50, alpha=0.25, epsilon=1e-3), twin, batch_size=64),

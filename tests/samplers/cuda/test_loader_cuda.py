@@ -215,9 +215,10 @@ def test_a_new_iterator_ends_the_one_before(small):
         next(old)
 
 
-def test_what_a_worker_with_a_device_writes(small):
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_what_a_worker_with_a_device_writes(small, expand):
     """Structure comes from the device, features from the host."""
-    loader = loader_of(small, device="cuda", num_workers=1)
+    loader = loader_of(small, expand, device="cuda", num_workers=1)
     out = {}
 
     def allocate(specs):
@@ -225,7 +226,7 @@ def test_what_a_worker_with_a_device_writes(small):
         return out
 
     header = loader._task.make_batch(0, 2, allocate)
-    expected = contents(list(loader_of(small))[2])
+    expected = contents(list(loader_of(small, expand))[2])
     assert {name: array.tolist() for name, array in out.items()} == expected[1]
     assert (header.num_seeds, header.batch, [block.num_src for block in header.blocks]) == (expected[0][0], expected[0][3], expected[0][6])
 
