@@ -198,6 +198,20 @@ def test_a_cache_that_does_not_fit(small, monkeypatch):
         next(iter(loader_of(small, device="cuda", device_cache=0.5)))
 
 
+def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(small, monkeypatch):
+    """What is free is asked once the graph is placed, and again once batches were counted."""
+    loader, asked = loader_of(small, device="cuda", device_cache=0.5), []
+
+    def free():
+        asked.append(loader._task.workspace.on_device.driver.graph is not None)
+        return 1e9 if len(asked) == 1 else 200.0
+
+    monkeypatch.setattr(device_cache, "free_memory", free)
+    with pytest.raises(InputError, match=r"device_cache is 0.5: .* the GPU has 0.00 GiB free"):
+        next(iter(loader))
+    assert asked == [True, True]
+
+
 def test_ranks(small):
     """Numbers of batches follow one another on a rank, whatever the bulk."""
     for rank in (0, 1):
