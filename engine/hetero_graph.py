@@ -25,7 +25,7 @@ from hoptrain.engine.graph import (
     read_only,
 )
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
-from hoptrain.kernels.cpu.csc import coo_to_csc
+from hoptrain.kernels.cpu.csc import coo_to_csc, first_out_of_range
 
 KIND = "hetero-graph"
 
@@ -248,6 +248,36 @@ class HeteroGraph:
     def num_edges(self) -> int:
         """Edges of all relations."""
         return sum(columns.num_edges for columns in self.relations.values())
+
+    def numbered(self, vertices: Mapping[str, Array]) -> Array:
+        """Vertices (B_t,) of some types t as single numbers (B,) int64, type after type as given: the types count on from one another.
+
+        Raises:
+            InputError: a type or a vertex that does not exist.
+        """
+        begins = self._begins()
+        numbers = [np.zeros(0, np.int64)]
+        for name, ids in vertices.items():
+            if name not in begins:
+                raise InputError(f"{name!r} is no type of the graph's: it has {', '.join(begins)}; choose one of them")
+            own = as_ids(ids, f"vertices of {name!r}").astype(np.int64)
+            bad = first_out_of_range(own, self.num_nodes[name])
+            if bad >= 0:
+                raise InputError(f"vertex {own[bad]} of type {name!r} does not exist: there are 0 to {self.num_nodes[name] - 1}; drop it")
+            numbers.append(own + begins[name])
+        return np.concatenate(numbers)
+
+    def by_type(self, numbers: Array) -> dict[str, tuple[Array, Array]]:
+        """What ``numbered`` made one number of: for each type that is among them, the vertices (B_t,) and their places (B_t,) in ``numbers``."""
+        begins = self._begins()
+        kinds = np.searchsorted(list(begins.values()), numbers, side="right") - 1  # of several types that begin alike the last has vertices
+        places = {name: np.flatnonzero(kinds == kind) for kind, name in enumerate(begins)}
+        return {name: (numbers[own] - begins[name], own) for name, own in places.items() if len(own)}
+
+    def _begins(self) -> dict[str, int]:
+        """The number of each type's first vertex."""
+        ends = np.cumsum([0, *self.num_nodes.values()]).tolist()
+        return dict(zip(self.num_nodes, ends, strict=False))
 
     def __repr__(self) -> str:
         relations = ", ".join(f"{relation_name(relation)} ({columns.num_edges:,})" for relation, columns in self.relations.items())
