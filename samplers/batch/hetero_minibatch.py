@@ -99,6 +99,18 @@ class HeteroMiniBatch(SampledBatch):
         """The ids (``RelationColumns.edge_ids``) of the edges at ``places`` (N,); see ``MiniBatch.ids_of``."""
         return ids_like(self.graph_edge_ids.get(relation), places)
 
+    def to_pyg(self) -> Any:
+        """A ``torch_geometric.data.HeteroData``, see ``hoptrain.samplers.batch.hetero_convert.to_pyg``."""
+        from hoptrain.samplers.batch.hetero_convert import to_pyg
+
+        return to_pyg(self)
+
+    def to_dgl(self) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+        """Input nodes, seeds and DGL blocks, see ``hoptrain.samplers.batch.hetero_convert.to_dgl``."""
+        from hoptrain.samplers.batch.hetero_convert import to_dgl
+
+        return to_dgl(self)
+
     def arrays(self) -> dict[str, Array]:
         """See ``SampledBatch.arrays``."""
         arrays = {f"node_ids.{name}": ids for name, ids in self.node_ids.items()}
