@@ -42,6 +42,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
         forgets: whether nodes may be forgotten in the middle of a bulk.
         own_sizes: sizes of a subclass.
+        sizes_of_hop: likewise, of each hop.
         graph: the device's copy of the graph, which says where its arrays are.
         edges: of each hop, or of all.
         schedule: of each hop of the last bulk, "sample" or "transit".
@@ -52,6 +53,7 @@ class Bounded(DeviceSampler[MiniBatch]):
     has_trees = False
     forgets = False
     own_sizes: tuple[str, ...] = ()
+    sizes_of_hop: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.size_names = (
             "zeros", "start", "unplaced", "repeated", "nodes0",
             *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
+            *(f"{name}{hop}" for name in self.sizes_of_hop for hop in self.hops),
         )  # fmt: skip
         self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
         self.schedule: list[str] = []
