@@ -87,7 +87,6 @@ class Bounded(DeviceSampler[MiniBatch]):
         )  # fmt: skip
         self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
         self.schedule: list[str] = []
-        self._requests_of_seed: list[float] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={self.schedule})"
@@ -137,29 +136,19 @@ class Bounded(DeviceSampler[MiniBatch]):
         # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
         for hop in self.hops:
-            self.draws.expected = self._expected(hop)
+            self.draws.expected = self.expected(hop)
             self.sample_hop(hop)
         self.draws.expected = None
         self.end()
         if self._edit is not None:
             self._edit(self)
 
-    def _expected(self, hop: int) -> float | None:
-        """Requests of a hop, if a bulk has told."""
-        rates = self._requests_of_seed
-        return None if rates is None else rates[hop] * sum(len(some) for some in self.seeds)
-
     def learn_sizes(self) -> None:
-        """The first bulk tells how many requests a seed leads to. They hardly change, and a bulk that is captured keeps its schedule."""
-        if self._requests_of_seed is not None:
-            return
-        nodes, seeds = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops], sum(len(some) for some in self.seeds)
+        """The first bulk tells how many requests a seed leads to."""
+        nodes = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops]
         before = [0, *nodes] if self.expand == "new" else [0] * len(nodes)
-        self._requests_of_seed = [(number - old) / max(1, seeds) for number, old in zip(nodes, before, strict=False)]
-        for hop, schedule in zip(self.hops, self.schedule, strict=False):
-            self.draws.expected = self._expected(hop)
-            if self.kernel == "auto" and self.draws.schedule_for(0, self.fanouts[hop]) != schedule:
-                self.capture_later()
+        requests = [number - old for number, old in zip(nodes, before, strict=False)]
+        self.learn_requests(requests, ((hop, self.draws, self.fanouts[hop], schedule) for hop, schedule in enumerate(self.schedule)))
 
     @property
     def nodes(self) -> Any:
