@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
 from torch_geometric.loader.utils import filter_data
 
@@ -35,7 +34,7 @@ class Fed:
     @property
     @abstractmethod
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
-        """What is sampled by what."""
+        """What is sampled, prepared, by what."""
 
     @abstractmethod
     def assembled(self, index: list[int], source: Source, state: int) -> Any:
@@ -78,7 +77,7 @@ class Fed:
         version = getattr(x, "_version", None)
         if self._kept is None or self._kept[0] is not x or self._kept[1] != version:
             self._kept = x, version, self.rows()
-        return Work(graph, sampler.prepare(graph, np.empty(0, np.int64)), self._kept[2])
+        return Work(graph, sampler, self._kept[2])
 
     def rows(self) -> Array | None:
         """The features, if workers may gather them: rows of numbers on the CPU, of which PyG takes those of the sampled vertices."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from hoptrain.engine import Graph
@@ -32,7 +33,8 @@ class HopFed(Fed):
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
         """What is sampled by what."""
-        return self.hops.sampler, self.hops.graph
+        graph = self.hops.graph
+        return self.hops.sampler.prepare(graph, np.empty(0, np.int64)), graph
 
     def _collated(self, index: list[int], state: int, source: Source) -> Any:
         """PyG's ``collate_fn``, with what it draws by torch's generator at ``state``, and what it samples from ``source``."""
