@@ -140,6 +140,7 @@ SAMPLED = {
     "links": lambda: on(s.LinkSampler(s.NeighborSampler([3, 2])), EDGES),
     "links, degree": lambda: on(s.LinkSampler(s.LaborSampler([3]), "degree", num_negatives=2, exclude="self"), EDGES),
     "links, in batch": lambda: on(s.LinkSampler(s.NeighborSampler([-1, 3], expand="new"), "in_batch", exclude="none"), EDGES),
+    "links, filtered": lambda: on(s.LinkSampler(s.NeighborSampler([2]), "filtered", num_negatives=3), EDGES),
     "links, temporal": lambda: on(s.LinkSampler(s.TemporalSampler([3])), EDGES),
     "mvs": lambda: by_norms(s.NeighborSampler([3, 2])),
     "mvs, vrgcn": lambda: by_norms(s.VRGCNSampler([2])),
