@@ -136,7 +136,7 @@ class DataLoader(dgl.dataloading.DataLoader):
                 own.source = None  # which held the batch
 
         hoptrains, converted = own.of(self.graph)
-        yield from self._feed.epoch(Work(converted.graph, hoptrains, self._rows(own)), place, batches, made)
+        yield from self._feed.epoch(Work(converted.graph, hoptrains, self._stores(own)), place, batches, made)
 
     def _indices(self, seed: int) -> list[Tensor]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
@@ -151,15 +151,15 @@ class DataLoader(dgl.dataloading.DataLoader):
         """The same on all ranks that share an order."""
         return (torch.initial_seed() + self.ddp_seed) % (1 << 64) if self.use_ddp else seed
 
-    def _rows(self, own: Any) -> Array | None:
+    def _stores(self, own: Any) -> dict[str, Array]:
         """The first of the features to be fetched, if workers may gather them: rows of numbers on the CPU."""
         name = next(iter(own.features()), None)
         x = None if name is None else self.graph.ndata.get(name)
         rows = plain_rows(x)
         if rows is None:
-            return None
+            return {}
         own.rows_name = name
-        return self._kept_rows(x, rows)
+        return {"x": self._kept_rows(x, rows)}
 
     def _kept_rows(self, x: Any, made: Array) -> Array:
         """As an array: the same one as long as nobody writes into the tensor."""
