@@ -22,6 +22,8 @@ KINDS = {
     "all that are not masked": ("MultiLayerFullNeighborSampler", (2,), {"mask": "mask"}),
     "labor": ("LaborSampler", ([3, 4],), {}),
     "labor, two rounds": ("LaborSampler", ([3, 4],), {"importance_sampling": 2}),
+    "labor by weight": ("LaborSampler", ([3, 4],), {"prob": "weight"}),
+    "labor by weight, a round": ("LaborSampler", ([3, 4],), {"prob": "weight", "importance_sampling": 1}),
     "labor, all": ("LaborSampler", ([-1, -1],), {}),
 }
 SEEDS = torch.tensor([11, 3, 59, 30, 2])
@@ -150,7 +152,6 @@ def test_a_graph_is_converted_once_until_it_changes():
 
 
 WRONG = [
-    (lambda m: m.LaborSampler([3], prob="weight"), "prob is 'weight': hoptrain's LABOR is by degrees alone"),
     (lambda m: m.LaborSampler([3], importance_sampling=-1), "importance_sampling is -1"),
     (lambda m: m.LaborSampler([3], layer_dependency=True), "layer_dependency=True and batch_dependency=1"),
     (lambda m: m.LaborSampler([3], batch_dependency=4), "layer_dependency=False and batch_dependency=4"),

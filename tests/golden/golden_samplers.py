@@ -115,6 +115,7 @@ SAMPLED = {
     "labor, int64": lambda: on(s.LaborSampler([3, 2]), graph=wide()),
     "labor, large": lambda: on(s.LaborSampler([15, 10]), MANY, large()),
     "labor, large, importance": lambda: on(s.LaborSampler([15, 10], importance_rounds=1), MANY, large()),
+    "labor, large, weighted": lambda: on(s.LaborSampler([15, 10], 1, weighted=True), MANY, large()),
     "pinsage": lambda: on(s.PinSAGESampler([3, 2], num_walks=6, walk_length=3)),
     "pinsage, no restart": lambda: on(s.PinSAGESampler([2], num_walks=3, walk_length=5, restart=0.0)),
     "temporal": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES), (np.array([3, 35, 3]), np.array([38, 5]))),
