@@ -61,7 +61,7 @@ class Table(NamedTuple):
     packed: Words | None = None
 
 
-def enter(launch, source, count, capacity, table, nodes, repeated):
+def enter(launch, source, count, capacity, table, nodes):
     """Enter the vertices ``source[b, :count[b]]`` with their places there as local ids, and copy them to ``nodes``.
 
     Args:
@@ -70,15 +70,20 @@ def enter(launch, source, count, capacity, table, nodes, repeated):
         count: (K,) int64, at most ``capacity``.
         capacity: the most of a batch.
         table: ``Table`` without nodes.
-        nodes: (K, N) written, not ``source``.
-        repeated: (K,) int64, lowered to the first place whose vertex stands before it as well.
+        nodes: (K, N) written; may be ``source``.
     """
     if table.packed is None:
         launch.rows(enter_direct, capacity, source, count, *table[:2], nodes)
-        launch.rows(find_repeated_direct, capacity, source, count, *table[:2], repeated)
     else:
         launch.rows(enter_packed, capacity, source, count, table.start, *table.packed, nodes)
-        launch.rows(find_repeated_packed, capacity, source, count, table.start, *table.packed[:3], repeated)
+
+
+def find_repeated_stamped(launch, nodes, count, capacity, table, repeated):
+    """Lower ``repeated`` (K,) int64 to the first place whose vertex stands before it as well; arguments as for ``enter``, which was called."""
+    if table.packed is None:
+        launch.rows(find_repeated_direct, capacity, nodes, count, *table[:2], repeated)
+    else:
+        launch.rows(find_repeated_packed, capacity, nodes, count, table.start, *table.packed[:3], repeated)
 
 
 def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table, sums, num_before, num_after):

@@ -5,7 +5,7 @@ import pytest
 from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.kernels.cuda.relabel import hash_of
-from hoptrain.kernels.cuda.stamped import EMPTY, Table, Words, enter, relabel_stamped
+from hoptrain.kernels.cuda.stamped import EMPTY, Table, Words, enter, find_repeated_stamped, relabel_stamped
 
 pytestmark = needs_cuda
 VERTICES = 60
@@ -29,7 +29,8 @@ class Tables:
         self.nodes, self.num_nodes = to_device(np.full((len(seeds), self.room), -5), self.dtype), to_device([len(row) for row in seeds])
         source = to_device([list(row) + [0] * (self.room - len(row)) for row in seeds], self.dtype)
         places = to_device(np.full(len(seeds), 99))
-        enter(self.launch, source, self.num_nodes, self.room, self.table, self.nodes, places)
+        enter(self.launch, source, self.num_nodes, self.room, self.table, self.nodes)
+        find_repeated_stamped(self.launch, self.nodes, self.num_nodes, self.room, self.table, places)
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
