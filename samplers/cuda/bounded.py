@@ -40,6 +40,7 @@ class Bounded(DeviceSampler[MiniBatch]):
 
     Attributes:
         has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
+        num_trees: then the most seeds of a batch, else None.
         own_sizes: sizes of a subclass.
         sizes_of_hop: likewise, of each hop.
         graph: the device's copy of the graph, which says where its arrays are.
@@ -98,7 +99,8 @@ class Bounded(DeviceSampler[MiniBatch]):
         """Check the seeds, and find bounds for a batch."""
         self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
         most_seeds = max(len(some) for some in self.seeds)
-        trees = most_seeds if self.has_trees else 1
+        self.num_trees = most_seeds if self.has_trees else None
+        trees = self.num_trees or 1
         self.most_nodes, self.most_edges = trees * self.host_graph.num_nodes, trees * self.num_graph_edges
         self.room, most = self._bounds(most_seeds)
         self.dtype = np.promote_types(self.dtype, id_dtype(4 * self.room + most + 2))
@@ -128,7 +130,9 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
         self.schedule, self.edges = [], list[Edges]()
-        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=None if self.has_trees else self.room)
+        # Trees of hops that take all edges are too large to have room for what they could be.
+        room = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.room
+        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=room, trees=self.num_trees)
         self.frontier.enter_seeds(self.first_nodes(), self.num_nodes[0])
         # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0

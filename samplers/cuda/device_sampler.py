@@ -269,24 +269,29 @@ class DeviceSampler(ABC, Generic[Batch]):
         if self._stamps:
             self.given |= dict(zip(names, self.tables.begin(self.launch, span, len(names)), strict=True))
 
-    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any]) -> Table | None:
+    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any], trees: int | None = None) -> Table | None:
         """A table for ``room`` nodes of a batch that is not cleared.
 
         It has an entry for every vertex, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
-        it is packed, as large as was enough so far. None if numbers, or vertices in a packed one, need more than 32 bits.
+        it is packed, as large as was enough so far. With ``trees`` nodes are keys, a vertex of 32 bits in one of so many, all with the same room. None if
+        numbers, or vertices in a packed one, need more than 32 bits.
         """
         if not self._stamps:
             return None
         start, tables = self.sizes["start"], self.tables
         of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
-        if 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
+        if trees is None and 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
             return Table(start, tables.entries(self.buffers, self.launch, f"{name}.entries", num_vertices))
-        if dtype != np.int32:
+        if trees is None and dtype != np.int32:
             return None
-        size = self._table_size(-(-room // tables.share))
-        words = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size)
+        parts = trees or 1
+        size = self._table_size(-(-room // (tables.share * parts)))
+        entries = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size * parts)
+        if trees is None:
+            size = entries.shape[1] // 2  # of an earlier bulk, or as asked for
         most_probes = FEW_PROBES if tables.share > 1 else size
-        return Table(start, words, Words(words.view(np.int64), tables.span, most_probes, self.sizes["unplaced"]))
+        words = Words(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
+        return Table(start, entries, words)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
         """Scratch for relabelling up to ``width`` edges of a batch."""

@@ -25,7 +25,16 @@ class DeviceFrontier:
     nodes: Any
     table: Any = None
 
-    def __init__(self, work: DeviceSampler[Any], most: int, id_dtype: np.dtype[Any], name: str = "", *, room: int | None = None) -> None:
+    def __init__(
+        self,
+        work: DeviceSampler[Any],
+        most: int,
+        id_dtype: np.dtype[Any],
+        name: str = "",
+        *,
+        room: int | None = None,
+        trees: int | None = None,
+    ) -> None:
         """Start without nodes.
 
         Args:
@@ -33,12 +42,12 @@ class DeviceFrontier:
             most: the most nodes that a batch can have.
             id_dtype: of vertices.
             name: tells frontiers apart.
-            room: the most nodes that a batch of this bulk can have, if nodes are vertices below ``most``: then the table may be one that is never
-                cleared. Else None.
+            room: the most nodes that a batch of this bulk can have, if the table may be one that is never cleared; else None.
+            trees: if nodes are keys, vertices of int32 in so many trees. Else they are vertices below ``most``.
         """
         self.known = 0
         self._work, self._most, self._id_dtype, self._name = work, most, id_dtype, name
-        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype)
+        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype, trees)
 
     def enter_seeds(self, seeds: list[Array], num_nodes: Any) -> None:
         """Begin with these; the size "repeated" falls to the place of the first one that stands there twice."""
