@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
@@ -18,7 +19,8 @@ from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges, rounded_up
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
-from hoptrain.samplers.nodewise.hetero import MOST_HOPS, HeteroSampler
+from hoptrain.samplers.nodewise.hetero import HeteroSampler
+from hoptrain.samplers.nodewise.hetero_hops import MOST_HOPS
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -44,10 +46,15 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         """Copy the graph to where the device reads it.
 
         Raises:
-            InputError: CUDA cannot be used, an unknown kernel or placement, or fanouts that do not fit the graph's relations.
+            InputError: CUDA cannot be used, an unknown kernel or placement, an option that has no kernels, or fanouts that do not fit the
+                graph's relations.
         """
+        options = {"weighted=True": sampler.weighted, 'expand="new"': sampler.expand != "all", "seed_type=None": sampler.seed_type is None}
+        for option, is_given in options.items():
+            if is_given:
+                raise InputError(f'HeteroSampler with {option} and device="cuda": it has no kernels for CUDA; use device="cpu"')
         super().__init__(workspace)
-        self.host_graph, self.seed_type, self.fanouts = graph, sampler.seed_type, sampler.fanouts_of(graph)
+        self.host_graph, self.seed_type, self.fanouts = graph, str(sampler.seed_type), sampler.fanouts_of(graph)
         self.mode, self.num_hops = REPLACE if sampler.replace else DISTINCT, sampler.num_hops
         self.columns = {relation: self.place_graph(own) for relation, own in graph.relations.items()}
         steps = [f"{hop}.{number}" for hop in range(self.num_hops) for number in range(len(self.columns))]
@@ -154,6 +161,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                     {relation: block(b, own, counts[relation[0]]) for relation, own in hop.items()}
                     for hop, counts in zip(reversed(hops), reversed(self.counts), strict=False)
                 ),
+                seed_counts={name: len(self.seeds[b]) if name == self.seed_type else 0 for name in nodes},
                 seed_type=self.seed_type,
                 num_seeds=len(self.seeds[b]),
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.kernels.cuda.draw import DISTINCT
 from hoptrain.kernels.cuda.nodewise import importance
@@ -65,8 +65,12 @@ class CudaLabor(_Evenly):
         """Copy the graph.
 
         Raises:
-            InputError: as of ``Bounded``.
+            InputError: as of ``Bounded``; by weights.
         """
+        if sampler.weighted:
+            raise InputError(
+                "LaborSampler(weighted=True) on a device: it has kernels for the CPU only; sample there, or leave weighted out"
+            )
         super().__init__(graph, sampler, workspace)
         self.rounds_of = [sampler.importance_rounds if fanout > 0 else 0 for fanout in sampler.fanouts]
         self.restarts = tuple(f"restart{hop}" for hop, rounds in enumerate(self.rounds_of) if rounds)
