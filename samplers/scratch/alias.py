@@ -31,11 +31,21 @@ def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
     Raises:
         InputError: the graph has no weights, or has edges and all their weights are 0.
     """
+    weights = weights_of(graph)
+    if graph.num_edges and not weights.any():
+        raise InputError(f"weighted=True, but the weights of all {graph.num_edges:,} edges are 0: no edge can be drawn; correct them")
+    return tables_of(graph.indptr, weights)
+
+
+def weights_of(graph: Graph) -> Array:
+    """``graph.weights``.
+
+    Raises:
+        InputError: the graph has none.
+    """
     if graph.weights is None:
         raise InputError("weighted=True, but the graph has no weights: give them to Graph or Graph.from_edges, or sample unweighted")
-    if graph.num_edges and not graph.weights.any():
-        raise InputError(f"weighted=True, but the weights of all {graph.num_edges:,} edges are 0: no edge can be drawn; correct them")
-    return tables_of(graph.indptr, graph.weights)
+    return graph.weights
 
 
 def tables_of(indptr: Array, weights: Array) -> AliasTables:

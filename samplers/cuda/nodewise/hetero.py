@@ -38,6 +38,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
     Attributes:
         columns: the device's copy of each relation.
         sampled: of each hop, by relation.
+        schedules: of the draws of a bulk, see ``learn_requests``.
         counts: for each hop the sizes that tell the nodes after it, by type; the first entry is before all.
     """
 
@@ -101,6 +102,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             frontier.enter_seeds(self._seeds_of(name), self.sizes[f"nodes.{name}"])
         self.counts = [{name: f"nodes.{name}" for name in self.frontiers}]
         self.sampled: list[dict[Relation, _Sampled]] = []
+        self.schedules: list[tuple[int, GraphDraws, int, str]] = []
         for hop in range(self.num_hops):
             before, known = self.counts[-1], {name: frontier.known for name, frontier in self.frontiers.items()}
             self.counts.append(dict(before))
@@ -116,7 +118,8 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         end, counts = sizes[f"edges{step}"], self.counts[-1]
         draws = GraphDraws(self.columns[relation], self.launch, self.buffers, self.kernel, f".{destination}")
         requests = self.frontiers[destination].nodes, zeros, sizes[num_dst]
-        draw = fanout, self.mode, self.addresses[hop * len(self.columns) + number]
+        place = hop * len(self.columns) + number
+        draw = fanout, self.mode, self.addresses[place]
         indptr = self.matrix(f"indptr.{step}", capacity + 1, self.dtype)
         draws.count(requests, capacity, draw, indptr)
         exclusive_scan(self.launch, indptr, capacity, zeros, sizes[num_dst], zeros, self.sums(capacity), end)
@@ -127,11 +130,18 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             self.matrix(f"indices.{step}", most, id_dtype(self.host_graph.num_nodes[source])),
         )
         if most:
-            draws.draw(requests, capacity, capacity, draw, (edges.indptr, edges.edge_ids, edges.indices))
+            draws.expected = self.expected(place)
+            schedule = draws.draw(requests, capacity, capacity, draw, (edges.indptr, edges.edge_ids, edges.indices))
+            self.schedules.append((place, draws, fanout, schedule))
             after = f"nodes{step}"
             frontier.relabel(edges.indices, most, (zeros, end), sizes[counts[source]], sizes[after])
             counts[source] = after
         return _Sampled(edges, num_dst, f"edges{step}")
+
+    def learn_sizes(self) -> None:
+        """The first bulk tells how many requests a seed leads to, for each relation."""
+        numbers = [int(self.host_size(own.num_dst).sum()) for hop in self.sampled for own in hop.values()]
+        self.learn_requests(numbers, self.schedules)
 
     def batches(self) -> Bulk[HeteroMiniBatch]:
         """The mini-batches."""
