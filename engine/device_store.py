@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream, to_host
+from hoptrain.engine.device import PLACEMENTS, DeviceStream, to_host
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.placement.hot_rows import slots_of
 from hoptrain.engine.placement.meeting import Meeting
@@ -20,8 +20,6 @@ from hoptrain.kernels.cuda.gather import count_placed, gather, word_dtype
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.native.gather import placed_gather
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-
-PLACEMENTS = ("auto", "device", "pinned")
 
 _FREE_SHARE = 0.7
 """Part of the free device memory that graph and features may fill: the rest is for batches, the model and its activations."""
