@@ -14,23 +14,19 @@ from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.models.batches import Takes, chunk_of
 from hoptrain.trainers.models.features import with_edge_features
 from hoptrain.trainers.models.layered import Chunk
-from hoptrain.trainers.scores.labels import Labels, class_weights, kind_of, labels_of
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
+from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.labelled import LabelledTask
 from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
-from hoptrain.trainers.tasks.scored import STAGES
 
 _OF_ANY_MODEL = {"normalize_features", "lr", "weight_decay"}
 
 
-class NodeClassifier(GraphTask):
+class NodeClassifier(LabelledTask):
     """A model that classifies vertices: a ``GNN``, or a module of your own.
 
     Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every vertex
     counted once; or another score by its name. With several labels a vertex, ``acc`` is the micro-averaged F1 score.
-
-    Attributes:
-        labels: what vertices are labelled with; None until the data tell it.
     """
 
     data_class = GraphDataModule
@@ -68,20 +64,8 @@ class NodeClassifier(GraphTask):
             raise InputError(f"{unused[0]} with a model of your own: it builds a GNN, which that takes the place of; leave it out")
         if model is None and takes != "blocks":
             raise InputError(f"takes is {takes} without a model of your own: it tells what that takes; give model, or leave takes out")
-        super().__init__(in_channels, num_classes, num_layers, metric=None, model=model, takes=takes, **options)
-        if class_weight not in (None, "balanced"):
-            raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
-        self.score_name = score
-        self.labels: Labels | None = None
-        self._class_weights: Tensor | None = None
-        if num_classes:
-            self._state_labels(Labels(kind_of(score, multilabel), num_classes))
-
-    def _state_labels(self, labels: Labels) -> None:
-        self.labels, self.score_title = labels, labels.title(self.score_name)
-        if self.score_name == "ap":  # it keeps all scores, which no checkpoint in mid-epoch should hold
-            self.scored = STAGES[1:]
-        self.make_scores(lambda: labels.make_score(self.score_name))
+        options |= {"num_classes": num_classes, "multilabel": multilabel, "score": score, "class_weight": class_weight}
+        super().__init__(in_channels, num_classes, num_layers, model=model, takes=takes, **options)
 
     def setup(self, stage: str) -> None:
         """See ``GraphTask``; the classes are the data's, where they were not stated.
@@ -91,26 +75,14 @@ class NodeClassifier(GraphTask):
         """
         super().setup(stage)
         data = self._datamodule.data
-        y: Any = data.y
-        theirs = labels_of(y, data.num_classes)
-        if self.labels is None:
-            self._state_labels(theirs)
-        mine = self.labels or theirs
-        is_wider = mine.kind == theirs.kind == "classes" and mine.number > theirs.number
-        if mine != theirs and not is_wider:
-            raise InputError(
-                f"the model tells {mine} a vertex, {data.name} has {theirs} a vertex: give num_classes and multilabel as the data module has them "
-                "(num_classes, is_multilabel), and a score of such labels"
-            )
-        if self.hparams["class_weight"] is not None:
-            self._class_weights = class_weights(y[data.split("train")], mine).to(self.device)
+        self.take_labels(data.y, data.num_classes, data.splits.get("train"))
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
         _refuse_links(batch)
         torch.manual_seed(dropout_seed(batch))
         logits = self(batch)
-        total = self._judge("fit", logits, batch.y, batch.seed_weights)
+        total = self.judge("fit", logits, batch.y, batch.seed_weights)
         for feedback in self._feedback():
             feedback.see(batch, logits)
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
@@ -142,23 +114,13 @@ class NodeClassifier(GraphTask):
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, Tensor | None, int]) -> Tensor:
         """A chunk's share of the mean loss over all seeds of the step; the last stage's metrics take its scores."""
         y, weights, num_step_seeds = target
-        return self._judge("fit", logits, y, weights) / num_step_seeds
+        return self.judge("fit", logits, y, weights) / num_step_seeds
 
     def evaluate(self, stage: str, batch: NodeBatch) -> None:
         """This rank's share of a split."""
         logits = self.infer(batch.node_ids.cpu().numpy())
         if batch.y is not None and len(batch.y):
-            self._judge(stage, logits, batch.y.to(self.device))
-
-    def _judge(self, stage: str, logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The sum of the vertices' losses, each with its weight, which is counted for the stage."""
-        if self.labels is None:
-            raise RuntimeError("the labels are not known before setup")
-        y = self.labels.taken(y)
-        losses = self.labels.losses(self.checked(logits, len(y), self.labels.number), y, self._class_weights)
-        total = losses.sum() if weights is None else losses @ weights
-        self.count(stage, logits, y, total)
-        return total
+            self.judge(stage, logits, batch.y.to(self.device))
 
 
 def _refuse_links(batch: MiniBatch) -> None:
