@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
     from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
     from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
+    from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule, EdgePredictor
     from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
     from hoptrain.trainers.tasks.pairs.links import LinkPredictor
     from hoptrain.trainers.tasks.node_classifier import NodeClassifier
@@ -41,6 +42,7 @@ _NAMES = {
     "trainers.tasks.graphs": "GraphClassifier SmallGraphsDataModule",
     "trainers.tasks.hops": "HopDataModule SIGNClassifier",
     "trainers.tasks.images": "ImageClassifier ImageDataModule",
+    "trainers.tasks.pairs.edges": "EdgeDataModule EdgePredictor",
     "trainers.tasks.pairs.link_data": "LinkDataModule",
     "trainers.tasks.pairs.links": "LinkPredictor",
     "trainers.tasks.node_classifier": "NodeClassifier",

@@ -9,6 +9,8 @@ from typing import Any
 
 _HOME = {
     "AdaptiveNodeClassifier": "tasks.adaptive",
+    "EdgeDataModule": "tasks.pairs.edges",
+    "EdgePredictor": "tasks.pairs.edges",
     "GNN": "models",
     "GraphClassifier": "tasks.graphs",
     "GraphDataModule": "tasks.node_data",

@@ -18,6 +18,7 @@ from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
 from hoptrain.trainers.tasks.hops import HopDataModule
 from hoptrain.trainers.tasks.images import ImageDataModule
 from hoptrain.trainers.tasks.items import ItemBatch
+from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 
 EPOCHS = (0, 3)
@@ -76,6 +77,14 @@ def links(folder, **shares):
     return LinkDataModule(dataset=str(folder / "vertices"), **shares, **options).train_dataloader()
 
 
+def edges():
+    """Labels of the edges of the small graph, of which every fifth has none."""
+    y = spread(small().num_edges, 56) % 4
+    y[::5] = -1
+    sampler = s.LinkSampler(s.NeighborSampler([3, 2]), num_negatives=0)
+    return EdgeDataModule(vertices(edge_y=y), sampler, batch_size=16, num_workers=0, seed=SEED).train_dataloader()
+
+
 def chunks(folder, **options):
     return ChunkLoader(vertices(), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED, **options)
 
@@ -107,6 +116,7 @@ FEEDS = {
     "chunks, by index": lambda folder: chunks(folder, chunks=2, chunking="by-index"),
     "links": lambda folder: links(folder, val_share=0.0, test_share=0.0),
     "links, held out": lambda folder: links(folder, val_share=0.05, test_share=0.1),
+    "edges": lambda folder: edges(),
     "typed": types,
     "images": images,
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
