@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, default_gpu, is_simulated
+from hoptrain.engine.queue.staging import Staging
 from hoptrain.kernels.cpu import relabel as kernels
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Workspace:
         self.meeting: Meeting | None = None
         self.on_device = OnDevice()
         self._stream: DeviceStream | None = None
+        self._staging: Staging | None = None
         self.table = RelabelTable()
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
@@ -99,6 +101,13 @@ class Workspace:
         if self._stream is None:
             self._stream = DeviceStream(self.gpu)
         return self._stream
+
+    @property
+    def staging(self) -> Staging:
+        """On CUDA what brings a mini-batch to the host."""
+        if self._staging is None:
+            self._staging = Staging(self.stream)
+        return self._staging
 
     def twin(self) -> Workspace:
         """On CUDA another workspace on the same stream, which reads the same copies of the graph: so two bulks are good at a time."""

@@ -27,7 +27,8 @@ QUICK = {
 }
 LONG = {
     "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
-    "samplers": ([*KERNELS, "tests/samplers/cuda", GOLDEN, BULKS], {"seed": 3}),
+    "samplers": ([*KERNELS, "tests/samplers/cuda", GOLDEN, BULKS, "-k", "not thousand_vertices"], {"seed": 3}),
+    "large cases": ([BULKS, "-k", "thousand_vertices"], {"seed": 8}),
     "another order": ([BULKS, "-m", "not long"], {"seed": 4}),
     "blocks of 256": ([*KERNELS, GOLDEN, "-k", "not around_the_tile"], {"seed": 5, "HOPTRAIN_TEST_BLOCK": "256"}),
     "sm_90a": (KERNELS, {"seed": 6, "capability": "9.0"}),

@@ -198,6 +198,20 @@ def test_a_cache_that_does_not_fit(small, monkeypatch):
         next(iter(loader_of(small, device="cuda", device_cache=0.5)))
 
 
+def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(small, monkeypatch):
+    """What is free is asked once the graph is placed, and again once batches were counted."""
+    loader, asked = loader_of(small, device="cuda", device_cache=0.5), []
+
+    def free():
+        asked.append(loader._task.workspace.on_device.driver.graph is not None)
+        return 1e9 if len(asked) == 1 else 200.0
+
+    monkeypatch.setattr(device_cache, "free_memory", free)
+    with pytest.raises(InputError, match=r"device_cache is 0.5: .* the GPU has 0.00 GiB free"):
+        next(iter(loader))
+    assert asked == [True, True]
+
+
 def test_ranks(small):
     """Numbers of batches follow one another on a rank, whatever the bulk."""
     for rank in (0, 1):
@@ -215,9 +229,10 @@ def test_a_new_iterator_ends_the_one_before(small):
         next(old)
 
 
-def test_what_a_worker_with_a_device_writes(small):
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_what_a_worker_with_a_device_writes(small, expand):
     """Structure comes from the device, features from the host."""
-    loader = loader_of(small, device="cuda", num_workers=1)
+    loader = loader_of(small, expand, device="cuda", num_workers=1)
     out = {}
 
     def allocate(specs):
@@ -225,7 +240,7 @@ def test_what_a_worker_with_a_device_writes(small):
         return out
 
     header = loader._task.make_batch(0, 2, allocate)
-    expected = contents(list(loader_of(small))[2])
+    expected = contents(list(loader_of(small, expand))[2])
     assert {name: array.tolist() for name, array in out.items()} == expected[1]
     assert (header.num_seeds, header.batch, [block.num_src for block in header.blocks]) == (expected[0][0], expected[0][3], expected[0][6])
 
