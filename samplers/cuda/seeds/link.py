@@ -66,18 +66,17 @@ class CudaLinks:
                 options["edit"] = drop_edges
                 beside["dropped"] = Upload(dropped, np.int64)
                 beside["num_dropped"] = Upload([np.array([len(own)]) for own in dropped], np.int64)
-        labels = [own for _, _, own in found]
-        sizes, num_labels = [own.shape for own in pairs], [len(own) for own in labels]
-        beside["pairs"] = Upload([own.reshape(-1) for own in pairs], pairs[0].dtype)
-        beside["labels"] = Upload(labels, labels[0].dtype)
+        extras = [sampler.extra(graph, ids, own, labels) for (ids, _, labels), own in zip(found, pairs, strict=True)]
+        beside |= {name: Upload([extra[name].reshape(-1) for extra in extras], rows.dtype) for name, rows in extras[0].items()}
+        shapes = [{name: rows.shape for name, rows in extra.items()} for extra in extras]
         finish = self.inner.start(ends, **options)
 
         def finished() -> Bulk[MiniBatch]:
             batches = finish()
-            flat_pairs, all_labels = (stream.result(self.inner.brought[name]) for name in ("pairs", "labels"))
+            rows = {name: stream.result(self.inner.brought[name]) for name in extras[0]}
 
             def with_pairs(b: int, batch: MiniBatch) -> MiniBatch:
-                own = {"pairs": flat_pairs[b, : prod(sizes[b])].reshape(sizes[b]), "labels": all_labels[b, : num_labels[b]]}
+                own = {name: rows[name][b, : prod(shape)].reshape(shape) for name, shape in shapes[b].items()}
                 return replace(batch, extra=batch.extra | own)
 
             return batches.map(with_pairs)
