@@ -20,8 +20,8 @@ from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges, rounded_up
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.nodewise.hetero import HeteroSampler
-from hoptrain.samplers.nodewise.hetero_hops import MOST_HOPS
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import MOST_HOPS
 
 
 class _Sampled(NamedTuple):
