@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
     from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
     from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
-    from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor
+    from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+    from hoptrain.trainers.tasks.pairs.links import LinkPredictor
     from hoptrain.trainers.tasks.node_classifier import NodeClassifier
     from hoptrain.trainers.tasks.node_data import GraphDataModule
 
@@ -40,7 +41,8 @@ _NAMES = {
     "trainers.tasks.graphs": "GraphClassifier SmallGraphsDataModule",
     "trainers.tasks.hops": "HopDataModule SIGNClassifier",
     "trainers.tasks.images": "ImageClassifier ImageDataModule",
-    "trainers.tasks.links": "LinkDataModule LinkPredictor",
+    "trainers.tasks.pairs.link_data": "LinkDataModule",
+    "trainers.tasks.pairs.links": "LinkPredictor",
     "trainers.tasks.node_classifier": "NodeClassifier",
     "trainers.tasks.node_data": "GraphDataModule",
 }

@@ -22,7 +22,8 @@ from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
 from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
 from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
 from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
-from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 
 SAMPLERS = {
     "neighbor": lambda: s.NeighborSampler([3, 3]),

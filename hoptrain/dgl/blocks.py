@@ -68,7 +68,7 @@ class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         options = NeighborSampler, *fanouts, replace, weighted
-        return made.prepared(options, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
+        return made.kept(options, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
 
 
 MultiLayerNeighborSampler = NeighborSampler
@@ -101,10 +101,8 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
         """State the layers.
 
         Raises:
-            InputError: weights, rounds until convergence, or random numbers that layers or batches share.
+            InputError: rounds until convergence, or random numbers that layers or batches share.
         """
-        if prob is not None:
-            raise InputError(f"prob is {prob!r}: hoptrain's LABOR is by degrees alone; leave it out, or take NeighborSampler")
         if importance_sampling < 0:
             raise InputError(f"importance_sampling is {importance_sampling}: rounds are counted; give their number, 0 or more")
         if layer_dependency or batch_dependency != 1:
@@ -115,14 +113,14 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
         super().__init__(
             fanouts,
             edge_dir,
-            None,
+            prob,
             importance_sampling,
             prefetch_node_feats=prefetch_node_feats,
             prefetch_labels=prefetch_labels,
             prefetch_edge_feats=prefetch_edge_feats,
             output_device=output_device,
         )
-        self.weighted = importance_sampling > 0
+        self.weighted = importance_sampling > 0 or prob is not None
 
     def set_seed(self, random_seed: int | None = None) -> None:
         """Nothing: draws follow from torch's generator, or from a batch's address.
@@ -135,9 +133,9 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
 
     def of(self, g: Any) -> tuple[Sampler, Converted]:
         """The sampler and the graph of hoptrain's."""
-        fanouts, rounds = as_fanouts(self.fanouts), int(self.importance_sampling)
-        made = converted(g, self.edge_dir)
-        return made.prepared((LaborSampler, *fanouts, rounds), lambda: ExcludingSampler(Labor(fanouts, rounds))), made
+        fanouts, rounds, weighted = as_fanouts(self.fanouts), int(self.importance_sampling), self.prob is not None
+        made = converted(g, self.edge_dir, self.prob)
+        return made.kept((LaborSampler, *fanouts, rounds, weighted), lambda: ExcludingSampler(Labor(fanouts, rounds, weighted))), made
 
 
 def as_ids(ids: Any) -> Array:

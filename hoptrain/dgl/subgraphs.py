@@ -47,7 +47,7 @@ class ShaDowKHopSampler(Sampled, dgl.dataloading.ShaDowKHopSampler):
             return ExcludingSampler(InducedSampler(Neighbor(fanouts, replace=replace, weighted=weighted), ALL_EDGES))
 
         made = converted(g, "in", self.prob)
-        return made.prepared((ShaDowKHopSampler, *fanouts, replace, weighted), make), made
+        return made.kept((ShaDowKHopSampler, *fanouts, replace, weighted), make), made
 
     def sample(self, g: Any, seed_nodes: Tensor, exclude_eids: Any = None) -> tuple[Tensor, Tensor, Any]:
         """The vertices of the subgraph, the seeds, and the subgraph; no edge of ``exclude_eids`` is in it.
@@ -108,7 +108,7 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
     def of(self, g: Any) -> tuple[Sampler, Converted]:
         """The sampler and the graph of hoptrain's."""
         made = converted(g)
-        return made.prepared(ClusterGCNSampler, lambda: InducedSampler(None, ALL_EDGES)), made
+        return made.kept(ClusterGCNSampler, lambda: InducedSampler(None, ALL_EDGES)), made
 
     def sample(self, g: Any, partition_ids: Tensor) -> Any:
         """The subgraph of the clusters ``partition_ids`` (B,), with all edges within and between them."""

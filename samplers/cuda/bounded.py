@@ -42,6 +42,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
         forgets: whether nodes may be forgotten in the middle of a bulk.
         own_sizes: sizes of a subclass.
+        sizes_of_hop: likewise, of each hop.
         graph: the device's copy of the graph, which says where its arrays are.
         edges: of each hop, or of all.
         schedule: of each hop of the last bulk, "sample" or "transit".
@@ -52,6 +53,7 @@ class Bounded(DeviceSampler[MiniBatch]):
     has_trees = False
     forgets = False
     own_sizes: tuple[str, ...] = ()
+    sizes_of_hop: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -81,10 +83,10 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.size_names = (
             "zeros", "start", "unplaced", "repeated", "nodes0",
             *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
+            *(f"{name}{hop}" for name in self.sizes_of_hop for hop in self.hops),
         )  # fmt: skip
         self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
         self.schedule: list[str] = []
-        self._requests_of_seed: list[float] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={self.schedule})"
@@ -134,29 +136,19 @@ class Bounded(DeviceSampler[MiniBatch]):
         # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
         for hop in self.hops:
-            self.draws.expected = self._expected(hop)
+            self.draws.expected = self.expected(hop)
             self.sample_hop(hop)
         self.draws.expected = None
         self.end()
         if self._edit is not None:
             self._edit(self)
 
-    def _expected(self, hop: int) -> float | None:
-        """Requests of a hop, if a bulk has told."""
-        rates = self._requests_of_seed
-        return None if rates is None else rates[hop] * sum(len(some) for some in self.seeds)
-
     def learn_sizes(self) -> None:
-        """The first bulk tells how many requests a seed leads to. They hardly change, and a bulk that is captured keeps its schedule."""
-        if self._requests_of_seed is not None:
-            return
-        nodes, seeds = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops], sum(len(some) for some in self.seeds)
+        """The first bulk tells how many requests a seed leads to."""
+        nodes = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops]
         before = [0, *nodes] if self.expand == "new" else [0] * len(nodes)
-        self._requests_of_seed = [(number - old) / max(1, seeds) for number, old in zip(nodes, before, strict=False)]
-        for hop, schedule in zip(self.hops, self.schedule, strict=False):
-            self.draws.expected = self._expected(hop)
-            if self.kernel == "auto" and self.draws.schedule_for(0, self.fanouts[hop]) != schedule:
-                self.capture_later()
+        requests = [number - old for number, old in zip(nodes, before, strict=False)]
+        self.learn_requests(requests, ((hop, self.draws, self.fanouts[hop], schedule) for hop, schedule in enumerate(self.schedule)))
 
     @property
     def nodes(self) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -30,6 +30,7 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
+from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.tables import StampedTables
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -61,6 +62,7 @@ class DeviceSampler(ABC, Generic[Batch]):
     hops: Sequence[int]
     size_names: tuple[str, ...]
     seeds: list[Array]
+    _requests_of_seed: Sequence[float] | None = None
 
     def __init__(self, workspace: Workspace) -> None:
         """Start without a graph.
@@ -105,6 +107,25 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     def learn_sizes(self) -> None:
         """Take what the sizes of a bulk that is done tell about the next ones."""
+
+    def learn_requests(self, numbers: Sequence[int], drawn: Iterable[tuple[int, GraphDraws, int, str]]) -> None:
+        """Take from the first bulk how many requests each step had; ``drawn``: steps, what drew, the fanout and the schedule.
+
+        A seed hardly leads to more or fewer in another bulk, and one that is captured keeps its schedules.
+        """
+        if self._requests_of_seed is not None:
+            return
+        seeds = max(1, sum(len(some) for some in self.seeds))
+        self._requests_of_seed = [number / seeds for number in numbers]
+        for step, draws, fanout, schedule in drawn:
+            draws.expected = self.expected(step)
+            if self.kernel == "auto" and draws.schedule_for(0, fanout) != schedule:
+                self.capture_later()
+
+    def expected(self, step: int) -> float | None:
+        """Requests of a step of this bulk, if one before has told."""
+        rates = self._requests_of_seed
+        return None if rates is None else rates[step] * sum(len(some) for some in self.seeds)
 
     def capture_later(self) -> None:
         """The next bulk may be queued otherwise than this one, though it has its shape: it is not captured before it was queued once."""

@@ -92,7 +92,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
-        workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement, gpu=gpu)
+        workspace = Workspace(threads_for(threads, num_workers, device), device, placement=graph_placement, gpu=gpu)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
         self._queue, self._on_map, self._memory = queue, lock_pages if page_lock else None, Recycled()
         self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
@@ -206,7 +206,7 @@ def plain_schedule(
     return sampler, Schedule(items=items, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
 
 
-def _threads(threads: int | None, num_workers: int, device: str) -> int:
+def threads_for(threads: int | None, num_workers: int, device: str) -> int:
     """The user's choice; else 1 for a worker or a device, and for this process, which waits meanwhile, its share of the cores."""
     if threads is not None:
         return threads

@@ -21,10 +21,10 @@ from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
-Negatives = Literal["uniform", "in_batch", "degree"]
+Negatives = Literal["uniform", "in_batch", "degree", "filtered"]
 Exclude = Literal["none", "self", "reverse"]
 
-NEGATIVES = ("uniform", "in_batch", "degree")
+NEGATIVES = ("uniform", "in_batch", "degree", "filtered")
 EXCLUSIONS = ("none", "self", "reverse")
 
 _NO_WEIGHTS = np.empty(0, np.float32)
@@ -43,9 +43,11 @@ class LinkSampler(Sampler):
       representations of words and phrases and their compositionality").
     * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. In a batch of a single edge
       there is none to take, and it has no negatives.
+    * ``filtered``: each vertex but u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
+      last stays whatever it is: where edges lead from u to a share p of all vertices, an edge is left with probability p**32.
 
-    No negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of vertices that u is
-    joined to.
+    No other negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of vertices that u
+    is joined to.
 
     The seeds of the batch are the end points, each once, in order of first appearance (sources before destinations, positives before
     negatives). ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids, the positives first and then the negatives
@@ -75,7 +77,7 @@ class LinkSampler(Sampler):
 
         Args:
             sampler: samples the neighbourhoods of the end points, for instance NeighborSampler.
-            negatives: the law of the negatives: uniform, degree or in_batch.
+            negatives: the law of the negatives: uniform, degree, in_batch or filtered.
             num_negatives: k, negatives of each positive edge; may be 0.
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
             edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch deals out; by default all edges into the vertices of the split. In an
@@ -89,11 +91,12 @@ class LinkSampler(Sampler):
                 f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
             )
         if negatives not in NEGATIVES:
-            raise InputError(f'negatives is {negatives!r}: they are drawn "uniform", by "degree" or "in_batch"; choose one')
+            raise InputError(f'negatives is {negatives!r}: they are drawn "uniform", by "degree", "in_batch" or "filtered"; choose one')
         if exclude not in EXCLUSIONS:
             raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
-        if not 0 <= num_negatives < _MOST_NEGATIVES:
-            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {_MOST_NEGATIVES - 1} negatives; correct it")
+        most = _MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
+        if not 0 <= num_negatives < most:
+            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; correct it")
         self.sampler = sampler
         self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
         self.negatives = negatives
@@ -175,6 +178,9 @@ class LinkSampler(Sampler):
         tails.reshape(num_edges, count)[:] = src[:, None]
         if self.negatives == "uniform":
             kernels.uniform_negatives(edge_ids, count, graph.num_nodes, address.at_hop(0), drawn)
+        elif self.negatives == "filtered":
+            of_graph = graph.indptr, graph.indices, graph.is_sorted
+            kernels.filtered_negatives(*of_graph, edge_ids, src, count, address.at_hop(0), drawn)
         elif self.negatives == "degree":
             kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address.at_hop(0), drawn)
         else:

@@ -18,7 +18,7 @@ from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
 from hoptrain.trainers.tasks.hops import HopDataModule
 from hoptrain.trainers.tasks.images import ImageDataModule
 from hoptrain.trainers.tasks.items import ItemBatch
-from hoptrain.trainers.tasks.links import LinkDataModule
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 
 EPOCHS = (0, 3)
 SEED = 2**64 - 3

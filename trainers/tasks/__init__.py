@@ -45,7 +45,7 @@ TASKS: dict[TaskName, Task] = {
     "nodes": Task("node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "images": Task("images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
     "graphs": Task("graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES),
-    "links": Task("links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels"} | _OF_GRAPHS, score="auc"),
+    "links": Task("pairs.links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels"} | _OF_GRAPHS, score="auc"),
     "hops": Task("hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
 }
 

@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric, Metric
 from hoptrain.engine import InputError
 
 STAGES = ("fit", "val", "test")
-_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model"}
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score"}
 """Arguments that a checkpoint may have otherwise: they change no weight's shape and no score; a module's name is none of its weights."""
 
 
@@ -28,7 +28,7 @@ class ScoredModule(LightningModule):
         scored: the stages that have a score.
     """
 
-    score_name: ClassVar[str] = "acc"
+    score_name = "acc"
     score_title = "accuracy"
     scored: ClassVar[Sequence[str]] = STAGES
 
