@@ -9,9 +9,13 @@ from typing import Any
 
 _HOME = {
     "AdaptiveNodeClassifier": "tasks.adaptive",
+    "EdgeDataModule": "tasks.pairs.edges",
+    "EdgePredictor": "tasks.pairs.edges",
     "GNN": "models",
     "GraphClassifier": "tasks.graphs",
     "GraphDataModule": "tasks.node_data",
+    "HeteroClassifier": "tasks.hetero",
+    "HeteroDataModule": "tasks.hetero",
     "HopDataModule": "tasks.hops",
     "ImageClassifier": "tasks.images",
     "ImageDataModule": "tasks.images",

@@ -73,6 +73,7 @@ class LinkSampler(Sampler):
         num_negatives: int = 1,
         exclude: Exclude = "reverse",
         edges: Sequence[int] | Array | None = None,
+        with_edge_ids: bool = False,
     ) -> None:
         """State what a batch holds.
 
@@ -83,6 +84,7 @@ class LinkSampler(Sampler):
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
             edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch deals out; by default all edges into the vertices of the split. In an
                 undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
+            with_edge_ids: let ``extra`` hold ``edge_ids`` (P,), the ids of the positive edges.
 
         Raises:
             InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
@@ -104,6 +106,7 @@ class LinkSampler(Sampler):
         self.num_negatives = num_negatives
         self.exclude = exclude
         self.edges = None if edges is None else np.asarray(edges)
+        self.with_edge_ids = with_edge_ids
         self._table = OncePerGraph[AliasTables]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
@@ -140,13 +143,17 @@ class LinkSampler(Sampler):
         if isinstance(self.sampler, TemporalSampler):
             ends, times, pairs = self.ends_at_times(graph, edge_ids, pairs)
             sampled = self.sampler.sample(graph, ends, times=times, **options)
-            return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
+            return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
         ends = distinct_ends(graph.num_nodes, pairs, workspace)
         sampled = self.sampler.sample(graph, ends, **options)
         if self.exclude != "none":
             dropped = self.dropped(pairs[:, : len(edge_ids)], len(ends))
             sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
-        return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
+        return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
+
+    def extra(self, graph: Graph, places: Array, pairs: Array, labels: Array) -> dict[str, Array]:
+        """What a batch holds beside its blocks: ``pairs`` as local ids, and the edges at ``places``."""
+        return {"pairs": pairs, "labels": labels} | ({"edge_ids": graph.ids_of(places)} if self.with_edge_ids else {})
 
     def ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
         """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
