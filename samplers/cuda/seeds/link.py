@@ -60,7 +60,7 @@ class CudaLinks:
             ends, options["times"], pairs = zip(*(sampler.ends_at_times(graph, ids, own) for ids, own, _ in found), strict=True)
         else:
             pairs = tuple(own for _, own, _ in found)
-            ends = tuple(distinct_ends(graph, own, part) for own, part in zip(pairs, parts, strict=True))
+            ends = tuple(distinct_ends(graph.num_nodes, own, part) for own, part in zip(pairs, parts, strict=True))
             if sampler.exclude != "none":
                 dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
                 options["edit"] = drop_edges
