@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import count
@@ -11,8 +10,8 @@ from typing import Any
 import torch
 from torch_geometric.loader.utils import filter_data
 
-from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.pyg.features import features_of, gathered, put, without
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
@@ -27,13 +26,13 @@ class Fed:
 
     data: Any
     _feed: GivenFeed | None = None
-    _kept: tuple[Any, int | None, Array | None] | None = None
-    """``x``, how often it was changed in place, and what workers gather of it, which is a copy."""
+    _kept: tuple[dict[str, Any], dict[str, int | None], dict[str, Array]] | None = None
+    """Features, how often each was changed in place, and what workers gather of them, which are copies."""
     _epoch = 0
 
     @property
     @abstractmethod
-    def sampler_and_graph(self) -> tuple[Sampler, Graph]:
+    def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
         """What is sampled, prepared, by what."""
 
     @abstractmethod
@@ -73,15 +72,17 @@ class Fed:
     def _work(self) -> Work:
         """The same objects as before, unless something was changed."""
         sampler, graph = self.sampler_and_graph
-        x = self.data.get("x")
-        version = getattr(x, "_version", None)
-        if self._kept is None or self._kept[0] is not x or self._kept[1] != version:
-            self._kept = x, version, self.rows()
-        return Work(graph, sampler, self._kept[2])
+        features = self.features()
+        versions = {name: getattr(x, "_version", None) for name, x in features.items()}
+        kept = self._kept
+        if kept is None or kept[1] != versions or any(x is not kept[0][name] for name, x in features.items()):
+            made = {name: plain_rows(x) for name, x in features.items()}
+            self._kept = kept = features, versions, {name: rows for name, rows in made.items() if rows is not None}
+        return Work(graph, sampler, kept[2])
 
-    def rows(self) -> Array | None:
-        """The features, if workers may gather them: rows of numbers on the CPU, of which PyG takes those of the sampled vertices."""
-        return plain_rows(self.data.get("x"))
+    def features(self) -> dict[str, Any]:
+        """What workers are to gather, where it is rows of numbers on the CPU, by the name that it has in a batch."""
+        return features_of(self.data)
 
 
 def _length(index_sampler: Any) -> int | None:
@@ -112,16 +113,8 @@ def _dealt_out(index_sampler: Any, place: Place) -> Iterator[list[int]]:
         yield list(index)
 
 
-def without_features(data: Any) -> Any:
-    """The same, but for ``x``; it says how many vertices it has."""
-    other = copy.copy(data)
-    del other.x
-    other.num_nodes = data.num_nodes
-    return other
-
-
 def subgraph_of(data: Any, batch: MiniBatch, converted: Converted) -> Any:
-    """``data`` with the vertices and edges of a batch; ``x`` is the batch's, where it has some.
+    """``data`` with the vertices and edges of a batch; features are the batch's, where it has some.
 
     Edges stand in the order of the user's numbers where the graph has another order; else as in the batch, by destination.
     """
@@ -131,11 +124,8 @@ def subgraph_of(data: Any, batch: MiniBatch, converted: Converted) -> Any:
     if numbers is not None:
         edges, order = numbers[edges].sort()
         row, col = row[order], col[order]
-    whole = data if batch.x is None else without_features(data)
-    made = filter_data(whole, tensors.node_ids.long(), row, col, edges)
+    rows = gathered(batch)
+    made = filter_data(without(data, rows), tensors.node_ids.long(), row, col, edges)
     made.edge_index = torch.stack([row, col])
-    if batch.x is not None:
-        made.x = tensors.x
-    if "num_nodes" not in data:
-        del made["num_nodes"]
+    put(made, data, rows)
     return made

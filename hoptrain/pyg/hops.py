@@ -12,11 +12,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.pyg.feed import Fed, without_features
+from hoptrain.pyg.features import gathered, put, without
+from hoptrain.pyg.feed import Fed
 from hoptrain.pyg.sampler import NeighborSampler
-from hoptrain.samplers import MiniBatch, Sampler
+from hoptrain.samplers import Sampler
 from hoptrain.samplers.feed.given_feed import Source
 
 
@@ -31,7 +31,7 @@ class HopFed(Fed):
         raise NotImplementedError
 
     @property
-    def sampler_and_graph(self) -> tuple[Sampler, Graph]:
+    def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
         """What is sampled by what."""
         graph = self.hops.graph
         return self.hops.sampler.prepare(graph, np.empty(0, np.int64)), graph
@@ -47,32 +47,35 @@ class HopFed(Fed):
         finally:
             hops.source = None
 
-    def rows(self) -> Array | None:
-        """See ``Fed.rows``; none where the user's code may choose other vertices than those that were sampled."""
-        return super().rows() if cast(Any, self).transform_sampler_output is None else None
+    def features(self) -> dict[str, Any]:
+        """See ``Fed.features``; none where the user's code may choose other vertices than those that were sampled."""
+        return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
     def assembled(self, index: list[int], source: Source, state: int) -> Any:
         """By PyG's ``collate_fn`` and ``filter_fn``, from seeds, and their times where there are some."""
         loader: Any = self
-        batches: list[MiniBatch] = []
+        batches: list[Any] = []
 
-        def noted(items: Array) -> MiniBatch:
+        def noted(items: Array) -> Any:
             batches.append(source(items))
             return batches[-1]
 
         out = self._collated(index, state, noted)
         if not batches:
             return out  # which nobody sampled: the feed says so
-        batch = batches[-1]
-        if batch.x is None or len(out.node) != len(batch.node_ids):  # some seeds stand there several times
+        rows = gathered(batches[-1])
+        if not rows or _numbers(out.node) != _numbers(batches[-1].node_ids):  # some seeds stand there several times
             return loader.filter_fn(out)
         whole, transform = self.data, self.transform
-        self.data, self.transform = without_features(whole), None
+        self.data, self.transform = without(whole, rows), None
         try:
             made = loader.filter_fn(out)
         finally:
             self.data, self.transform = whole, transform
-        if "num_nodes" not in whole:
-            del made["num_nodes"]
-        made.x = batch.to("cpu").x
+        put(made, whole, rows)
         return made if transform is None else transform(made)
+
+
+def _numbers(nodes: Any) -> Any:
+    """How many nodes there are, of each type where these have types."""
+    return {kind: len(ids) for kind, ids in nodes.items()} if isinstance(nodes, dict) else len(nodes)

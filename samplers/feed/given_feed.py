@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count, islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from hoptrain.engine import Dataset, Graph, InputError, QueueOptions
+from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
@@ -17,7 +17,7 @@ from hoptrain.engine.queue.ring import Recycled
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.feed.epochs import rank_and_world_size
 from hoptrain.samplers.feed.given import GivenBatches
@@ -26,7 +26,7 @@ from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
 Index = TypeVar("Index")
-Source = Callable[[Array], MiniBatch]
+Source = Callable[[Array], Any]
 """From the items (B,) that a batch asks for to the batch of hoptrain's."""
 
 
@@ -53,11 +53,18 @@ class Place(NamedTuple):
 class Work(NamedTuple):
     """What batches are made of. Another object in one of the places starts the workers anew."""
 
-    graph: Graph
-    sampler: Sampler
+    graph: Any
+    """A ``Graph`` or a ``HeteroGraph``."""
+    sampler: Sampler[Any, Any]
     """Prepared."""
-    rows: Array | None
-    """(V, F) features that come with the vertices of a batch."""
+    stores: Mapping[str, Array]
+    """Features that come with the vertices of a batch: rows (V, F), by the name that they have for it."""
+
+    def is_same(self, other: Work) -> bool:
+        """Whether all objects are the same ones."""
+        if self.graph is not other.graph or self.sampler is not other.sampler or self.stores.keys() != other.stores.keys():
+            return False
+        return all(rows is other.stores[name] for name, rows in self.stores.items())
 
 
 def plain_rows(x: Any) -> Array | None:
@@ -111,7 +118,7 @@ class GivenFeed:
         Raises:
             InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew.
         """
-        if self._work is None or any(one is not other for one, other in zip(work, self._work, strict=True)):
+        if self._work is None or not work.is_same(self._work):
             self.close()
             self._work, self._task = work, self._task_for(work, place)
         self._schedule.begin(place.seed, place.num_steps)
@@ -125,11 +132,12 @@ class GivenFeed:
             self._check_iteration(iteration, step)
             asked: list[Source] = []
 
-            def source(items: Array, step: int = step, asked: list[Source] = asked) -> MiniBatch:
+            def source(items: Array, step: int = step, asked: list[Source] = asked) -> SampledBatch:
                 if not asked:
                     self._schedule.give(step, items)
                     asked.append(_source_of(items, self._filled(next(batches))))
-                return asked[0](items)
+                batch: SampledBatch = asked[0](items)
+                return batch
 
             release_copied()
             batch = made(step, index, source)
@@ -167,14 +175,14 @@ class GivenFeed:
 
     def _task_for(self, work: Work, place: Place) -> SampleTask:
         self._schedule = GivenBatches(self._ahead, place.rank, place.world_size)
-        data = Dataset(graph=work.graph, x=work.rows, validate=False)
         workspace = Workspace(threads_for(None, self._workers, "cpu"))
-        return SampleTask(graph=work.graph, stores=data.stores(), sampler=work.sampler, schedule=self._schedule, workspace=workspace)  # type: ignore[arg-type]
+        schedule: Any = self._schedule
+        return SampleTask(graph=work.graph, stores=dict(work.stores), sampler=work.sampler, schedule=schedule, workspace=workspace)
 
-    def _filled(self, made: Batch) -> MiniBatch:
+    def _filled(self, made: Batch) -> SampledBatch:
         """A batch from its slot's arrays and the header that came beside them."""
         arrays, header = made
-        batch: MiniBatch = header.filled(arrays).out_of(self._task.graph)
+        batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
         return batch
 
     def close(self) -> None:
@@ -187,7 +195,7 @@ class GivenFeed:
 def _items_of(made: Callable[[int, Index, Source], Any], step: int, index: Index) -> Array:
     """What a loader's batch asks for."""
 
-    def ask(items: Array) -> MiniBatch:
+    def ask(items: Array) -> SampledBatch:
         raise Asked(items)
 
     try:
@@ -203,10 +211,10 @@ def _nothing_asked() -> InputError:
     )
 
 
-def _source_of(given: Array, batch: MiniBatch) -> Source:
+def _source_of(given: Array, batch: SampledBatch) -> Source:
     """Hands on a batch to who asks for the items that it was made of."""
 
-    def source(items: Array) -> MiniBatch:
+    def source(items: Array) -> SampledBatch:
         if not np.array_equal(items, given):
             raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
         return batch

@@ -8,7 +8,9 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu import alias as kernels
+from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 
 
 class AliasTables(NamedTuple):
@@ -23,7 +25,7 @@ class AliasTables(NamedTuple):
 NO_TABLES = AliasTables(np.zeros(0, np.uint32), np.zeros(0, np.int32))
 
 
-def build_alias_tables(graph: Graph) -> AliasTables:
+def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
     """Alias tables of ``graph.weights``.
 
     Raises:
@@ -35,7 +37,7 @@ def build_alias_tables(graph: Graph) -> AliasTables:
     return tables_of(graph.indptr, weights)
 
 
-def weights_of(graph: Graph) -> Array:
+def weights_of(graph: Graph | RelationColumns) -> Array:
     """``graph.weights``.
 
     Raises:
@@ -51,3 +53,10 @@ def tables_of(indptr: Array, weights: Array) -> AliasTables:
     tables = AliasTables(np.empty(len(weights), np.uint32), np.empty(len(weights), np.int32))
     kernels.build_alias(indptr, weights, *tables)
     return tables
+
+
+def positive_of(graph: Graph | RelationColumns) -> Array:
+    """(V,) int32, each column's edges of positive weight."""
+    positive = np.empty(graph.num_nodes, np.int32)
+    count_positive(graph.indptr, graph.weights, positive)
+    return positive

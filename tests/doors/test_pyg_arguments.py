@@ -71,8 +71,8 @@ def with_end(edges, end, value):
 EDGES = {
     "edge 3 leads from vertex .* to 200: data has 200 vertices": lambda edges: with_end(edges, 1, 200),
     "edge 3 leads from vertex -1 to": lambda edges: with_end(edges, 0, -1),
-    "edge_index is torch.float32 of shape .2, 1200.: it is": lambda edges: edges.float(),
-    "edge_index is torch.int64 of shape .1200, 2.: it is": lambda edges: edges.T,
+    "edge_index of data is torch.float32 of shape .2, 1200.: it is": lambda edges: edges.float(),
+    "edge_index of data is torch.int64 of shape .1200, 2.: it is": lambda edges: edges.T,
 }
 
 
@@ -91,9 +91,11 @@ def test_links_have_one_value_each(data, option):
         hoptrain.pyg.LinkNeighborLoader(data, [2], edge_label_index=torch.ones(5, 2, dtype=torch.long))
 
 
-def test_typed_graphs_and_samplers_of_pyg_are_refused(data):
-    with pytest.raises(InputError, match="data is a HeteroData"):
-        hoptrain.pyg.NeighborLoader(torch_geometric.data.HeteroData(), [2])
+def test_remote_stores_and_samplers_of_pyg_are_refused(data):
+    with pytest.raises(InputError, match="data is a tuple"):
+        hoptrain.pyg.NeighborLoader((data, data), [2])
+    with pytest.raises(InputError, match="data is a HeteroData: these loaders take a homogeneous Data"):
+        hoptrain.pyg.ShaDowKHopSampler(torch_geometric.data.HeteroData(), 1, 2)
     with pytest.raises(InputError, match="neighbor_sampler is a ReferenceSampler"):
         hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=pyg_reference.ReferenceSampler(data, [2]))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.nodewise.labor import AHEAD, Cursor, ask_lines, weight_of
+from hoptrain.kernels.shared.importance import pieces_of
 from hoptrain.kernels.shared.labor import CERTAIN
 
 _U0, _U1 = np.uint64(0), np.uint64(1)
@@ -122,17 +123,25 @@ def scale_of(importances, inverses, fanout):
             largest = max(largest, inverses[j])
         return largest
     for j in range(degree):
-        rest += inverses[j]
         largest = max(largest, importances[j])
+    pieces = pieces_of(degree)
+    for piece in range(pieces):
+        part = 0.0
+        for j in range(degree * piece // pieces, degree * (piece + 1) // pieces):
+            part += inverses[j]
+        rest += part
     target = np.float64(degree) * np.float64(degree) / np.float64(fanout)
     c, settled = rest / target, 0
     while c * largest >= 1.0:
         count, rest = 0, 0.0
-        for j in range(degree):
-            if c * importances[j] >= 1.0:
-                count += 1
-            else:
-                rest += inverses[j]
+        for piece in range(pieces):
+            part = 0.0
+            for j in range(degree * piece // pieces, degree * (piece + 1) // pieces):
+                if c * importances[j] >= 1.0:
+                    count += 1
+                else:
+                    part += inverses[j]
+            rest += part
         if count <= settled:
             break
         c, settled = rest / (target - count), count

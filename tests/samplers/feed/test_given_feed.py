@@ -16,7 +16,7 @@ ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
 def work():
     generator = np.random.default_rng(2)
     graph = Graph.from_edges(*generator.integers(0, 40, (2, 300)), 40)
-    return Work(graph, NeighborSampler([2, 2]), generator.random((40, 3), np.float32))
+    return Work(graph, NeighborSampler([2, 2]), {"x": generator.random((40, 3), np.float32)})
 
 
 def contents(batch):
@@ -46,7 +46,7 @@ def test_batches_are_those_of_their_addresses(work, feed, num_workers):
     one, pools = feed(num_workers, prefetch=3, timeout=60), []
     for epoch in (4, 9):
         wanted = [work.sampler.sample(work.graph, seeds, seed=7, epoch=epoch, batch=2 + step) for step, seeds in enumerate(ITEMS)]
-        expected = [(*contents(batch)[:2], work.rows[batch.node_ids].tolist()) for batch in wanted]
+        expected = [(*contents(batch)[:2], work.stores["x"][batch.node_ids].tolist()) for batch in wanted]
         assert list(one.epoch(work, Place(7, epoch, 1, 2, len(ITEMS)), ITEMS, made)) == expected
         pools.append(one._pool)
     assert pools[0] is pools[1]
@@ -73,7 +73,7 @@ def test_an_epoch_without_an_end(work, feed, num_workers):
 def test_large_items_make_room(work, feed):
     wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
     items = [np.arange(size) for size in (3, 40_000, 5, 50_000, 6)]
-    batches = feed(1).epoch(Work(wide, work.sampler, None), Place.of(7, 0, 5), items, lambda step, items, source: len(source(items).seeds))
+    batches = feed(1).epoch(Work(wide, work.sampler, {}), Place.of(7, 0, 5), items, lambda step, items, source: len(source(items).seeds))
     assert list(batches) == [3, 40_000, 5, 50_000, 6]
 
 
@@ -91,7 +91,7 @@ def test_ranks_have_batches_of_their_own_in_an_epoch_of_unknown_length(monkeypat
 def test_other_work_is_started_anew(work, feed):
     one, place = feed(1), Place(7, 0, 0, 1, len(ITEMS))
     with_rows = list(one.epoch(work, place, ITEMS, made))
-    without = list(one.epoch(work._replace(rows=None), place, ITEMS, made))
+    without = list(one.epoch(work._replace(stores={}), place, ITEMS, made))
     assert [batch[:2] for batch in with_rows] == [batch[:2] for batch in without]
     assert all(x is None for _, _, x in without)
     other = one.epoch(work._replace(sampler=NeighborSampler([1])), place, ITEMS, lambda step, items, source: len(source(items).blocks))
