@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.nodewise.labor import LaborSampler
     from hoptrain.samplers.nodewise.neighbor import NeighborSampler
     from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
+    from hoptrain.samplers.nodewise.probabilities import sampling_probabilities
     from hoptrain.samplers.nodewise.temporal import TemporalSampler
     from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
     from hoptrain.samplers.programs.program import Program, compile_program
@@ -51,6 +52,7 @@ _NAMES = {
     "samplers.nodewise.labor": "LaborSampler",
     "samplers.nodewise.neighbor": "NeighborSampler",
     "samplers.nodewise.pinsage": "PinSAGESampler",
+    "samplers.nodewise.probabilities": "sampling_probabilities",
     "samplers.nodewise.temporal": "TemporalSampler",
     "samplers.nodewise.vrgcn": "VRGCNSampler",
     "samplers.programs.program": "Program compile_program",
@@ -106,6 +108,7 @@ __all__ = [
     "chance",
     "compile_program",
     "has_edge",
+    "sampling_probabilities",
 ]
 
 

@@ -121,6 +121,7 @@ SAMPLED = {
     "temporal": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES), (np.array([3, 35, 3]), np.array([38, 5]))),
     "temporal, replace": lambda: on(s.TemporalSampler([3, -1], seed_times=TIMES, replace=True)),
     "temporal, recent": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES, strategy="recent")),
+    "temporal, large fanouts, monotone": lambda: on(s.TemporalSampler([9, -1, 5], seed_times=20 * TIMES, monotone=True)),
     "vrgcn": lambda: on(s.VRGCNSampler([2, 2])),
     "ladies": lambda: on(s.LadiesSampler([6, 4])),
     "ladies, gcn, normalize": lambda: on(s.LadiesSampler([6, 4], norm="gcn", normalize=True)),

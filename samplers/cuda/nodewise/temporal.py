@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.nodewise import temporal as kernels
@@ -30,8 +30,12 @@ class CudaTemporal(Bounded):
         """Copy the graph and its edges in the order of time, 12 or 16 bytes an edge more, to where the device reads them.
 
         Raises:
-            InputError: as of ``Bounded``; or the graph has no times.
+            InputError: as of ``Bounded``; the graph has no times; times are to increase along paths.
         """
+        if sampler.monotone:
+            raise InputError(
+                "TemporalSampler(monotone=True) on a device: it has kernels for the CPU only; sample there, or leave monotone out"
+            )
         columns = sampler.columns(graph)
         super().__init__(graph, workspace, sampler.fanouts, REPLACE if sampler.replace else DISTINCT, "new")
         self.sampler = sampler
