@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset
+    from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset, load_hetero_dataset
     from hoptrain.samplers import ASGCNSampler, Block, ClusterSampler, FastGCNSampler, HeteroSampler, LaborSampler, LadiesSampler
     from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk
     from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, Program, RippleWalkSampler
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hoptrain.trainers.models.inference import exact_logits
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
     from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
+    from hoptrain.trainers.tasks.hetero import HeteroClassifier, HeteroDataModule
     from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
     from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
     from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule, EdgePredictor
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset",
+    "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset load_hetero_dataset",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler "
     "MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
     "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
@@ -40,6 +41,7 @@ _NAMES = {
     "trainers.models.inference": "exact_logits",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
     "trainers.tasks.graphs": "GraphClassifier SmallGraphsDataModule",
+    "trainers.tasks.hetero": "HeteroClassifier HeteroDataModule",
     "trainers.tasks.hops": "HopDataModule SIGNClassifier",
     "trainers.tasks.images": "ImageClassifier ImageDataModule",
     "trainers.tasks.pairs.edges": "EdgeDataModule EdgePredictor",

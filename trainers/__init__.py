@@ -14,6 +14,8 @@ _HOME = {
     "GNN": "models",
     "GraphClassifier": "tasks.graphs",
     "GraphDataModule": "tasks.node_data",
+    "HeteroClassifier": "tasks.hetero",
+    "HeteroDataModule": "tasks.hetero",
     "HopDataModule": "tasks.hops",
     "ImageClassifier": "tasks.images",
     "ImageDataModule": "tasks.images",

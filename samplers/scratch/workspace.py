@@ -61,7 +61,9 @@ class Workspace:
         if threads < 1:
             raise InputError(f"threads is {threads}: a call needs at least one; correct it")
         if device not in DEVICES:
-            raise InputError(f'device is {device!r}: a sampler runs on "cpu" or "cuda"; choose one')
+            raise InputError(
+                f'device is {device!r}: a sampler runs on "cpu" or "cuda", in a loader also on one GPU by its number, as "cuda:1"; choose one'
+            )
         if device == "cpu" and (kernel, placement, gpu, capture) != ("auto", "auto", None, True):
             raise InputError(
                 f'kernel={kernel!r}, placement={placement!r}, gpu={gpu} and capture={capture} on the CPU: they are for device="cuda"; leave them out'

@@ -151,6 +151,13 @@ SAMPLED = {
     "typed, new": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p", expand="new"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, weighted": lambda: Sampled(s.HeteroSampler([2, -1], "p", weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, several types": lambda: Sampled(s.HeteroSampler([2, 3]), typed(), SEVERAL),
+    "typed, temporal": lambda: Sampled(
+        s.HeteroTemporalSampler([2, 3], "p", {"p": TIMES[:20]}), valued(), (np.array([3, 7, 3]), np.array([19, 0]))
+    ),
+    "typed, temporal, recent": lambda: Sampled(
+        s.HeteroTemporalSampler([2, 3], None, {"p": TIMES[:20], "a": TIMES[:15], "venue": TIMES[:4]}, strategy="recent"), valued(), SEVERAL
+    ),
+    "hgt": lambda: Sampled(s.HGTSampler([3, 2], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "program": lambda: on(Sage([3, 2])),
     "program, collective": lambda: on(Layer()),
     "walk": lambda: on(s.RandomWalk(4)),
@@ -160,5 +167,5 @@ SAMPLED = {
     "metapath": lambda: on(s.MetapathWalk(KINDS, [0, 1], length=3, num_walks=2)),
 }
 
-ON_CPU = {"typed, new", "typed, weighted", "typed, several types"}
+ON_CPU = {"typed, new", "typed, weighted", "typed, several types", "typed, temporal", "typed, temporal, recent", "hgt"}
 """Cases that CUDA has no kernels for."""

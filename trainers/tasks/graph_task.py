@@ -15,6 +15,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch
+from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.trainers.feedback import feedback_for
 from hoptrain.trainers.feedback.feedback import Apply, Feedback
 from hoptrain.trainers.models import GNN
@@ -195,6 +196,6 @@ class GraphTask(ScoredModule):
         return datamodule
 
 
-def dropout_seed(batch: MiniBatch) -> int:
+def dropout_seed(batch: SampledBatch) -> int:
     """Torch's seed for a batch's dropout, from the address of the batch: a resumed run drops the units that one in one piece drops."""
     return address_seed(batch.seed, batch.epoch, batch.batch)

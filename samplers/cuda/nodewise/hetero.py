@@ -20,8 +20,8 @@ from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges, rounded_up
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.nodewise.hetero import HeteroSampler
-from hoptrain.samplers.nodewise.hetero_hops import MOST_HOPS
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import MOST_HOPS
 
 
 class _Sampled(NamedTuple):
@@ -67,13 +67,14 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
         self.seeds = [check_vertices(some, self.host_graph.num_nodes[self.seed_type]) for some in seeds]
-        self.rooms, span = self._bounds(max(len(some) for some in self.seeds))
-        self.dtype = np.promote_types(self.dtype, id_dtype(span))
+        self.rooms, most = self._bounds(max(len(some) for some in self.seeds))
+        room = max(self.rooms.values())
+        self.dtype = np.promote_types(self.dtype, id_dtype(4 * room + most + 2))
         self.given[f"nodes.{self.seed_type}"] = [len(some) for some in self.seeds]
-        self.begin_tables(span)
+        self.begin_tables(room + most + 2)
 
     def _bounds(self, most_seeds: int) -> tuple[dict[str, int], int]:
-        """The nodes of each type that a batch can have, and what is above four times those of one, and all edges of a step."""
+        """The nodes of each type that a batch can have, and the edges of a step."""
         graph = self.host_graph
         known = {name: most_seeds if name == self.seed_type else 0 for name in graph.num_nodes}
         most = 0
@@ -83,7 +84,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                 num_edges = graph.relations[source, name, destination].num_edges
                 edges = num_edges if fanouts[hop] < 0 else before[destination] * fanouts[hop]
                 known[source], most = min(graph.num_nodes[source], known[source] + edges), max(most, edges)
-        return known, 4 * max(known.values()) + most + 2
+        return known, most
 
     def _seeds_of(self, name: str) -> list[Array]:
         return self.seeds if name == self.seed_type else [np.zeros(0, np.int64)] * self.num_batches

@@ -59,7 +59,7 @@ class CudaLabor(_Evenly):
     """
 
     own_sizes = ("in_edges", "sources", "kept")
-    sizes_of_hop = ("long",)
+    sizes_of_hop = ("long", "restart")
 
     def __init__(self, graph: Graph, sampler: LaborSampler, workspace: Workspace) -> None:
         """Copy the graph.
@@ -72,8 +72,8 @@ class CudaLabor(_Evenly):
                 "LaborSampler(weighted=True) on a device: it has kernels for the CPU only; sample there, or leave weighted out"
             )
         super().__init__(graph, sampler, workspace)
-        self.forgets = sampler.importance_rounds > 0
         self.rounds_of = [sampler.importance_rounds if fanout > 0 else 0 for fanout in sampler.fanouts]
+        self.restarts = tuple(f"restart{hop}" for hop, rounds in enumerate(self.rounds_of) if rounds)
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         hop = len(self.schedule)
@@ -90,7 +90,7 @@ class CudaLabor(_Evenly):
         exclusive_scan(self.launch, kept, most, self.zeros, num_edges, self.zeros, self.sums(most), self.sizes["kept"])
         self.launch.rows(importance.count_important, capacity, high, columns[0], kept, counts)
         self.rule = edge_ids, *rule, *weighed, kept
-        self.frontier.forget(known, high)
+        self.frontier.forget(known, high, self.sizes[f"restart{hop}"])
 
     def _list_sources(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> tuple[tuple[Any, Any], Any]:
         """The columns of the requests with local ids, and the edges' ids; sources become nodes, in all as many as the size "sources" says."""
