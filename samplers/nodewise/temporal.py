@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
+from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule, Scratch
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
@@ -48,6 +48,10 @@ class TemporalSampler(FanoutSampler):
     ``recent`` takes the latest ones, among equal times those with larger edge ids; no random number is drawn, and nothing is estimated. A
     vertex without an admitted edge gives none. Edges that are not drawn stand in the order of time.
 
+    With ``monotone`` times increase along every path to a seed: each edge is earlier than the one that it leads to, so that a message on its way
+    meets no edge that was there before it (Xu, Ruan, Korpeoglu, Kumar, Achan 2020, "Inductive representation learning on temporal graphs"). Then a node
+    is a path: every edge that is drawn leads to one of its own.
+
     Blocks are nested: a node is expanded once. ``extra`` holds ``trees`` (S,) int32, the seed (0 to B - 1) whose tree each node is in, and
     ``seed_times`` (B,) int64. Exact evaluation by ``NodeClassifier`` takes all edges of the graph whatever their times.
     """
@@ -60,6 +64,7 @@ class TemporalSampler(FanoutSampler):
         seed_times: str | Sequence[int] | Array | None = None,
         strategy: Strategy = "uniform",
         replace: bool = False,
+        monotone: bool = False,
     ) -> None:
         """State the hops and the seeds' times.
 
@@ -69,6 +74,7 @@ class TemporalSampler(FanoutSampler):
                 them. Without it ``sample`` has to be given ``times``.
             strategy: uniform or recent.
             replace: draw with replacement; with uniform only.
+            monotone: whether an edge bounds those behind it; on the CPU only.
 
         Raises:
             InputError: no hop, a fanout that is neither positive nor -1, an unknown strategy, options that exclude each other, times that
@@ -78,6 +84,7 @@ class TemporalSampler(FanoutSampler):
         check_strategy(strategy, replace)
         self.strategy = strategy
         self.replace = replace
+        self.monotone = monotone
         self.seed_times = None if seed_times is None else _read_times(seed_times)
         self._ordered = OncePerGraph[kernels.TimedColumns]()
 
@@ -95,7 +102,8 @@ class TemporalSampler(FanoutSampler):
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, times: Array | None = None) -> MiniBatch:
         """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
         seeds, bounds = self.seeds_and_bounds(graph, seeds, times)
-        work = _Batch(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
+        kind = _Paths if self.monotone else _Batch
+        work = kind(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
         work.enter_seeds(seeds)
         num_src = [len(seeds)]
         for hop, fanout in enumerate(self.fanouts):
@@ -171,17 +179,26 @@ class _Batch:
             rule.fanout,
             lambda: kernels.count_edges(self.columns, self.keys.nodes(), first, last, self.bounds, rule, scratch),
         )
-        keys = self.keys.make_room(most)
-        self.edges = edges = Edges(
+        keys = self._room(most)
+        self.edges = Edges(
             indptr=workspace.array("indptr", last + 1, id_dtype(self.num_edges + most + 1), keep=first + 1 if first else 0),
             edge_ids=workspace.array("edge_ids", self.num_edges + most, id_dtype(self.graph.num_edges), keep=self.num_edges),
             indices=workspace.array("sources", self.num_edges + most, np.int64, keep=self.num_edges),
         )
-        edges.indptr[first] = self.num_edges
-        table = self.keys.table.view()
-        self.keys.num_nodes, self.num_edges = kernels.sample_hop(
-            self.columns, keys, keys, last, first, last, self.bounds, rule, address, table, scratch, edges, self.num_edges
+        self.edges.indptr[first] = self.num_edges
+        self.keys.num_nodes, self.num_edges = self._draw(keys, first, rule, address, scratch)
+
+    def _draw(self, keys: Array, first: int, rule: kernels.TimedRule, address: HopAddress, scratch: Scratch) -> tuple[int, int]:
+        """The numbers of nodes and edges after the hop."""
+        last, table = self.keys.num_nodes, self.keys.table.view()
+        made: tuple[int, int] = kernels.sample_hop(
+            self.columns, keys, keys, last, first, last, self.bounds, rule, address, table, scratch, self.edges, self.num_edges
         )
+        return made
+
+    def _room(self, most: int) -> Array:
+        """The keys, with room for so many more."""
+        return self.keys.make_room(most)
 
     def block(self) -> Block:
         """The outermost block. Sources were keys, so they are int64 until here."""
@@ -196,6 +213,38 @@ class _Batch:
         trees = self.keys.workspace.array("trees", self.keys.num_nodes, np.int32)
         kernels.split_keys(self.keys.nodes(), nodes, trees)
         return nodes, trees
+
+
+@dataclass(eq=False, slots=True)
+class _Paths(_Batch):
+    """One whose nodes are paths: their keys are ``node << TREE_SHIFT | vertex``, and bounds are those of nodes."""
+
+    trees: Array = field(init=False)
+
+    def enter_seeds(self, seeds: Array) -> None:
+        _Batch.enter_seeds(self, seeds)
+        self.trees = np.arange(len(seeds), dtype=np.int32)
+
+    def _room(self, most: int) -> Array:
+        last = self.keys.num_nodes
+        if last + most > kernels.MAX_TREES:
+            raise InputError(f"{last + most:,} paths in a batch: there are at most {kernels.MAX_TREES:,}; use smaller batches or fanouts")
+        array = self.keys.workspace.array
+        bounds, trees = array("bounds", last + most, np.int64), array("path_trees", last + most, np.int32)
+        bounds[:last], trees[:last] = self.bounds[:last], self.trees[:last]
+        self.bounds, self.trees = bounds, trees
+        return self.keys.nodes(most)
+
+    def _draw(self, keys: Array, first: int, rule: kernels.TimedRule, address: HopAddress, scratch: Scratch) -> tuple[int, int]:
+        last = self.keys.num_nodes
+        made: tuple[int, int] = kernels.sample_path_hop(
+            self.columns, keys, last, first, last, self.bounds, self.trees, rule, address, scratch, self.edges, self.num_edges
+        )
+        return made
+
+    def nodes_and_trees(self) -> tuple[Array, Array]:
+        nodes, _ = _Batch.nodes_and_trees(self)
+        return nodes, self.trees[: len(nodes)]
 
 
 def _read_times(times: str | Sequence[int] | Array) -> Array:

@@ -120,6 +120,33 @@ def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, addre
     return num_nodes, num_edges
 
 
+@cpu_kernel
+def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, address, scratch, edges, num_edges):
+    """As ``sample_hop`` for nodes that are paths: each edge leads to a node of its own, and the next edge is earlier.
+
+    The keys are ``node << TREE_SHIFT | vertex``; ``bounds``, int64, and ``trees``, int32, are those of the nodes, with room for new ones.
+    """
+    indices, times, by_time, edge_ids = columns.indices, columns.times, columns.by_time, edges.edge_ids
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        end = min(begin + chunk, last)
+        _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
+        num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
+        if num_lanes:
+            _draw(num_lanes, rule, address, scratch)
+        after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
+        for i in range(begin, end):
+            for j in places(num_edges, np.int64(edges.indptr[i + 1])):
+                rank = np.int64(edge_ids[j])
+                edge_ids[j], edges.indices[j] = by_time[rank], num_nodes
+                keys[num_nodes] = (num_nodes << TREE_SHIFT) | np.int64(indices[unsigned(edge_ids[j])])
+                bounds[num_nodes], trees[num_nodes] = times[rank] - 1, trees[i]
+                num_nodes += 1
+            num_edges = np.int64(edges.indptr[i + 1])
+        num_edges = after
+    return num_nodes, num_edges
+
+
 _BEGIN, _NUMBER, _LANE_NUMBER, _LANE_NODE, _END = 0, 1, 2, 3, 4
 """Rows of ``lanes``. Of a node: where its column begins and how many of its edges are admitted. Of a lane, a node that draws: that number, and
 the node's local id. While searching: beyond where the bound cannot lie."""
