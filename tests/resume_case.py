@@ -13,7 +13,7 @@ import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.loggers import Logger
-from typed_case import typed_classifier, typed_data, typed_module
+from reference.typed import typed_classifier, typed_data, typed_module
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph

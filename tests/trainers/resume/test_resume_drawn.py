@@ -105,7 +105,7 @@ def go_on(folder, case):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(COUNT))
+@pytest.mark.parametrize("number", sorted({*range(COUNT), resume_case.TASKS.index("hetero")}))
 def test_a_run_that_is_stopped_and_resumed(folder, number):
     case = resume_case.draw(SEED, number)
     (folder / str(number)).mkdir()
