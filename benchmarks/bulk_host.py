@@ -2,7 +2,9 @@
 
 No device is needed: the driver's calls are replaced by nothing (``hoptrain.benchmarks.common.stub_driver``), so the time is that of Python alone.
 Counts are those of a bulk like the one before; ``start`` queues it, ``finish`` takes it over once the device is done, and ``batch`` makes a mini-batch when
-it is asked for. Times are the least of the rounds, of one thread.
+it is asked for. ``feed`` is what the training process does for a mini-batch all in all (``DeviceFeed``): its part of the bulk, copies of its arrays,
+gathers of its rows, and the handing over. What torch's allocator and copies take on a device is in none of them. Times are the least of the rounds, of
+one thread.
 
 With ``--device-model`` it tells instead what bytes the bulks of an epoch move on that GPU and what time that predicts
 (``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch. With ``--cache-shares`` it tells what share
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,7 @@ import numpy as np
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import Record, Result
 from hoptrain.benchmarks.common.options import FANOUTS, QUICK_SCALE, SEED, num_rounds
-from hoptrain.benchmarks.common.stub_driver import StubStream, give_sizes, stubbed
+from hoptrain.benchmarks.common.stub_driver import StubStream, feeding, giving_sizes, stubbed
 from hoptrain.benchmarks.traffic.epoch import predict_epoch
 from hoptrain.benchmarks.traffic.hits import hit_rates
 from hoptrain.benchmarks.traffic.predict import DEVICES, device_named
@@ -34,6 +37,8 @@ from hoptrain.engine.device import is_simulated
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS, SCHEDULES
 from hoptrain.samplers.cuda.drivers import driver_for
+from hoptrain.samplers.feed.device_feed import DeviceFeed
+from hoptrain.samplers.feed.task import SampleTask
 
 COUNTED = ("replays", "launches", "host_to_device", "device_to_host", "synchronisations", "allocations")
 
@@ -111,18 +116,26 @@ def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:
 
 
 def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Namespace, counts: Counter[str]) -> Record:
-    """Counts of one bulk, and milliseconds on the host, by a schedule, launch for launch or captured."""
-    sampler, workspace = NeighborSampler(args.fanouts), Workspace(device="cuda", kernel=way[0], placement="device", capture=way[1])
-    workspace._stream = StubStream(counts)
-    driver: Any = driver_for(data.graph, sampler, workspace)
-    seeds = list(_seeds(data.graph.num_nodes, args.batch_size, bulk))
-    sizes = _sizes(data, sampler, seeds[:4])
-    driver._fetch_sizes = partial(give_sizes, driver, sizes, counts)
-    start: Callable[[], Any] = partial(driver.start, seeds, seed=SEED, epoch=0, first_batch=0)
+    """Counts of one bulk and of a mini-batch in a feed, and milliseconds on the host, by a schedule, launch for launch or captured."""
+    sampler, seeds = NeighborSampler(args.fanouts), list(_seeds(data.graph.num_nodes, args.batch_size, bulk))
+
+    def workspace() -> Workspace:
+        made = Workspace(device="cuda", kernel=way[0], placement="device", gpu=0, capture=way[1])
+        made._stream = StubStream(counts)
+        return made
+
+    with giving_sizes(_sizes(data, sampler, seeds[:4]), counts), feeding(counts):
+        driver: Any = driver_for(data.graph, sampler, workspace())
+        start = partial(driver.start, seeds, seed=SEED, epoch=0, first_batch=0)
+        of_bulk = _of_bulk(start, bulk, num_rounds(args), counts)
+        return {**of_bulk, **_of_feed(data, sampler, workspace(), seeds, num_rounds(args), counts)}
+
+
+def _of_bulk(start: Callable[[], Any], bulk: int, rounds: int, counts: Counter[str]) -> Record:
     for _ in range(2):  # the first makes the buffers, and compiles
         start()()
     times = []
-    for _ in range(num_rounds(args)):
+    for _ in range(rounds):
         counts.clear()
         begin = time.thread_time()
         finish = start()
@@ -133,6 +146,25 @@ def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Name
         times.append((queued - begin, finished - queued, (time.thread_time() - finished) / bulk))
     start_ms, finish_ms, batch_ms = (1e3 * min(some) for some in zip(*times, strict=True))
     return {name: counts[name] for name in COUNTED} | {"start_ms": start_ms, "finish_ms": finish_ms, "batch_ms": batch_ms}
+
+
+def _of_feed(data: Dataset, sampler: NeighborSampler, workspace: Workspace, seeds: list[Any], rounds: int, counts: Counter[str]) -> Record:
+    """In runs of two bulks, one for each of the feed's buffers."""
+    bulk = len(seeds)
+    schedule: Any = SimpleNamespace(
+        seed=SEED, batch_items=lambda _, step: seeds[step % bulk], batch_number=lambda step: step, num_step_items=lambda _: len(seeds[0])
+    )
+    task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
+    feed: DeviceFeed[Any] = DeviceFeed(task, bulk, placement="device")
+    times = []
+    for _ in range(2 + rounds):  # two that make the buffers, compile and capture
+        counts.clear()
+        begin = time.thread_time()
+        for _ in feed.run(0, range(2 * bulk)):
+            pass
+        times.append((time.thread_time() - begin) / (2 * bulk))
+    per_batch = {f"feed_{name}": counts[name] / (2 * bulk) for name in ("launches", "allocations")}
+    return per_batch | {"feed_ms": 1e3 * min(times[2:])}
 
 
 def _seeds(num_vertices: int, number: int, bulk: int) -> Iterator[Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.layerwise.hgt import HGTSampler
     from hoptrain.samplers.layerwise.ladies import LadiesSampler
     from hoptrain.samplers.nodewise.hetero import HeteroSampler
+    from hoptrain.samplers.nodewise.hetero_labor import HeteroLaborSampler
     from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
     from hoptrain.samplers.nodewise.labor import LaborSampler
     from hoptrain.samplers.nodewise.neighbor import NeighborSampler
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.programs.program import Program, compile_program
     from hoptrain.samplers.programs.walks import MetapathWalk, Node2Vec, RandomWalk
     from hoptrain.samplers.scratch.workspace import Workspace
+    from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
     from hoptrain.samplers.seeds.link import LinkSampler
     from hoptrain.samplers.seeds.mvs import MVSSampler
     from hoptrain.samplers.subgraphs.cluster import ClusterSampler
@@ -45,6 +47,7 @@ _NAMES = {
     "samplers.layerwise.hgt": "HGTSampler",
     "samplers.layerwise.ladies": "LadiesSampler",
     "samplers.nodewise.hetero": "HeteroSampler",
+    "samplers.nodewise.hetero_labor": "HeteroLaborSampler",
     "samplers.nodewise.hetero_temporal": "HeteroTemporalSampler",
     "samplers.nodewise.labor": "LaborSampler",
     "samplers.nodewise.neighbor": "NeighborSampler",
@@ -55,6 +58,7 @@ _NAMES = {
     "samplers.programs.program": "Program compile_program",
     "samplers.programs.walks": "MetapathWalk Node2Vec RandomWalk",
     "samplers.scratch.workspace": "Workspace",
+    "samplers.seeds.hetero_link": "HeteroLinkSampler",
     "samplers.seeds.link": "LinkSampler",
     "samplers.seeds.mvs": "MVSSampler",
     "samplers.subgraphs.cluster": "ClusterSampler",
@@ -73,6 +77,8 @@ __all__ = [
     "ClusterSampler",
     "FastGCNSampler",
     "HGTSampler",
+    "HeteroLaborSampler",
+    "HeteroLinkSampler",
     "HeteroMiniBatch",
     "HeteroSampler",
     "HeteroTemporalSampler",

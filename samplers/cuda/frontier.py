@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, find_repeated, relabel
 from hoptrain.kernels.cuda.stamped import enter, find_repeated_stamped, relabel_stamped
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
@@ -49,11 +48,10 @@ class DeviceFrontier:
         self._work, self._most, self._id_dtype, self._name = work, most, id_dtype, name
         self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype, trees)
 
-    def enter_seeds(self, seeds: list[Array], num_nodes: Any) -> None:
-        """Begin with these; the size "repeated" falls to the place of the first one that stands there twice."""
+    def enter_seeds(self, given: Any, known: int, num_nodes: Any) -> None:
+        """Begin with these (K, ``known`` or more); the size "repeated" falls to the place of the first one that stands there twice."""
         work = self._work
-        self.known = max(len(some) for some in seeds)
-        given = work.uploaded(f"seeds{self._name}", seeds, self._id_dtype)
+        self.known = known
         self.nodes = work.matrix(f"nodes{self._name}", self.known, self._id_dtype)
         if self.stamped is None:
             table = self._reserve(self.known, num_nodes)

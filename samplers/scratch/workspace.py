@@ -39,7 +39,7 @@ class Workspace:
         kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
         placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
         gpu: on CUDA the device's number; None for torch's current one, or that of the local rank (``hoptrain.engine.device.default_gpu``).
-        capture: on CUDA whether a bulk like the one before is queued by one call, a CUDA graph.
+        capture: on CUDA whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
         meeting: on CUDA of the ranks that share what lies in host memory with those of their machine; None where each has its own.
         on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
     """

@@ -158,6 +158,10 @@ SAMPLED = {
     "typed, temporal, recent": lambda: Sampled(
         s.HeteroTemporalSampler([2, 3], None, {"p": TIMES[:20], "a": TIMES[:15], "venue": TIMES[:4]}, strategy="recent"), valued(), SEVERAL
     ),
+    "typed, labor": lambda: Sampled(s.HeteroLaborSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, links": lambda: Sampled(
+        s.HeteroLinkSampler(s.HeteroSampler([2, 3], expand="new"), ("a", "writes", "p"), 2), typed(), (np.array([3, 40, 11]), np.array([7]))
+    ),
     "hgt": lambda: Sampled(s.HGTSampler([3, 2], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "program": lambda: on(Sage([3, 2])),
     "program, collective": lambda: on(Layer()),
@@ -168,5 +172,5 @@ SAMPLED = {
     "metapath": lambda: on(s.MetapathWalk(KINDS, [0, 1], length=3, num_walks=2)),
 }
 
-ON_CPU = {"typed, new", "typed, weighted", "typed, several types", "typed, temporal", "typed, temporal, recent", "hgt"}
+ON_CPU = {name for name in SAMPLED if name.startswith("typed, ") and name not in ("typed, replace", "typed, by relation")} | {"hgt"}
 """Cases that CUDA has no kernels for."""

@@ -25,7 +25,7 @@ class Another(NeighborSampler):
         raise AssertionError
 
 
-ON_CPU = {samplers.HGTSampler, samplers.HeteroTemporalSampler}
+ON_CPU = {samplers.HGTSampler, samplers.HeteroLaborSampler, samplers.HeteroLinkSampler, samplers.HeteroTemporalSampler}
 """What has no kernels for CUDA."""
 
 
