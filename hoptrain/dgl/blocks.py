@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hoptrain.dgl.graphs import Converted, converted, is_typed
+from hoptrain.dgl.graphs import Converted, converted, is_typed, on_host
 from hoptrain.dgl.outputs import blocks_of, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.dgl.typed import by_type, neighbor_sampler, typed_blocks_of
@@ -40,7 +40,7 @@ class BlockSampler(Sampled):
         Raises:
             InputError: a seed or an edge that does not exist.
         """
-        nodes, blocks, rows = (self._sampled_typed if is_typed(g) else self._sampled)(g, seed_nodes, exclude_eids)
+        nodes, blocks, rows = (self._sampled_typed if is_typed(on_host(g)) else self._sampled)(g, seed_nodes, exclude_eids)
         self.keep(rows, self.output_device)
         if self.output_device is None:
             return nodes, seed_nodes, blocks
