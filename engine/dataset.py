@@ -263,7 +263,7 @@ def check_features(name: str, x: Array | None, num_nodes: int) -> None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
         raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} vertices; reshape x")
-    _check_numbers(name, "x", x)
+    check_numbers(name, "x", x)
 
 
 def check_edge_features(name: str, edge_attr: Array | None, graph: Graph) -> None:
@@ -275,10 +275,11 @@ def check_edge_features(name: str, edge_attr: Array | None, graph: Graph) -> Non
         raise InputError(
             f"{name}: edge_attr has shape {edge_attr.shape}: it has a row for each edge in the order of edge_index, {num_ids:,} at least; reshape it"
         )
-    _check_numbers(name, "edge_attr", edge_attr)
+    check_numbers(name, "edge_attr", edge_attr)
 
 
-def _check_numbers(name: str, what: str, x: Array) -> None:
+def check_numbers(name: str, what: str, x: Array) -> None:
+    """Refuse rows (N, F) of what is called ``what`` that are not finite numbers."""
     if x.dtype.kind not in "fiu" and x.dtype != BFLOAT16:
         raise InputError(
             f"{name}: {what} is {x.dtype}: features are real numbers, floating or integer; convert it, perhaps by {what}.astype(np.float32)"

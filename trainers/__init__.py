@@ -9,6 +9,8 @@ from typing import Any
 
 _HOME = {
     "AdaptiveNodeClassifier": "tasks.adaptive",
+    "EventDataModule": "tasks.events.data",
+    "EventPredictor": "tasks.events.predictor",
     "GNN": "models",
     "GraphClassifier": "tasks.graphs",
     "GraphDataModule": "tasks.node_data",
