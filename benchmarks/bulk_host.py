@@ -5,7 +5,8 @@ Counts are those of a bulk like the one before; ``start`` queues it, ``finish`` 
 it is asked for. Times are the least of the rounds, of one thread.
 
 With ``--device-model`` it tells instead what bytes the bulks of an epoch move on that GPU and what time that predicts
-(``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch.
+(``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch. With ``--cache-shares`` it tells what share
+of the rows' reads a ``device_cache`` of that share of the rows would hit, in the epoch that it was counted in and in the next.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hoptrain.benchmarks.common.harness import Record, Result
 from hoptrain.benchmarks.common.options import FANOUTS, QUICK_SCALE, SEED, num_rounds
 from hoptrain.benchmarks.common.stub_driver import StubStream, give_sizes, stubbed
 from hoptrain.benchmarks.traffic.epoch import predict_epoch
+from hoptrain.benchmarks.traffic.hits import hit_rates
 from hoptrain.benchmarks.traffic.predict import DEVICES, device_named
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.device import is_simulated
@@ -47,6 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
     add("--device-model", metavar="GPU", help=f"tell the bytes of an epoch, and predict its time on one of: {', '.join(DEVICES)}")
+    add(
+        "--cache-shares",
+        type=float,
+        nargs="+",
+        metavar="SHARE",
+        help="tell what a device_cache of these shares of the rows, in (0, 1], would hit",
+    )
     add("--bandwidth", type=float, metavar="GB/S", help="with --device-model: the speed of its memory (default: what its maker says)")
 
 
@@ -56,6 +65,8 @@ def run(args: argparse.Namespace) -> Result:
     Raises:
         InputError: in the simulator, where there is no driver to replace; an unknown GPU; options that do not go together; no mini-batch.
     """
+    if args.cache_shares is not None:
+        return _hits(args)
     if is_simulated():
         raise InputError("NUMBA_ENABLE_CUDASIM is on: the simulator has no driver to replace; leave the variable out")
     bulks = args.bulks or ([1, 8] if args.quick else [1, 8, 64, 193])
@@ -75,6 +86,16 @@ def run(args: argparse.Namespace) -> Result:
             for kernel, captured, bulk in cases
         ]
     return Result(records=records, summary={f"max_{name}": max(float(row[name]) for row in records) for name in COUNTED}, seeds=[SEED])
+
+
+def _hits(args: argparse.Namespace) -> Result:
+    """What caches hit in two epochs."""
+    for name in ("device_model", "bandwidth", "rounds", "bulks"):
+        if (value := getattr(args, name)) is not None:
+            raise InputError(f"--{name.replace('_', '-')} {value} with --cache-shares: reads are counted, and nothing else; leave one out")
+    data = options.load(args.graph, args, scale=QUICK_SCALE)
+    records = list(hit_rates(data, NeighborSampler(args.fanouts), options.schedule(data, args.batch_size), args.cache_shares))
+    return Result(records=records, summary={"max_hit_rate": max(row["counted"] for row in records)}, seeds=[SEED])
 
 
 def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hoptrain.engine.arrays import BFLOAT16, to_bfloat16
     from hoptrain.engine.dataset import Dataset
-    from hoptrain.engine.datasets import load_dataset
+    from hoptrain.engine.datasets import load_dataset, load_hetero_dataset
     from hoptrain.engine.errors import InputError, WorkerError
     from hoptrain.engine.graph import Graph
     from hoptrain.engine.hetero_dataset import HeteroDataset
@@ -29,12 +29,13 @@ _HOME = {
     "Schedule": "schedule",
     "WorkerError": "errors",
     "load_dataset": "datasets",
+    "load_hetero_dataset": "datasets",
     "to_bfloat16": "arrays",
 }
 
 __all__ = [
     "BFLOAT16", "Address", "Dataset", "Graph", "HeteroDataset", "HeteroGraph", "InputError", "QueueOptions", "Schedule", "WorkerError", "load_dataset",
-    "to_bfloat16",
+    "load_hetero_dataset", "to_bfloat16",
 ]  # fmt: skip
 
 

@@ -1,9 +1,11 @@
-"""Array types, and the one rule for the width of ids."""
+"""Array types, the one rule for the width of ids, and what numbers features are."""
 
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from hoptrain.engine.errors import InputError
 
 Array: TypeAlias = NDArray[Any]
 
@@ -48,3 +50,30 @@ def offset_dtype(count: int) -> np.dtype[Any]:
 def is_integer(dtype: DTypeLike) -> bool:
     """Whether the dtype holds integers (bool does not count)."""
     return np.issubdtype(np.dtype(dtype), np.integer)
+
+
+def check_numbers(name: str, what: str, x: Array) -> None:
+    """Refuse features ``x`` (N, F) of the data set ``name`` that are no finite real numbers; ``what`` they are called."""
+    if x.dtype.kind not in "fiu" and x.dtype != BFLOAT16:
+        raise InputError(
+            f"{name}: {what} is {x.dtype}: features are real numbers, floating or integer; convert it, perhaps by {what}.astype(np.float32)"
+        )
+    if x.dtype.kind in "iu":
+        return
+    for begin in range(0, len(x), 65536):
+        finite = _is_finite(x[begin : begin + 65536])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            value = x[begin + row, column]
+            raise InputError(
+                f"{name}: {what}[{begin + row}, {column}] is {value}: features are finite; replace it, for instance by np.nan_to_num({what})"
+            )
+
+
+def _is_finite(x: Array) -> Array:
+    if x.dtype == BFLOAT16:
+        exponent = np.uint16(0x7F80)
+        bits: Array = x.view(np.uint16) & exponent
+        finite: Array = bits != exponent
+        return finite
+    return np.isfinite(x)

@@ -1,4 +1,4 @@
-"""A data set for node classification: graph, features, labels, splits."""
+"""A data set on one graph: features, labels and splits of vertices and of edges."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import BFLOAT16, Array, as_array, is_integer
+from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
 KIND = "dataset"
 SPLITS = ("train", "val", "test")
+_BY_SPLIT = {"split": "splits", "edges_of": "edge_splits", "negatives_of": "negatives"}
+"""What a data set has by split, by how the names of its files begin."""
+_SEVERAL = {"vertex": "vertices", "edge": "edges"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Dataset:
-    """Graph, features, labels and splits of V vertices; read-only.
+    """Graph, features, labels and splits of V vertices and of their edges; read-only.
 
     Constructing one validates it; ``Dataset.open`` trusts the checksums instead. Arrays may be given as NumPy's or torch's; labels and splits of
     another integer dtype are converted. ``Dataset(x=x, y=y, edge_index=edge_index, splits={"train": train_mask})`` is all that training needs.
@@ -31,9 +34,14 @@ class Dataset:
         x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), or None.
         edge_attr: (R, D) features of the edges as stored, of any dtype that x may have, or None: row i is of the edge whose id (``Graph.edge_ids``)
             is i, so that they stand in the order of ``edge_index``; R is more than the largest id. (R,) is taken as (R, 1).
-        y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or None.
+        y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or (V,) or
+            (V, num_classes) float32 targets of a regression, NaN for none; or None.
         splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier; given as ids or as masks (V,) of bool.
-        num_classes: number of classes, 0 without labels; where 0 is given, what the labels have.
+        num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
+        edge_y: (R,) labels of edges by id, as those of vertices, but that floating ones are always targets; or None.
+        edge_splits: edge ids, (N,) int64, by name: edges to learn from and to be judged by, where a task is about edges or links.
+        negatives: pairs of vertices that are no links, to judge links by, by the name of a split with N edges: (2, M) int64 for all of them, or
+            (2, N, K), K for each; sources above destinations.
         meta: source, licence, where the split comes from: anything JSON can hold.
         path: the folder it was opened from, or None.
         validate: an argument only: False for arrays that are right by construction.
@@ -48,6 +56,9 @@ class Dataset:
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
     num_classes: int = 0
+    edge_y: Array | None = None
+    edge_splits: Mapping[str, Array] = field(default_factory=dict)
+    negatives: Mapping[str, Array] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
     validate: InitVar[bool] = True
@@ -58,12 +69,18 @@ class Dataset:
             self._take_in(edge_index)
             check_features(self.name, self.x, self.graph.num_nodes)
             check_edge_features(self.name, self.edge_attr, self.graph)
-            check_labels(self.name, self.y, self.graph.num_nodes, self.num_classes)
+            check = check_targets if self.y is not None and self.y.dtype.kind == "f" else check_labels
+            check(self.name, self.y, self.graph.num_nodes, self.num_classes)
             for split, ids in self.splits.items():
                 check_split(self.name, split, ids, self.graph.num_nodes, self.y)
-        if self.y is not None:
-            object.__setattr__(self, "y", self.y.astype(np.int64 if self.y.ndim == 1 else np.uint8, copy=False))
-        object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
+            self._check_edges()
+        for name in ("y", "edge_y"):
+            labels = getattr(self, name)
+            if labels is not None:
+                object.__setattr__(self, name, labels.astype(_label_dtype(labels), copy=False))
+        for name in ("splits", "edge_splits", "negatives"):
+            by_split = {split: ids.astype(np.int64, copy=False) for split, ids in getattr(self, name).items()}
+            object.__setattr__(self, name, by_split)
 
     def _take_in(self, edge_index: Any) -> None:
         """Tensors as arrays, masks as ids, edges as a graph, classes counted."""
@@ -79,7 +96,9 @@ class Dataset:
             )
         splits = {split: as_ids(self.name, split, as_array(ids), graph.num_nodes) for split, ids in self.splits.items()}
         y = None if y is None else as_labels(y)
-        num_classes = self.num_classes or (0 if y is None or y.ndim not in (1, 2) or y.dtype.kind not in "iub" else num_classes_of(y))
+        num_classes = self.num_classes or (0 if y is None or y.ndim not in (1, 2) or y.dtype.kind not in "iubf" else num_classes_of(y))
+        edge_y = None if self.edge_y is None else as_array(self.edge_y)
+        edge_splits = {name: as_ids(self.name, name, as_array(ids), num_edge_ids(graph), "edges") for name, ids in self.edge_splits.items()}
         for name, value in (
             ("x", x),
             ("y", y),
@@ -87,8 +106,29 @@ class Dataset:
             ("graph", graph),
             ("splits", splits),
             ("num_classes", num_classes),
+            ("edge_y", edge_y),
+            ("edge_splits", edge_splits),
+            ("negatives", {split: as_array(pairs) for split, pairs in self.negatives.items()}),
         ):
             object.__setattr__(self, name, value)
+
+    def _check_edges(self) -> None:
+        """Refuse labels and splits of edges, and pairs that are none, that the graph cannot have."""
+        num_ids = num_edge_ids(self.graph)
+        if self.edge_y is not None:
+            own = check_targets if self.edge_y.dtype.kind == "f" else check_labels
+            own(f"{self.name}, edges", self.edge_y, max(num_ids, len(self.edge_y)), num_classes_of(self.edge_y), "edge")
+        for split, ids in self.edge_splits.items():
+            check_split(self.name, split, ids, num_ids, self.edge_y, "edge")
+        for split, pairs in self.negatives.items():
+            number = len(self.edge_splits.get(split, ()))
+            if pairs.ndim not in (2, 3) or len(pairs) != 2 or not is_integer(pairs.dtype) or (pairs.ndim == 3 and pairs.shape[1] != number):
+                raise InputError(
+                    f"{self.name}: negatives of {split} are {pairs.dtype} of shape {pairs.shape}: they are pairs (2, M), or (2, {number}, K) "
+                    f"for the {number:,} edges of this split; correct them"
+                )
+            if pairs.size and not 0 <= pairs.min() <= pairs.max() < self.graph.num_nodes:
+                raise InputError(f"{self.name}: negatives of {split} leave the vertices 0 to {self.graph.num_nodes - 1}: correct them")
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} ({len(ids):,})" for split, ids in self.splits.items()) or "none"
@@ -107,7 +147,12 @@ class Dataset:
     @property
     def is_multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
-        return self.y is not None and self.y.ndim == 2
+        return self.y is not None and self.y.ndim == 2 and not self.is_regression
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether labels are targets of a regression."""
+        return self.y is not None and self.y.dtype.kind == "f"
 
     def split(self, name: str) -> Array:
         """Vertex ids of a split, (N,) int64.
@@ -147,7 +192,8 @@ class Dataset:
 
     def arrays(self) -> dict[str, Array]:
         """Every array by the name of its file."""
-        return self.graph.arrays() | self.stores() | {f"split_{name}": ids for name, ids in self.splits.items()}
+        by_split = {f"{kind}_{split}": ids for kind, field in _BY_SPLIT.items() for split, ids in getattr(self, field).items()}
+        return self.graph.arrays() | self.stores() | ({} if self.edge_y is None else {"edge_y": self.edge_y}) | by_split
 
     @classmethod
     def from_pyg(cls, data: Any, *, name: str = "data") -> Dataset:
@@ -197,8 +243,12 @@ class Dataset:
                 x=arrays.get("x"),
                 edge_attr=arrays.get("edge_attr"),
                 y=arrays.get("y"),
-                splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
                 num_classes=meta["num_classes"],
+                edge_y=arrays.get("edge_y"),
+                **{
+                    field: {name.removeprefix(f"{kind}_"): ids for name, ids in arrays.items() if name.startswith(f"{kind}_")}
+                    for kind, field in _BY_SPLIT.items()
+                },
                 meta=meta["info"],
                 path=path,
                 validate=False,
@@ -230,8 +280,17 @@ def as_labels(y: Array) -> Array:
 
 
 def num_classes_of(y: Array) -> int:
-    """C: columns of (V, C) labels, or one more than the largest class of (V,)."""
-    return int(y.shape[1]) if y.ndim == 2 else int(y.max()) + 1 if len(y) else 0
+    """C: columns of (V, C) labels, or one more than the largest class of (V,); 1 for targets (V,)."""
+    return int(y.shape[1]) if y.ndim == 2 else 1 if y.dtype.kind == "f" else int(y.max()) + 1 if len(y) else 0
+
+
+def num_edge_ids(graph: Graph) -> int:
+    """One more than the largest id of an edge."""
+    return graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
+
+
+def _label_dtype(y: Array) -> Any:
+    return np.float32 if y.dtype.kind == "f" else np.int64 if y.ndim == 1 else np.uint8
 
 
 def dataset_meta(data: Dataset) -> dict[str, Any]:
@@ -246,13 +305,13 @@ def dataset_meta(data: Dataset) -> dict[str, Any]:
     }
 
 
-def as_ids(name: str, split: str, ids: Array, num_nodes: int) -> Array:
-    """The vertex ids of a split that is given as ids or as a mask (V,) of bool."""
+def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "vertices") -> Array:
+    """The ids of a split of vertices, or ``what``, that is given as ids or as a mask (V,) of bool."""
     if ids.dtype != bool:
         return ids
     if ids.shape != (num_nodes,):
         raise InputError(
-            f"{name}: the mask of split {split} has shape {ids.shape}: it is one bool for each of the {num_nodes:,} vertices; give one, or ids"
+            f"{name}: the mask of split {split} has shape {ids.shape}: it is one bool for each of the {num_nodes:,} {what}; give one, or ids"
         )
     return np.flatnonzero(ids)
 
@@ -270,7 +329,7 @@ def check_edge_features(name: str, edge_attr: Array | None, graph: Graph) -> Non
     """Refuse features of edges that are not a row of finite numbers for each edge id."""
     if edge_attr is None:
         return
-    num_ids = graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
+    num_ids = num_edge_ids(graph)
     if edge_attr.ndim != 2 or len(edge_attr) < num_ids:
         raise InputError(
             f"{name}: edge_attr has shape {edge_attr.shape}: it has a row for each edge in the order of edge_index, {num_ids:,} at least; reshape it"
@@ -278,43 +337,16 @@ def check_edge_features(name: str, edge_attr: Array | None, graph: Graph) -> Non
     check_numbers(name, "edge_attr", edge_attr)
 
 
-def check_numbers(name: str, what: str, x: Array) -> None:
-    """Refuse rows (N, F) of what is called ``what`` that are not finite numbers."""
-    if x.dtype.kind not in "fiu" and x.dtype != BFLOAT16:
-        raise InputError(
-            f"{name}: {what} is {x.dtype}: features are real numbers, floating or integer; convert it, perhaps by {what}.astype(np.float32)"
-        )
-    if x.dtype.kind in "iu":
-        return
-    for begin in range(0, len(x), 65536):
-        finite = _is_finite(x[begin : begin + 65536])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            value = x[begin + row, column]
-            raise InputError(
-                f"{name}: {what}[{begin + row}, {column}] is {value}: features are finite; replace it, for instance by np.nan_to_num({what})"
-            )
-
-
-def _is_finite(x: Array) -> Array:
-    if x.dtype == BFLOAT16:
-        exponent = np.uint16(0x7F80)
-        bits: Array = x.view(np.uint16) & exponent
-        finite: Array = bits != exponent
-        return finite
-    return np.isfinite(x)
-
-
-def check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) -> None:
-    """Refuse labels that are not one, or a row, for each vertex, within their range."""
+def check_labels(name: str, y: Array | None, number: int, num_classes: int, what: str = "vertex") -> None:
+    """Refuse labels that are not one, or a row, for each vertex (or edge) of ``number``, within their range."""
     if y is None:
         return
-    if y.ndim not in (1, 2) or len(y) != num_nodes or not is_integer(y.dtype):
+    if y.ndim not in (1, 2) or len(y) != number or not is_integer(y.dtype):
         raise InputError(
-            f"{name}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) for each of the {num_nodes:,} vertices"
+            f"{name}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) for each of the {number:,} "
+            f"{_SEVERAL[what]}, or floating targets"
         )
-    if y.ndim == 2 and y.shape[1] != num_classes:
-        raise InputError(f"{name}: y has {y.shape[1]} columns, but num_classes is {num_classes}: state the number of columns")
+    _check_columns(name, y, num_classes)
     low, high = (-1, num_classes) if y.ndim == 1 else (0, 2)
     bad = np.argwhere((y < low) | (y >= high))
     if len(bad):
@@ -324,21 +356,42 @@ def check_labels(name: str, y: Array | None, num_nodes: int, num_classes: int) -
         )
 
 
-def check_split(name: str, split: str, ids: Array, num_nodes: int, y: Array | None) -> None:
-    """Refuse a split that is no list of distinct labelled vertices."""
+def check_targets(name: str, y: Any, number: int, num_classes: int, what: str = "vertex") -> None:
+    """Refuse targets that are not one, or a row, for each vertex (or edge) of ``number``, finite or NaN for none."""
+    if y.ndim not in (1, 2) or len(y) != number:
+        raise InputError(
+            f"{name}: y has shape {y.shape}: targets are one, or one row, for each of the {number:,} {_SEVERAL[what]}; reshape it"
+        )
+    _check_columns(name, y, num_classes)
+    if np.isinf(y).any():
+        raise InputError(f"{name}: y has infinities: targets are finite, or NaN for none; replace them")
+
+
+def _check_columns(name: str, y: Array, num_classes: int) -> None:
+    if y.ndim == 2 and y.shape[1] != num_classes:
+        raise InputError(f"{name}: y has {y.shape[1]} columns, but num_classes is {num_classes}: state the number of columns")
+
+
+def check_split(name: str, split: str, ids: Array, number: int, y: Array | None, what: str = "vertex") -> None:
+    """Refuse a split that is no list of distinct labelled vertices (or edges) of ``number``."""
     if not split.isidentifier():
         raise InputError(f"{name}: a split is called {split!r}: its name is part of a file's, so only letters, digits and _; rename it")
     if ids.ndim != 1 or not is_integer(ids.dtype):
         raise InputError(
-            f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split is a list of vertex ids; use np.flatnonzero(mask)"
+            f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split is a list of {what} ids; use np.flatnonzero(mask)"
         )
-    bad = ids[(ids < 0) | (ids >= num_nodes)]
+    bad = ids[(ids < 0) | (ids >= number)]
     if len(bad):
-        raise InputError(f"{name}: split {split} names vertex {bad[0]}: vertices are 0 to {num_nodes - 1}; drop it from the split")
+        raise InputError(f"{name}: split {split} names {what} {bad[0]}: {_SEVERAL[what]} are 0 to {number - 1}; drop it from the split")
     if len(np.unique(ids)) != len(ids):
-        raise InputError(f"{name}: split {split} names a vertex twice: every vertex counts once; use np.unique(ids)")
-    if y is not None and y.ndim == 1 and (y[ids] < 0).any():
-        vertex = ids[np.flatnonzero(y[ids] < 0)[0]]
         raise InputError(
-            f"{name}: vertex {vertex} of split {split} has no label (-1): a split holds labelled vertices; drop it from the split"
+            f"{name}: split {split} names {'a vertex' if what == 'vertex' else 'an edge'} twice: every {what} counts once; use np.unique(ids)"
+        )
+    if y is None or (y.ndim == 2 and y.dtype.kind != "f"):
+        return
+    is_none = np.isnan(y[ids]).reshape(len(ids), -1).any(1) if y.dtype.kind == "f" else y[ids] < 0
+    if is_none.any():
+        item = ids[np.flatnonzero(is_none)[0]]
+        raise InputError(
+            f"{name}: {what} {item} of split {split} has no label ({y[item]}): a split holds labelled {_SEVERAL[what]}; drop it from the split"
         )

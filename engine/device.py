@@ -21,6 +21,9 @@ from numpy.typing import DTypeLike
 from hoptrain.engine.arrays import BFLOAT16, Array
 from hoptrain.engine.errors import InputError, reason_of
 
+PLACEMENTS = ("auto", "device", "pinned")
+"""Where an array lies that a device reads: "device" memory, "pinned" host memory, or "auto", by what is free."""
+
 
 def split_device(device: str) -> tuple[str, int | None]:
     """A device in torch's words as its kind and the GPU's number, which may be left open: "cuda:3" is ("cuda", 3)."""

@@ -68,9 +68,9 @@ class Graph:
             check_offsets(indptr, len(indices))
             indices = narrow_ids(indices, len(indptr) - 1)
             indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
-            weights = _checked_weights(weights, len(indices))
-            times = _checked_times(times, len(indices))
-            edge_ids = None if edge_ids is None else _checked_edge_ids(edge_ids, len(indices))
+            weights = checked_weights(weights, len(indices))
+            times = checked_times(times, len(indices))
+            edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
         self.indptr: Array = read_only(indptr)
         self.indices: Array = read_only(indices)
         self.weights: Array | None = None if weights is None else read_only(weights)
@@ -106,17 +106,7 @@ class Graph:
         Raises:
             InputError: the graph has no edge of such an id.
         """
-        asked, of_asked = np.unique(np.asarray(ids), return_inverse=True)
-        if self.edge_ids is None:
-            place = np.where((asked >= 0) & (asked < self.num_edges), asked, -1)
-        else:
-            place = np.full(len(asked), -1, np.int64)
-            found = np.flatnonzero(np.isin(self.edge_ids, asked))
-            place[np.searchsorted(asked, self.edge_ids[found])] = found
-        if (place < 0).any():
-            raise InputError(f"edge {asked[place < 0][0]} does not exist: {self} has no edge of this id; correct it or leave it out")
-        places: Array = place[of_asked].astype(np.int64, copy=False)
-        return places
+        return places_at(self, ids)
 
     def with_edges(self, is_kept: Array) -> Graph:
         """The graph of the same vertices with some of the edges, their weights, times and ids: each keeps the id that it had.
@@ -207,7 +197,7 @@ class Graph:
             raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {MAX_VERTEX} vertices; number them from 0 without large gaps")
         for ids, role in ((src, "source"), (dst, "destination")):
             check_ids(ids, num_nodes, f"the {role} of edge")
-        weights, times = _checked_weights(weights, len(src)), _checked_times(times, len(src))
+        weights, times = checked_weights(weights, len(src)), checked_times(times, len(src))
         indptr, indices, order = coo_to_csc(src, dst, num_nodes, id_dtype(num_nodes))
         indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
         weights, times = (None if array is None else array[order] for array in (weights, times))
@@ -290,6 +280,21 @@ def ids_at(edge_ids: Array | None, places: Array) -> Array:
     return found
 
 
+def places_at(edges: Any, ids: Array) -> Array:
+    """See ``Graph.places_of``; ``edges`` have ``edge_ids`` and ``num_edges`` as a graph has."""
+    asked, of_asked = np.unique(np.asarray(ids), return_inverse=True)
+    if edges.edge_ids is None:
+        place = np.where((asked >= 0) & (asked < edges.num_edges), asked, -1)
+    else:
+        place = np.full(len(asked), -1, np.int64)
+        found = np.flatnonzero(np.isin(edges.edge_ids, asked))
+        place[np.searchsorted(asked, edges.edge_ids[found])] = found
+    if (place < 0).any():
+        raise InputError(f"edge {asked[place < 0][0]} does not exist: {edges} has no edge of this id; correct it or leave it out")
+    places: Array = place[of_asked].astype(np.int64, copy=False)
+    return places
+
+
 def as_weights(weights: Any) -> Array:
     """Weights of another library: (E, 1) as (E,), and other real numbers than float32 and float64 as float32."""
     weights = as_array(weights)
@@ -336,7 +341,8 @@ def as_offsets(indptr: Array) -> Array:
     return indptr if indptr.dtype in (np.int32, np.int64) else indptr.astype(np.int64)
 
 
-def _checked_weights(weights: Array | None, num_edges: int) -> Array | None:
+def checked_weights(weights: Array | None, num_edges: int) -> Array | None:
+    """Weights (E,) as a graph keeps them; refused if not finite floats, not negative, one for each edge."""
     if weights is None:
         return None
     weights = np.asarray(weights)
@@ -350,7 +356,8 @@ def _checked_weights(weights: Array | None, num_edges: int) -> Array | None:
     return np.ascontiguousarray(weights)
 
 
-def _checked_times(times: Array | None, num_edges: int) -> Array | None:
+def checked_times(times: Array | None, num_edges: int) -> Array | None:
+    """Times (E,) int64, or None; refused if not one integer for each edge."""
     if times is None:
         return None
     times = np.asarray(times)
@@ -361,7 +368,8 @@ def _checked_times(times: Array | None, num_edges: int) -> Array | None:
     return np.ascontiguousarray(times, np.int64)
 
 
-def _checked_edge_ids(edge_ids: Array, num_edges: int) -> Array:
+def checked_edge_ids(edge_ids: Array, num_edges: int) -> Array:
+    """Distinct ids (E,), not negative, as narrow as they can be; others are refused."""
     edge_ids = np.asarray(edge_ids)
     if edge_ids.shape != (num_edges,) or (num_edges and not is_integer(edge_ids.dtype)):
         raise InputError(

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
+from hoptrain.engine.arrays import Array, as_array, id_dtype, offset_dtype
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.graph import as_ids, as_offsets, check_ids, check_offsets, narrow_ids, read_only
+from hoptrain.engine.graph import (
+    as_ids,
+    as_offsets,
+    as_weights,
+    check_ids,
+    check_offsets,
+    checked_edge_ids,
+    checked_times,
+    checked_weights,
+    ids_at,
+    narrow_ids,
+    places_at,
+    read_only,
+)
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
-from hoptrain.kernels.cpu.csc import coo_to_csc
+from hoptrain.kernels.cpu.csc import coo_to_csc, first_out_of_range
 
 KIND = "hetero-graph"
 
@@ -21,34 +34,77 @@ Relation: TypeAlias = tuple[str, str, str]
 
 
 class RelationColumns:
-    """The edges of one relation as compressed columns, read-only; N destinations, E edges.
+    """The edges of one relation as compressed columns, read-only; N destinations, E edges. Places and ids of edges are as in ``Graph``.
 
     Attributes:
         indptr: (N+1,) where each destination's column begins; int32 if E < 2**31 else int64.
-        indices: (E,) sources, ids within their type; int32 where they fit, else int64. The place of an edge here is its edge id.
+        indices: (E,) sources, ids within their type; int32 where they fit, else int64.
+        weights: (E,) float32 or float64, finite and not negative, or None: how likely an edge is drawn, relative to others of its column.
+        times: (E,) int64, or None: when each edge came to be.
+        edge_ids: (E,) the id of the edge at each place, all different, int32 where they fit, else int64; None where an edge's place is its id.
+        num_src: number of vertices of the sources' type.
     """
 
-    __slots__ = ("indices", "indptr")
+    __slots__ = ("edge_ids", "indices", "indptr", "num_src", "times", "weights")
 
-    def __init__(self, indptr: Array, indices: Array, num_src: int) -> None:
-        """Take CSC arrays (without a copy where dtypes allow) with sources in [0, num_src).
+    def __init__(
+        self,
+        indptr: Array,
+        indices: Array,
+        num_src: int,
+        *,
+        weights: Array | None = None,
+        times: Array | None = None,
+        edge_ids: Array | None = None,
+    ) -> None:
+        """Take CSC arrays (without a copy where dtypes allow) with sources in [0, num_src), and what each entry of ``indices`` has.
 
         Raises:
             InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
         """
         indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
         check_offsets(indptr, len(indices))
+        weights, times = checked_weights(weights, len(indices)), checked_times(times, len(indices))
+        edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
         self.indptr: Array = read_only(indptr.astype(offset_dtype(len(indices)), copy=False))
         self.indices: Array = read_only(narrow_ids(indices, num_src))
+        self.weights: Array | None = None if weights is None else read_only(weights)
+        self.times: Array | None = None if times is None else read_only(times)
+        self.edge_ids: Array | None = None if edge_ids is None else read_only(edge_ids)
+        self.num_src = num_src
+
+    def __repr__(self) -> str:
+        return f"RelationColumns(num_src={self.num_src:,}, num_dst={self.num_nodes:,}, num_edges={self.num_edges:,})"
 
     @property
     def num_edges(self) -> int:
         """E."""
         return len(self.indices)
 
+    @property
+    def num_nodes(self) -> int:
+        """N: vertices that have a column."""
+        return len(self.indptr) - 1
+
+    def ids_of(self, places: Array) -> Array:
+        """See ``Graph.ids_of``."""
+        return ids_at(self.edge_ids, places)
+
+    def places_of(self, ids: Array) -> Array:
+        """See ``Graph.places_of``."""
+        return places_at(self, ids)
+
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that there are, by name."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+
+_ARRAYS = ("indptr", "indices", "weights", "times", "edge_ids")
+
 
 class HeteroGraph:
-    """A directed graph whose vertices and edges have types; vertices are numbered from 0 within each type.
+    """A directed graph whose vertices and edges have types; vertices are numbered from 0 within each type, edges within each relation.
 
     A relation is a triple (source type, name, destination type); its edges are stored by destination, as those of ``Graph``. Two
     relations may join the same types under different names.
@@ -60,14 +116,31 @@ class HeteroGraph:
 
     __slots__ = ("num_nodes", "relations")
 
-    def __init__(self, num_nodes: Mapping[str, int], relations: Mapping[Relation, tuple[Array, Array]]) -> None:
+    def __init__(
+        self,
+        num_nodes: Mapping[str, int],
+        relations: Mapping[Relation, tuple[Array, Array]],
+        *,
+        weights: Mapping[Relation, Array] | None = None,
+        times: Mapping[Relation, Array] | None = None,
+        edge_ids: Mapping[Relation, Array] | None = None,
+    ) -> None:
         """Take for each relation (indptr, indices): (N+1,) offsets of its N destinations' columns, (E,) sources.
 
+        Args:
+            num_nodes: number of vertices of each type.
+            relations: the columns.
+            weights: (E,) float32 or float64 for the relations whose edges have weights.
+            times: (E,) integers for the relations whose edges have times.
+            edge_ids: (E,) distinct integers, not negative; by default an entry's place is its edge's id.
+
         Raises:
-            InputError: a name with a ":", a type without a number of vertices, columns that do not fit.
+            InputError: a name with a ":", a type without a number of vertices, columns that do not fit, values of an unknown relation.
         """
         self.num_nodes = {name: _checked_number(name, number) for name, number in num_nodes.items()}
         self.relations: dict[Relation, RelationColumns] = {}
+        given = {"weights": weights or {}, "times": times or {}, "edge_ids": edge_ids or {}}
+        _check_named(relations, **given)
         for relation, (indptr, indices) in relations.items():
             num_src, num_dst = self._sizes(relation)
             if len(indptr) != num_dst + 1:
@@ -75,17 +148,28 @@ class HeteroGraph:
                     f"indptr of {relation_name(relation)} has {len(indptr):,} entries: it holds one more than the {num_dst:,} vertices of type "
                     f"{relation[2]!r}; rebuild it by HeteroGraph.from_edges"
                 )
-            self.relations[relation] = RelationColumns(indptr, indices, num_src)
+            options = {name: values.get(relation) for name, values in given.items()}
+            self.relations[relation] = RelationColumns(indptr, indices, num_src, **options)
 
     @classmethod
-    def from_edges(cls, num_nodes: Mapping[str, int], edges: Mapping[Relation, tuple[Array, Array]]) -> HeteroGraph:
-        """Take for each relation (src, dst): (E,) integers, edges src[i] -> dst[i]; columns come out sorted.
+    def from_edges(
+        cls,
+        num_nodes: Mapping[str, int],
+        edges: Mapping[Relation, tuple[Array, Array]],
+        *,
+        weights: Mapping[Relation, Array] | None = None,
+        times: Mapping[Relation, Array] | None = None,
+    ) -> HeteroGraph:
+        """Take for each relation (src, dst): (E,) integers, edges src[i] -> dst[i], whose ids are i; columns come out sorted.
+
+        ``weights`` (E,) and ``times`` (E,) are for the relations that have some, one for each edge. Copies of an edge stay, in the order of the input.
 
         Raises:
             InputError: as the constructor; lengths that differ, an edge that names a vertex that does not exist.
         """
         graph = cls(num_nodes, {})
-        columns = {}
+        _check_named(edges, weights=weights or {}, times=times or {})
+        columns, orders = {}, {}
         for relation, (src, dst) in edges.items():
             num_src, num_dst = graph._sizes(relation)
             src, dst = as_ids(src, "src").astype(np.int64, copy=False), as_ids(dst, "dst").astype(np.int64, copy=False)
@@ -93,22 +177,54 @@ class HeteroGraph:
                 raise InputError(f"{relation_name(relation)} has {len(src):,} sources and {len(dst):,} destinations: give as many of each")
             check_ids(src, num_src, f"{relation_name(relation)}: the source of edge")
             check_ids(dst, num_dst, f"{relation_name(relation)}: the destination of edge")
-            indptr, indices, _ = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
+            indptr, indices, orders[relation] = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
             columns[relation] = (indptr[: num_dst + 1], indices)
-        return cls(num_nodes, columns)
+        return cls(
+            num_nodes,
+            columns,
+            weights={key: checked_weights(own, len(orders[key]))[orders[key]] for key, own in (weights or {}).items()},  # type: ignore[index]
+            times={key: checked_times(own, len(orders[key]))[orders[key]] for key, own in (times or {}).items()},  # type: ignore[index]
+            edge_ids={key: order for key, order in orders.items() if (order[1:] < order[:-1]).any()},
+        )
 
     @classmethod
-    def from_pyg(cls, data: Any) -> HeteroGraph:
-        """A ``torch_geometric.data.HeteroData`` whose edge types have ``edge_index`` (2, E)."""
-        edges = {tuple(relation): tuple(np.asarray(data[relation].edge_index)) for relation in data.edge_types}
-        return cls.from_edges({name: int(data[name].num_nodes) for name in data.node_types}, edges)
+    def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> HeteroGraph:
+        """A ``torch_geometric.data.HeteroData`` whose edge types have ``edge_index`` (2, E), whose columns the ids count.
+
+        Args:
+            data: the graph.
+            weight_attr: what weights are called at the edge types that have some; at least one has.
+            time_attr: what times are called, at edge types or at vertex types that have some: an edge then has its source's time.
+
+        Raises:
+            InputError: a name that no type has, or times of both kinds; as ``from_edges``.
+        """
+        edges = {tuple(relation): tuple(as_array(data[relation].edge_index)) for relation in data.edge_types}
+        weights = {key: as_weights(own) for key, own in _stored(data, data.edge_types, weight_attr).items()}
+        times = {key: as_array(own) for key, own in _stored(data, data.edge_types, time_attr).items()}
+        of_nodes = {name: as_array(own) for name, own in _stored(data, data.node_types, time_attr).items()}
+        for attr, found in ((weight_attr, (weights,)), (time_attr, (times, of_nodes))):
+            if attr is not None and sum(map(bool, found)) != 1:
+                raise InputError(
+                    f"{attr!r} is an attribute of {_where(*found)}: its values are those of one kind of types; correct the name"
+                )
+        if of_nodes:
+            times = {relation: of_nodes[relation[0]][src] for relation, (src, _) in edges.items() if relation[0] in of_nodes}
+        return cls.from_edges({name: int(data[name].num_nodes) for name in data.node_types}, edges, weights=weights, times=times)
+
+    @classmethod
+    def from_dgl(cls, graph: Any) -> HeteroGraph:
+        """A ``dgl.DGLGraph`` with its types; ids are DGL's. Weights and times have no names of their own there: give them to ``from_edges``."""
+        ends = {tuple(relation): graph.edges(etype=relation) for relation in graph.canonical_etypes}
+        edges = {relation: (as_array(src), as_array(dst)) for relation, (src, dst) in ends.items()}
+        return cls.from_edges({name: int(graph.num_nodes(name)) for name in graph.ntypes}, edges)
 
     def save(self, path: str | Path) -> None:
         """Write the graph as a folder; ``path`` must not exist yet. Opened again with ``HeteroGraph.open``."""
         with create_new_folder(Path(path), KIND) as writer:
             for i, columns in enumerate(self.relations.values()):
-                writer.add(f"indptr_{i}", columns.indptr)
-                writer.add(f"indices_{i}", columns.indices)
+                for name, array in columns.arrays().items():
+                    writer.add(f"{name}_{i}", array)
             writer.meta.update(num_nodes=self.num_nodes, relations=[list(relation) for relation in self.relations])
 
     @classmethod
@@ -121,13 +237,47 @@ class HeteroGraph:
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
         with complete_header(path):
-            columns = {tuple(relation): (arrays[f"indptr_{i}"], arrays[f"indices_{i}"]) for i, relation in enumerate(meta["relations"])}
-            return cls(meta["num_nodes"], columns)
+            relations = [tuple(relation) for relation in meta["relations"]]
+            indptr, indices, weights, times, edge_ids = (
+                {relation: arrays[f"{name}_{i}"] for i, relation in enumerate(relations) if f"{name}_{i}" in arrays} for name in _ARRAYS
+            )
+            columns = {relation: (indptr[relation], indices[relation]) for relation in relations}
+            return cls(meta["num_nodes"], columns, weights=weights, times=times, edge_ids=edge_ids)
 
     @property
     def num_edges(self) -> int:
         """Edges of all relations."""
         return sum(columns.num_edges for columns in self.relations.values())
+
+    def numbered(self, vertices: Mapping[str, Array]) -> Array:
+        """Vertices (B_t,) of some types t as single numbers (B,) int64, type after type as given: the types count on from one another.
+
+        Raises:
+            InputError: a type or a vertex that does not exist.
+        """
+        begins = self._begins()
+        numbers = [np.zeros(0, np.int64)]
+        for name, ids in vertices.items():
+            if name not in begins:
+                raise InputError(f"{name!r} is no type of the graph's: it has {', '.join(begins)}; choose one of them")
+            own = as_ids(ids, f"vertices of {name!r}").astype(np.int64)
+            bad = first_out_of_range(own, self.num_nodes[name])
+            if bad >= 0:
+                raise InputError(f"vertex {own[bad]} of type {name!r} does not exist: there are 0 to {self.num_nodes[name] - 1}; drop it")
+            numbers.append(own + begins[name])
+        return np.concatenate(numbers)
+
+    def by_type(self, numbers: Array) -> dict[str, tuple[Array, Array]]:
+        """What ``numbered`` made one number of: for each type that is among them, the vertices (B_t,) and their places (B_t,) in ``numbers``."""
+        begins = self._begins()
+        kinds = np.searchsorted(list(begins.values()), numbers, side="right") - 1  # of several types that begin alike the last has vertices
+        places = {name: np.flatnonzero(kinds == kind) for kind, name in enumerate(begins)}
+        return {name: (numbers[own] - begins[name], own) for name, own in places.items() if len(own)}
+
+    def _begins(self) -> dict[str, int]:
+        """The number of each type's first vertex."""
+        ends = np.cumsum([0, *self.num_nodes.values()]).tolist()
+        return dict(zip(self.num_nodes, ends, strict=False))
 
     def __repr__(self) -> str:
         relations = ", ".join(f"{relation_name(relation)} ({columns.num_edges:,})" for relation, columns in self.relations.items())
@@ -153,3 +303,24 @@ def _checked_number(name: str, number: int) -> int:
     if number < 0:
         raise InputError(f"num_nodes of {name!r} is {number}: a type has 0 vertices or more; correct it")
     return int(number)
+
+
+def _check_named(relations: Mapping[Relation, Any], **given: Mapping[Relation, Any]) -> None:
+    """Refuse values of a relation that there is not."""
+    for name, values in given.items():
+        for relation in values:
+            if relation not in relations:
+                raise InputError(
+                    f"{name} of {relation}: the graph's relations are {', '.join(map(relation_name, relations))}; name one of them"
+                )
+
+
+def _stored(data: Any, types: Sequence[Any], attr: str | None) -> dict[Any, Any]:
+    """What PyG's object holds under a name, by type."""
+    return {} if attr is None else {kind: data[kind][attr] for kind in types if attr in data[kind]}
+
+
+def _where(*found: Mapping[Any, Any]) -> str:
+    """Which types have something of a name."""
+    kinds = ("edge types", "vertex types")[: len(found)]
+    return " and ".join(kind for kind, own in zip(kinds, found, strict=True) if own) or f"no {' nor '.join(kinds)}"

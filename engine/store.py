@@ -138,6 +138,15 @@ def complete_header(path: Path) -> Iterator[None]:
         raise InputError(f"{path} has no {error.args[0]!r} in its header: it was not written by hoptrain; convert it again") from None
 
 
+def kind_of(path: Path) -> str | None:
+    """What a folder says it holds; None where it says nothing that can be read."""
+    try:
+        kind = json.loads((path / HEADER).read_text())["kind"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return kind if isinstance(kind, str) else None
+
+
 def read_header(path: Path, kind: str) -> dict[str, Any]:
     """The header of a folder, checked for format, version and kind."""
     if not path.is_dir():

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset
+    from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset, load_hetero_dataset
     from hoptrain.samplers import ASGCNSampler, Block, ClusterSampler, FastGCNSampler, HeteroSampler, LaborSampler, LadiesSampler
     from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk
     from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, Program, RippleWalkSampler
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from hoptrain.trainers.tasks.events.data import EventDataModule
     from hoptrain.trainers.tasks.events.predictor import EventPredictor
     from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
+    from hoptrain.trainers.tasks.hetero import HeteroClassifier, HeteroDataModule
     from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
     from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
-    from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor
+    from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule, EdgePredictor
+    from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+    from hoptrain.trainers.tasks.pairs.links import LinkPredictor
     from hoptrain.trainers.tasks.node_classifier import NodeClassifier
     from hoptrain.trainers.tasks.node_data import GraphDataModule
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset",
+    "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset load_hetero_dataset",
     "engine.datasets.events": "Events load_events",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler "
     "MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
@@ -44,9 +47,12 @@ _NAMES = {
     "trainers.tasks.events.data": "EventDataModule",
     "trainers.tasks.events.predictor": "EventPredictor",
     "trainers.tasks.graphs": "GraphClassifier SmallGraphsDataModule",
+    "trainers.tasks.hetero": "HeteroClassifier HeteroDataModule",
     "trainers.tasks.hops": "HopDataModule SIGNClassifier",
     "trainers.tasks.images": "ImageClassifier ImageDataModule",
-    "trainers.tasks.links": "LinkDataModule LinkPredictor",
+    "trainers.tasks.pairs.edges": "EdgeDataModule EdgePredictor",
+    "trainers.tasks.pairs.link_data": "LinkDataModule",
+    "trainers.tasks.pairs.links": "LinkPredictor",
     "trainers.tasks.node_classifier": "NodeClassifier",
     "trainers.tasks.node_data": "GraphDataModule",
 }

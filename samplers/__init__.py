@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from hoptrain.samplers.feed.loader import SampleLoader
     from hoptrain.samplers.layerwise.asgcn import ASGCNSampler
     from hoptrain.samplers.layerwise.fastgcn import FastGCNSampler
+    from hoptrain.samplers.layerwise.hgt import HGTSampler
     from hoptrain.samplers.layerwise.ladies import LadiesSampler
     from hoptrain.samplers.nodewise.hetero import HeteroSampler
+    from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
     from hoptrain.samplers.nodewise.labor import LaborSampler
     from hoptrain.samplers.nodewise.neighbor import NeighborSampler
     from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
@@ -39,8 +41,10 @@ _NAMES = {
     "samplers.feed.loader": "SampleLoader",
     "samplers.layerwise.asgcn": "ASGCNSampler",
     "samplers.layerwise.fastgcn": "FastGCNSampler",
+    "samplers.layerwise.hgt": "HGTSampler",
     "samplers.layerwise.ladies": "LadiesSampler",
     "samplers.nodewise.hetero": "HeteroSampler",
+    "samplers.nodewise.hetero_temporal": "HeteroTemporalSampler",
     "samplers.nodewise.labor": "LaborSampler",
     "samplers.nodewise.neighbor": "NeighborSampler",
     "samplers.nodewise.pinsage": "PinSAGESampler",
@@ -66,8 +70,10 @@ __all__ = [
     "Block",
     "ClusterSampler",
     "FastGCNSampler",
+    "HGTSampler",
     "HeteroMiniBatch",
     "HeteroSampler",
+    "HeteroTemporalSampler",
     "LaborSampler",
     "LadiesSampler",
     "LinkSampler",

@@ -187,9 +187,17 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        driver: Driver = import_module(_DRIVERS).driver_for(graph, self, workspace)
-        finish = driver.start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+        finish = self.driver(graph, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
         return lambda: finish().map(lambda _, batch: batch.out_of(graph, self.repeats_edges))
+
+    def driver(self, graph: SomeGraph, workspace: Workspace) -> Driver:
+        """What samples on the workspace's device in the place of this one; it has a copy of the graph there.
+
+        Raises:
+            InputError: the sampler has no kernels for CUDA.
+        """
+        found: Driver = import_module(_DRIVERS).driver_for(graph, self, workspace)
+        return found
 
 
 class FanoutSampler(Sampler):

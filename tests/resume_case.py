@@ -13,6 +13,7 @@ import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.loggers import Logger
+from typed_case import typed_classifier, typed_data, typed_module
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph
@@ -23,9 +24,11 @@ from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
 from hoptrain.trainers.tasks.events.data import EventDataModule
 from hoptrain.trainers.tasks.events.predictor import EventPredictor
 from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
+from hoptrain.trainers.tasks.hetero import HeteroClassifier
 from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
 from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
-from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 
 SAMPLERS = {
     "neighbor": lambda: s.NeighborSampler([3, 3]),
@@ -49,7 +52,7 @@ SAMPLERS = {
     "pipeline": lambda: s.NeighborSampler([3, 3]),
 }
 ONE_A_BATCH = ("saint-node", "saint-edge", "saint-walk", "ripple")
-TASKS = (*SAMPLERS, "links", "events", "hops", "images", "graphs")
+TASKS = (*SAMPLERS, "links", "hops", "images", "graphs", "hetero", "events")
 MOMENTS = (
     "on_train_batch_start", "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_start",
     "on_train_epoch_end", "on_validation_start", "on_validation_batch_start", "on_validation_end", "on_save_checkpoint", "while it is written",
@@ -86,6 +89,8 @@ def draw(seed, number):
         "kind": pick.choice(("exception", "SIGTERM", "SIGKILL")),
         "victim": pick.randrange(2),
     }
+    if task == "hetero":  # sparse gradients are not clipped
+        case |= {"clip": None, "arch": pick.choice(("rgcn", "gat", "hgt"))}
     if task == "pipeline":  # two stages, what they can do
         case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none"}
     if task == "events":  # whose times need all digits
@@ -151,6 +156,7 @@ class Addresses(Callback):
 
 def write_data(folder):
     """The data of all tasks."""
+    typed_data().save(folder / "typed")
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, 200, 3000), (rng.random(3000) ** 2 * 200).astype(np.int64)
     order = rng.permutation(200)
@@ -186,6 +192,9 @@ def parts(case, folder):
     if task == "hops":
         module = HopDataModule(str(data / "random"), num_hops=2, batch_size=16, seed=4)
         return module, scheduled(SIGNClassifier, case)(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
+    if task == "hetero":
+        module = typed_module(str(data / "typed"), num_workers=case["workers"])
+        return module, typed_classifier(module, scheduled(HeteroClassifier, case), arch=case["arch"])
     if task == "links":
         sampler = s.LinkSampler(s.NeighborSampler([3, 3]))
         module = LinkDataModule(dataset=str(data / "random"), sampler=sampler, batch_size=256, num_workers=case["workers"], seed=4)

@@ -22,15 +22,16 @@ from torch_geometric.data import TemporalData
 from torch_geometric.loader import TemporalDataLoader
 from torch_geometric.nn import TransformerConv
 from torch_geometric.nn.models.tgn import IdentityMessage, LastAggregator, LastNeighborLoader, TGNMemory
-from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
 from hoptrain.engine.datasets.events import Events, load_events
 from hoptrain.trainers.commands.configs import FOLDER
 from hoptrain.trainers.commands.lightning import TRAINER_DEFAULTS
+from hoptrain.trainers.models.ranks import ranks_among
 from hoptrain.trainers.resume.checkpoints import BestAndLast
+from hoptrain.trainers.scores.links import PooledScore, RankScore
 from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.events.predictor import EventPredictor, ranks
+from hoptrain.trainers.tasks.events.predictor import EventPredictor
 
 _WIDTH, _NEIGHBORS, _BATCH, _RATE = 100, 10, 200, 1e-4
 _QUICK_EVENTS = 2000
@@ -146,12 +147,11 @@ class Example:
             parts.append(self.scores(batch))
             self.take_in(batch)
         events, others = (torch.cat(each) for each in zip(*parts, strict=True))
-        one, labels = torch.cat([events, others[:, 0]]), torch.cat([torch.ones_like(events), torch.zeros_like(events)]).long()
-        return {
-            "ap": float(binary_average_precision(one, labels)),
-            "auc": float(binary_auroc(one, labels)),
-            "mrr": float((1 / ranks(events, others)).mean()),
-        }
+        one, labels = torch.cat([events, others[:, 0]]), torch.cat([torch.ones_like(events), torch.zeros_like(events)])
+        scores = {"ap": PooledScore("ap"), "auc": PooledScore("auc"), "mrr": RankScore("mrr")}
+        for name, score in scores.items():
+            score.update(*((ranks_among(events, others), labels) if name == "mrr" else (one, labels)))
+        return {name: float(score.compute()) for name, score in scores.items()}
 
 
 def pyg_scores(module: EventDataModule, model: dict[str, Any], seed: int, epochs: int) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """Data sets by name: where each comes from and how it becomes a folder of arrays.
 
-``load.py``       load_dataset, the registry
+``load.py``       load_dataset, load_hetero_dataset, the registry
 ``listing.py``    list_datasets
 ``digits.py``     scikit-learn's digits, offline
-``npz.py``        NAME.npz files
+``npz.py``        NAME.npz files; ``hetero_npz.py`` those with a typed graph
 ``pyg.py``        downloads through PyTorch Geometric
 ``ogb.py``        downloads from the Open Graph Benchmark
 ``synthetic.py``  generated, at any scale
@@ -11,6 +11,6 @@
 """
 
 from hoptrain.engine.datasets.listing import Entry, list_datasets
-from hoptrain.engine.datasets.load import load_dataset
+from hoptrain.engine.datasets.load import load_dataset, load_hetero_dataset
 
-__all__ = ["Entry", "list_datasets", "load_dataset"]
+__all__ = ["Entry", "list_datasets", "load_dataset", "load_hetero_dataset"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, is_integer
-from hoptrain.engine.dataset import SPLITS, check_numbers
+from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
+from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph, as_ids, check_ids

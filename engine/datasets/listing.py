@@ -15,9 +15,11 @@ from hoptrain.engine.dataset import Dataset, num_classes_of
 from hoptrain.engine.datasets import npz
 from hoptrain.engine.datasets.cache import is_folder
 from hoptrain.engine.datasets.cifar10 import find_cifar10
-from hoptrain.engine.datasets.load import REGISTRY, existing_root
+from hoptrain.engine.datasets.load import REGISTRY, existing_root, open_either
 from hoptrain.engine.datasets.source import Counts
 from hoptrain.engine.errors import InputError, reason_of
+
+_TYPED = "a typed graph, for task: hetero"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +71,10 @@ def _described(path: Path) -> Entry:
 
 
 def _in_folder(path: Path) -> tuple[str, Counts | None]:
-    data = Dataset.open(path, verify=False)
-    return "a graph", Counts(data.graph.num_nodes, data.graph.num_edges, data.num_features, data.num_classes)
+    data = open_either(path, verify=False)
+    if isinstance(data, Dataset):
+        return "a graph", Counts(data.graph.num_nodes, data.graph.num_edges, data.num_features, data.num_classes)
+    return _TYPED, Counts(sum(data.graph.num_nodes.values()), data.graph.num_edges, 0, data.num_classes)
 
 
 def _in_file(path: Path) -> tuple[str, Counts | None]:
@@ -78,6 +82,8 @@ def _in_file(path: Path) -> tuple[str, Counts | None]:
     if "train_x" in shapes and len(shapes["train_x"]) == 4:
         number, height, width, _ = shapes["train_x"]
         return f"{number + shapes['test_x'][0]:,} images, {height} x {width}, for task: images", None
+    if npz.is_typed(shapes):
+        return _TYPED, None
     if (other := npz.other_kind(shapes)) is not None:
         return other[0], None
     num_nodes = shapes["indptr"][0] - 1

@@ -1,4 +1,4 @@
-"""``load_dataset``: the one registry of graphs, and the order in which a name is looked for."""
+"""``load_dataset`` and ``load_hetero_dataset``: the one registry of graphs, and the order in which a name is looked for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from pathlib import Path
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import digits, npz, pyg, synthetic
 from hoptrain.engine.datasets.cache import is_folder
+from hoptrain.engine.datasets.hetero_npz import is_typed, load_hetero_npz
+from hoptrain.engine.datasets.npz import TYPED_REMEDY
 from hoptrain.engine.datasets.ogb import source as ogb
 from hoptrain.engine.datasets.source import Source
 from hoptrain.engine.errors import InputError, did_you_mean
+from hoptrain.engine.hetero_dataset import KIND, HeteroDataset
+from hoptrain.engine.store import kind_of
 
 REGISTRY: Mapping[str, Source] = digits.SOURCES | pyg.SOURCES | ogb.SOURCES | synthetic.SOURCES
 
@@ -32,6 +36,32 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
         InputError: an unknown name, a root that does not exist, a scale that cannot be honoured, a file that cannot be read, a download
             that failed or that needs a licence to be accepted.
     """
+    data = load_any(name, root=root, scale=scale)
+    if isinstance(data, HeteroDataset):
+        raise InputError(f"{name} is a heterogeneous graph (vertices of several kinds), not a homogeneous one: {TYPED_REMEDY}")
+    return data
+
+
+def load_hetero_dataset(name: str, *, root: str | Path | None = None) -> HeteroDataset:
+    """Open a data set on a typed graph; where it is looked for, and what is kept, as by ``load_dataset``.
+
+    Args:
+        name: a name of the registry, of a file or folder in ``root``, or a path.
+        root: a folder that holds data sets, or to which they are downloaded.
+
+    Raises:
+        InputError: as ``load_dataset``; or the data set has vertices of one kind only.
+    """
+    data = load_any(name, root=root)
+    if isinstance(data, Dataset):
+        raise InputError(
+            f"{name} has vertices of one kind: task: nodes trains on it; choose a data set with several ('hoptrain data list')"
+        )
+    return data
+
+
+def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset | HeteroDataset:
+    """``load_dataset`` or ``load_hetero_dataset``, by what is found."""
     root, scale = existing_root(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):
@@ -45,7 +75,7 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
         _check_unscaled(name, scale)
     file = npz.find_npz(name, root)
     if file is not None:
-        return npz.load_npz(file)
+        return _open_path(file)
     if source is None:
         raise _unknown(name, root)
     return source.load(name, root, scale)
@@ -65,13 +95,20 @@ def _is_path(name: str) -> bool:
     return os.sep in name or name.endswith(".npz") or is_folder(Path(name))
 
 
-def _open_path(path: Path) -> Dataset:
-    return npz.load_npz(path) if path.suffix == ".npz" else Dataset.open(path)
+def _open_path(path: Path) -> Dataset | HeteroDataset:
+    if path.suffix != ".npz":
+        return open_either(path)
+    return load_hetero_npz(path) if is_typed(path) else npz.load_npz(path)
 
 
-def _open_as(folder: Path, name: str, scale: float) -> Dataset:
+def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:
+    """Open a folder of a data set, typed or not; ``verify`` compares checksums."""
+    return (HeteroDataset if kind_of(folder) == KIND else Dataset).open(folder, verify=verify)
+
+
+def _open_as(folder: Path, name: str, scale: float) -> Dataset | HeteroDataset:
     """Open a folder that has to hold what was asked for."""
-    data = Dataset.open(folder)
+    data = open_either(folder)
     if data.name != name and folder.name != name:
         raise InputError(f"root {folder} holds {data.name!r}, not {name!r}: ask for what it holds or name another root")
     if data.meta.get("scale", 1.0) != scale:

@@ -12,7 +12,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +26,8 @@ from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
 
 Arrays: TypeAlias = dict[str, Array]
+
+TYPED_REMEDY = "task: hetero trains on it (in Python load_hetero_dataset opens it)"
 
 _VERSION = 2
 IDENTITY_LIMIT = 4096
@@ -60,24 +62,32 @@ def load_npz(path: Path) -> Dataset:
     Raises:
         InputError: no such file, no .npz, truncated, or not one homogeneous graph.
     """
+    return open_cached(cache_key(path, _VERSION), lambda writer: convert_npz(path).write_to(writer))
+
+
+def cache_key(path: Path, version: int) -> str:
+    """What a file's conversion by a converter of some version is called in the cache.
+
+    Raises:
+        InputError: no such file, or no .npz.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = [(member.filename, member.CRC, member.file_size) for member in archive.infolist()]
     except (OSError, zipfile.BadZipFile) as error:
         raise _unreadable(path, error) from None
-    key = f"{path.stem}-npz{_VERSION}-{zlib.crc32(repr(members).encode()):08x}"
-    return open_cached(key, lambda writer: convert_npz(path).write_to(writer))
+    return f"{path.stem}-npz{version}-{zlib.crc32(repr(members).encode()):08x}"
 
 
 def convert_npz(path: Path) -> Dataset:
     """The data set in a file, in memory, validated."""
-    arrays = _read(path)
+    arrays = read(path)
     _check_kind(path, arrays)
-    meta = _read_meta(path, arrays)
-    y = _labels(path, arrays)
+    meta = read_meta(path, arrays)
+    y = labels(path, arrays)
     splits, split_note = _splits(path, arrays, y)
     meta["split"] = split_note or meta.get("split", "none")
-    x = _features(path, arrays)
+    x = features(path, arrays)
     if x is None and y is not None and len(y) <= IDENTITY_LIMIT:
         # Without anything to tell vertices apart a small graph gets their identity; a large one would need V * V bytes.
         x, meta["features"] = np.eye(len(arrays["indptr"]) - 1, dtype=np.uint8), "identity: the source has none"
@@ -94,7 +104,12 @@ def convert_npz(path: Path) -> Dataset:
     )
 
 
-def _read(path: Path) -> Arrays:
+def read(path: Path) -> Arrays:
+    """All arrays of a file.
+
+    Raises:
+        InputError: no whole file, or one with pickles.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -117,11 +132,8 @@ def _check_kind(path: Path, arrays: Arrays) -> None:
 def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
     """What a file with members of these names holds where it is not one graph, and what to do with it."""
     names = arrays.keys()
-    if "node_type" in names or any(name.startswith("rel_") and "__" in name for name in names):
-        return (
-            "a heterogeneous graph (vertices of several kinds)",
-            "SampleLoader feeds a HeteroDataset, whose HeteroGraph is made of its rel_ arrays",
-        )
+    if is_typed(names):
+        return "a heterogeneous graph (vertices of several kinds)", TYPED_REMEDY
     if {"indptr", "indices"} <= names:
         return None
     if {"src", "dst", "t"} <= names:
@@ -140,7 +152,13 @@ def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
     return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}", remedy
 
 
-def _read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
+def is_typed(names: Iterable[str]) -> bool:
+    """Whether a file with members of these names holds a typed graph."""
+    return any(name == "node_type" or (name.startswith("rel_") and "__" in name) for name in names)
+
+
+def read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
+    """What a file says of itself."""
     if "meta" not in arrays:
         return {"source": path.name}
     try:
@@ -149,7 +167,8 @@ def _read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
         raise InputError(f"{path}: meta is no JSON object: it has to be a text like '{{\"source\": ...}}'; correct or remove it") from None
 
 
-def _features(path: Path, arrays: Arrays) -> Array | None:
+def features(path: Path, arrays: Arrays) -> Array | None:
+    """The features (V, F) of a file's vertices, if it has some."""
     if "x" in arrays:
         return narrow_features(arrays["x"])
     if set(_CSR) <= arrays.keys():
@@ -180,7 +199,8 @@ def _one_hot(path: Path, kinds: Array) -> Array:
     return x
 
 
-def _labels(path: Path, arrays: Arrays) -> Array | None:
+def labels(path: Path, arrays: Arrays) -> Array | None:
+    """The labels (V,) or (V, C) of a file's vertices, if it has some."""
     y = arrays.get("y")
     if y is None:
         return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 from hoptrain.kernels.cpu.shuffle import permutation, random_words
@@ -17,17 +18,20 @@ _MOST_VERTICES = 3_000_000_000
 """A pair of vertices is numbered by an int64."""
 _ATTEMPTS = 50
 
+LinkSplit: TypeAlias = tuple[Graph, dict[str, Array]]
+"""The graph that is left, and the links held out by name: (2, N) int64, sources above destinations."""
+
 
 class HeldOut(NamedTuple):
-    """N links, and as many pairs of distinct vertices without a link in the whole graph, in either direction."""
+    """Links, and what they are to be told from."""
 
-    pairs: Array
-    """(2, 2 N) int64, sources above destinations, the links first."""
-    labels: Array
-    """(2 N,) float32, 1 for the links."""
+    links: Array
+    """(2, N) int64, sources above destinations."""
+    others: Array | None
+    """(2, M) int64 pairs that are no links, for all links together; or (2, N, K), K for each link; None stands for all pairs that are none."""
 
 
-def hold_out_links(graph: Graph, shares: Mapping[str, float], seed: int = 0) -> tuple[Graph, dict[str, HeldOut]]:
+def hold_out_links(graph: Graph, shares: Mapping[str, float], seed: int = 0) -> LinkSplit:
     """Take links out of a graph at random.
 
     A link is an unordered pair of distinct vertices that an edge joins; with it go all copies of its edges, in both directions, so that no
@@ -38,50 +42,167 @@ def hold_out_links(graph: Graph, shares: Mapping[str, float], seed: int = 0) -> 
         shares: part of the links for each name, together below 1.
         seed: of the choice.
 
-    Returns:
-        The graph of the other edges, and the links held out by name.
+    Raises:
+        InputError: shares that cannot be, a share without a link, or too many vertices.
+    """
+    _check_seed(seed)
+    keys = link_keys(graph)
+    links = np.unique(keys[keys >= 0])
+    order = permutation(len(links), seed, 0, HOP_HELD_OUT)
+    held, begin = {}, 0
+    for name, number in _numbers(shares, len(links)).items():
+        held[name] = np.sort(links[order[begin : begin + number]])
+        begin += number
+    taken = np.concatenate([np.zeros(0, np.int64), *held.values()])
+    return graph.with_edges(~np.isin(keys, taken)), {name: _ends(own, graph.num_nodes) for name, own in held.items()}
+
+
+def hold_out_latest(graph: Graph, shares: Mapping[str, float]) -> LinkSplit:
+    """Take the links that came last out of a graph: the last of all for the last name.
+
+    A link is an unordered pair of distinct vertices, as old as the first of its edges. Links of the same time stay together, with the later name, so
+    that a share may come out larger. All edges go that are no earlier than the first link held out, also copies of older links.
+
+    Args:
+        graph: the graph, with times.
+        shares: part of the links for each name, together below 1.
 
     Raises:
-        InputError: shares that cannot be, a share without a link, too many vertices, or a graph in which hardly any pair is no link.
+        InputError: no times, shares that cannot be, a share without a link, no link that is early enough to learn from, or too many vertices.
     """
-    if min(shares.values()) < 0 or sum(shares.values()) >= 1:
-        raise InputError(f"shares of the links are {dict(shares)}: each is at least 0, together they are below 1; correct them")
+    if graph.times is None:
+        raise InputError("split is time and the graph has no times: give them to Graph or Graph.from_edges, or hold links out by share")
+    keys = link_keys(graph)
+    order = np.argsort(graph.times, kind="stable")
+    order = order[keys[order] >= 0]
+    links, first = np.unique(keys[order], return_index=True)
+    times = graph.times[order][first]
+    ascending, end, before = np.sort(times), len(times), np.ones(len(times), bool)
+    held, begin_time = {}, None
+    for name, number in reversed(_numbers(shares, len(links)).items()):
+        is_chosen = np.zeros(len(times), bool)
+        if number:
+            begin_time = ascending[max(end - number, 0)]
+            is_chosen = before & (times >= begin_time)
+            end = int(np.searchsorted(ascending, begin_time))
+        held[name] = _ends(links[is_chosen], graph.num_nodes)
+        before &= ~is_chosen
+    if end == 0:
+        raise InputError(f"shares of the links are {dict(shares)}: by time no earlier link is left to learn from; hold out less")
+    is_kept = np.ones(graph.num_edges, bool) if begin_time is None else graph.times < begin_time
+    return graph.with_edges(is_kept), {name: held[name] for name in shares}
+
+
+def given_links(data: Dataset) -> LinkSplit:
+    """The links of ``data.edge_splits`` but ``train``; the graph that is left has the edges of ``train``, without it those of no split.
+
+    Raises:
+        InputError: the data set has no such splits.
+    """
+    graph, splits = data.graph, {name: data.graph.places_of(ids) for name, ids in data.edge_splits.items()}
+    if not splits.keys() - {"train"}:
+        raise InputError(
+            f"split is given and {data.name} has no edge_splits but for training: give Dataset some, or hold links out by share"
+        )
+    destinations = graph.destinations()
+    is_kept = np.full(graph.num_edges, "train" not in splits)
+    for name, places in splits.items():
+        is_kept[places] = name == "train"
+    ends = np.stack([graph.indices.astype(np.int64), destinations])
+    return graph.with_edges(is_kept), {name: ends[:, places] for name, places in splits.items() if name != "train"}
+
+
+def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float], seed: int = 0) -> dict[str, Array]:
+    """Labelled edges by split, ``train`` those that no share takes: (N,) int64 ids, ascending.
+
+    Copies of an edge, in both directions, are in one split, so that none tells of another one's label; self loops are for training.
+
+    Args:
+        graph: the graph.
+        is_labelled: (R,) bool by edge id.
+        shares: part of the links with a labelled edge for each name but ``train``, together below 1.
+        seed: of the choice.
+
+    Raises:
+        InputError: as ``hold_out_links``.
+    """
+    _check_seed(seed)
+    ids, keys = graph.ids_of(np.arange(graph.num_edges)), link_keys(graph)
+    ids, keys = ids[is_labelled[ids]], keys[is_labelled[ids]]
+    links, of_edge = np.unique(keys, return_inverse=True)
+    begin = int(len(links) > 0 and links[0] < 0)  # self loops
+    order = begin + permutation(len(links) - begin, seed, 0, HOP_HELD_OUT)
+    part, names, begin = np.zeros(len(links), np.int64), ["train", *shares], 0
+    for i, number in enumerate(_numbers(shares, len(order)).values(), 1):
+        part[order[begin : begin + number]] = i
+        begin += number
+    return {name: np.sort(ids[part[of_edge] == i]).astype(np.int64) for i, name in enumerate(names)}
+
+
+def pairs_without_link(graph: Graph) -> Callable[[int, int, int], Array]:
+    """What draws pairs of distinct vertices without an edge in either direction, each as likely: (number, seed, stream) to (2, number) int64.
+
+    The same for the same numbers.
+
+    Raises:
+        InputError: too many vertices; by the function itself, where hardly any pair is without a link.
+    """
+    keys, num_nodes = link_keys(graph), max(graph.num_nodes, 1)
+    links = np.unique(keys[keys >= 0])
+
+    def draw(number: int, seed: int, stream: int) -> Array:
+        _check_seed(seed)
+        found = np.zeros((2, 0), np.int64)
+        for attempt in range(1, 1 + _ATTEMPTS):
+            if found.shape[1] >= number:
+                break
+            words = random_words(4 * number + 32, seed, attempt, stream, HOP_HELD_OUT)
+            drawn = (words % np.uint64(num_nodes)).astype(np.int64).reshape(2, -1)
+            is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], graph.num_nodes), links)
+            found = np.concatenate([found, drawn[:, is_none]], axis=1)
+        else:
+            raise InputError("hardly any pair of vertices is without a link: there is nothing to tell the links from; take another graph")
+        return found[:, :number]
+
+    return draw
+
+
+def link_keys(graph: Graph) -> Array:
+    """(E,) int64: the number of the link that each edge is of, the same for both directions; -1 for self loops.
+
+    Raises:
+        InputError: too many vertices.
+    """
     if graph.num_nodes > _MOST_VERTICES:
         raise InputError(f"the graph has {graph.num_nodes:,} vertices: links are held out of up to {_MOST_VERTICES:,}; take a part of it")
-    if not 0 <= seed < 1 << 64:
-        raise InputError(f"the seed of the links held out is {seed}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
     destinations = graph.destinations()
     sources = graph.indices.astype(np.int64)
     keys = _keys(sources, destinations, graph.num_nodes)
-    links = np.unique(keys[sources != destinations])
-    order = permutation(len(links), seed, 0, HOP_HELD_OUT)
-    held, taken, begin = {}, np.zeros(0, np.int64), 0
-    for place, (name, share) in enumerate(shares.items()):
-        number = int(share * len(links))
-        if share > 0 and number == 0:
-            raise InputError(f"the share {share} of {len(links):,} links is none: hold out more, or nothing")
-        chosen = np.sort(links[order[begin : begin + number]])
-        held[name] = _with_negatives(chosen, links, graph.num_nodes, seed, place)
-        taken, begin = np.r_[taken, chosen], begin + number
-    return graph.with_edges(~np.isin(keys, taken)), held
+    keys[sources == destinations] = -1
+    return keys
+
+
+def _numbers(shares: Mapping[str, float], num_links: int) -> dict[str, int]:
+    """How many links each share is."""
+    if min(shares.values()) < 0 or sum(shares.values()) >= 1:
+        raise InputError(f"shares of the links are {dict(shares)}: each is at least 0, together they are below 1; correct them")
+    numbers = {name: int(share * num_links) for name, share in shares.items()}
+    for name, share in shares.items():
+        if share > 0 and numbers[name] == 0:
+            raise InputError(f"the share {share} of {num_links:,} links is none: hold out more, or nothing")
+    return numbers
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 64:
+        raise InputError(f"the seed of the links held out is {seed}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
+
+
+def _ends(keys: Array, num_nodes: int) -> Array:
+    return np.stack(np.divmod(keys, max(num_nodes, 1)))
 
 
 def _keys(sources: Array, destinations: Array, num_nodes: int) -> Array:
     """(N,) int64, the same for both directions of a pair."""
     keys: Array = np.minimum(sources, destinations) * np.int64(num_nodes) + np.maximum(sources, destinations)
     return keys
-
-
-def _with_negatives(chosen: Array, links: Array, num_nodes: int, seed: int, place: int) -> HeldOut:
-    positives, negatives = np.stack(np.divmod(chosen, max(num_nodes, 1))), np.zeros((2, 0), np.int64)
-    for attempt in range(1, 1 + _ATTEMPTS):
-        if negatives.shape[1] >= len(chosen):
-            break
-        words = random_words(4 * len(chosen) + 32, seed, attempt, place, HOP_HELD_OUT)
-        drawn = (words % np.uint64(max(num_nodes, 1))).astype(np.int64).reshape(2, -1)
-        is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], num_nodes), links)
-        negatives = np.concatenate([negatives, drawn[:, is_none]], axis=1)
-    else:
-        raise InputError("hardly any pair of vertices is without a link: there is nothing to tell the links from; take another graph")
-    labels = np.repeat(np.array([1, 0], np.float32), len(chosen))
-    return HeldOut(np.concatenate([positives, negatives[:, : len(chosen)]], axis=1), labels)

@@ -10,7 +10,8 @@ import logging
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, takewhile
 from typing import Any
 
 from hoptrain.engine.arrays import Array
@@ -32,7 +33,7 @@ _TICK_S = 0.2  # how often a wait looks for a dead process or a slot that anothe
 _CLOSE_S = 0.5  # how long a worker may take to end by itself; killed in the middle of a batch it loses nothing
 
 
-def run_inline(task: Task, epoch: int, steps: range, memory: Recycled | None = None) -> Iterator[Batch]:
+def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None) -> Iterator[Batch]:
     """The same batches without workers, in this process; ``memory`` serves one run after another."""
     memory = memory or Recycled()
     for step in steps:
@@ -88,7 +89,7 @@ class WorkerPool:
         check_workers(num_workers)
         check_files(num_workers, num_slots)
         check_memory(num_workers, num_slots, batch_bytes, queue.slots_dir)
-        self._generation = -1
+        self._generation, self._stop = -1, 0
         job, descriptors = _pickle_task(task)
         files = [job, *descriptors]
         self._workers: list[WorkerProcess] = []
@@ -107,11 +108,17 @@ class WorkerPool:
             WorkerError: the task failed, or a worker died or went silent again and again.
             InputError: the task refused its input.
         """
-        self._generation += 1
+        self._generation, self._stop = self._generation + 1, steps.stop
         for worker in self._workers:
             worker.collect()
-            worker.begin(self._generation, epoch, steps[worker.index :: len(self._workers)])
-        return self._deliver(self._generation, steps)
+            worker.begin(self._generation, epoch, range(steps.start + worker.index, steps.stop, len(self._workers)))
+        return self._deliver(self._generation, steps.start)
+
+    def extend(self, stop: int) -> None:
+        """Let the run go on to the step before ``stop``, before its iterator has ended."""
+        self._stop = stop
+        for worker in self._workers:
+            worker.extend(stop)
 
     def close(self) -> None:
         """End the workers. May be called again, and at any time."""
@@ -125,9 +132,9 @@ class WorkerPool:
         """Process ids of the workers as they are now."""
         return [worker.process.pid for worker in self._workers]
 
-    def _deliver(self, generation: int, steps: range) -> Iterator[Batch]:
-        for place, step in enumerate(steps):
-            worker = self._workers[place % len(self._workers)]
+    def _deliver(self, generation: int, first: int) -> Iterator[Batch]:
+        for step in takewhile(lambda step: step < self._stop or generation != self._generation, count(first)):
+            worker = self._workers[(step - first) % len(self._workers)]
             slot, specs, facts = self._receive(worker, generation, step)
             yield worker.lend(slot, specs), facts
 

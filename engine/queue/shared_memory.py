@@ -65,7 +65,7 @@ def _temporary_folder(reason: str) -> str:
     return folder
 
 
-def shared_array(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
+def shared_array(name: str, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
     """Zeros in memory without a name, which workers that get the array see through this process: what is written here they read.
 
     An array of less than ``SHARE_FROM_BYTES`` would go to them as a copy: the caller makes it larger.

@@ -65,7 +65,8 @@ def _die_with(lifeline: int) -> None:
 def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], batch_bytes: int) -> None:
     """Work until the socket ends.
 
-    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("free", slot)`` hands over a slot.
+    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("extend", generation, stop)`` lets it go on;
+    ``("free", slot)`` hands over a slot.
     Sent: ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
     """
     try:
@@ -84,6 +85,8 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
             message = connection.recv()
             if message[0] == "free":
                 free.append(message[1])
+            elif message[0] == "extend":
+                steps = range(steps.start, message[2], steps.step) if message[1] == generation else steps
             else:
                 _, generation, epoch, steps = message
         step, steps = steps[0], steps[1:]
@@ -93,7 +96,7 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
         except Exception as error:
             notice = _failure(generation, step, error)
             free.append(place)
-            steps = range(0)
+            generation, steps = -1, range(0)  # the run has ended, also if it is extended
         connection.send(notice)
 
 

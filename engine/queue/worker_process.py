@@ -148,6 +148,12 @@ class WorkerProcess:
         else:
             self.replace()
 
+    def extend(self, stop: int) -> None:
+        """Let the run go on to the step before ``stop``."""
+        if self._run is not None:
+            self._owed = range(self._owed.start, stop, self._owed.step)
+            self._send(("extend", self._run[0], stop))
+
     def is_alive(self) -> bool:
         """Whether the process runs (stopped counts). What it had started ends with it."""
         if self.process.returncode is None:

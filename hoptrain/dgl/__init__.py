@@ -3,12 +3,15 @@
 Arguments and results are DGL's; sampling is hoptrain's. Without DGL (``pip install hoptrain[dgl]``) it cannot be imported, and says so.
 """
 
-from hoptrain.dgl import negative_sampler
+from hoptrain.dgl import negative_sampler, sampling
 from hoptrain.dgl.blocks import LaborSampler, MultiLayerFullNeighborSampler, MultiLayerNeighborSampler, NeighborSampler
 from hoptrain.dgl.edges import as_edge_prediction_sampler
 from hoptrain.dgl.loader import DataLoader
+from hoptrain.dgl.outputs import dgl as _dgl
 from hoptrain.dgl.saint import SAINTSampler
 from hoptrain.dgl.subgraphs import ClusterGCNSampler, ShaDowKHopSampler
+
+SpotTarget = _dgl.dataloading.SpotTarget
 
 __all__ = [
     "ClusterGCNSampler",
@@ -19,6 +22,8 @@ __all__ = [
     "NeighborSampler",
     "SAINTSampler",
     "ShaDowKHopSampler",
+    "SpotTarget",
     "as_edge_prediction_sampler",
     "negative_sampler",
+    "sampling",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.samplers import Sampler
+
+Kept = TypeVar("Kept")
 
 _LAYOUTS = {"in": "csc", "out": "csr"}
 """DGL's word for the neighbours of a vertex -> where it keeps these beside each other."""
@@ -31,13 +32,14 @@ class Converted:
     def __init__(self, graph: Graph) -> None:
         """Take the graph."""
         self.graph = graph
-        self._prepared: dict[Any, Sampler] = {}
+        self._kept: dict[Any, Any] = {}
 
-    def prepared(self, options: Any, make: Callable[[], Sampler]) -> Sampler:
+    def kept(self, options: Any, make: Callable[[], Kept]) -> Kept:
         """``make()``, or what it gave for this graph and the same options before."""
-        if options not in self._prepared:
-            self._prepared[options] = make()
-        return self._prepared[options]
+        if options not in self._kept:
+            self._kept[options] = make()
+        kept: Kept = self._kept[options]
+        return kept
 
     def places_of(self, ids: Array) -> Array:
         """The places (N,) of the edges with ``ids`` (N,); those of all edges are found once, 4 or 8 bytes an edge.
@@ -57,20 +59,34 @@ class Converted:
         return places
 
 
-def homogeneous(g: Any) -> Any:
-    """The graph, if hoptrain can sample it.
+def on_host(g: Any) -> Any:
+    """The graph, if hoptrain can read it.
 
     Raises:
-        InputError: it is no DGL graph, a typed one, a block, or on a device.
+        InputError: it is no DGL graph, a block, or on a device.
     """
     if not hasattr(g, "canonical_etypes") or g.is_block:
         raise InputError(f"graph is a {type(g).__name__}: these samplers take a DGLGraph; give one")
-    if len(g.canonical_etypes) != 1 or len(g.ntypes) != 1:
-        raise InputError(
-            f"graph has the edge types {g.canonical_etypes}: these samplers take one of a single type; use DGL's own for others"
-        )
     if g.device.type != "cpu":
         raise InputError(f"graph is on {g.device}: it is sampled on the host, and device= moves the batches; give it as graph.cpu()")
+    return g
+
+
+def is_typed(g: Any) -> bool:
+    """Whether the graph has several types, of vertices or of edges."""
+    return len(g.canonical_etypes) != 1 or len(g.ntypes) != 1
+
+
+def homogeneous(g: Any) -> Any:
+    """The graph, if it is one of a single type.
+
+    Raises:
+        InputError: it is a typed one; as ``on_host``.
+    """
+    if is_typed(on_host(g)):
+        raise InputError(
+            f"graph has the edge types {g.canonical_etypes}: of these samplers NeighborSampler takes them; use it, or DGL's own"
+        )
     return g
 
 

@@ -1,14 +1,14 @@
 """DGL's ``DataLoader``, fed by hoptrain: torch and DGL deal out the indices, hoptrain's workers sample and gather, DGL puts the batch together.
 
-An epoch goes over the sampler's code twice. Before it, for what each batch asks of hoptrain: its seeds, after negatives were drawn. And batch by
-batch as they arrive, for what becomes of the sample. Both times torch's generator starts at the batch's address.
+With workers a batch goes over the sampler's code twice. Some steps before, for what it asks of hoptrain: its seeds, after negatives were drawn. And
+as it arrives, for what becomes of the sample. Both times torch's generator starts at the batch's address.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,15 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.graphs import homogeneous
+from hoptrain.dgl.graphs import is_typed, on_host
 from hoptrain.dgl.outputs import dgl
 from hoptrain.dgl.sampler import Sampled
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
-from hoptrain.samplers import MiniBatch
-from hoptrain.samplers.feed.epochs import rank_and_world_size
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
 
 _of_dgl = dgl.dataloading.dataloader
 
@@ -45,7 +43,6 @@ class DataLoader(dgl.dataloading.DataLoader):
     dataset: Any
     _feed: GivenFeed | None = None
     _epoch = 0
-    _iteration = 0
 
     def __init__(
         self,
@@ -71,9 +68,9 @@ class DataLoader(dgl.dataloading.DataLoader):
             InputError: a graph or a sampler that cannot be taken, indices that are no tensor.
             ValueError: as DGL.
         """
-        homogeneous(graph)
+        on_host(graph)
         _inner(graph_sampler)
-        if isinstance(indices, dict):
+        if isinstance(indices, Mapping) and not is_typed(graph):
             raise InputError(f"indices are a dict of {', '.join(map(str, indices))}: those of typed graphs; give a tensor")
         if kwargs.get("in_order") is False:
             raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
@@ -81,7 +78,9 @@ class DataLoader(dgl.dataloading.DataLoader):
         _say_ignored(kwargs, use_uva=use_uva, use_prefetch_thread=use_prefetch_thread, gpu_cache=gpu_cache)
         super().__init__(
             graph,
-            torch.as_tensor(indices).cpu(),
+            {name: torch.as_tensor(ids).cpu() for name, ids in indices.items()}
+            if isinstance(indices, Mapping)
+            else torch.as_tensor(indices).cpu(),
             graph_sampler,
             device,
             use_ddp,
@@ -98,7 +97,7 @@ class DataLoader(dgl.dataloading.DataLoader):
 
     def __iter__(self) -> Any:
         """The batches of an epoch. Each iteration is another epoch, from 0 on."""
-        return _of_dgl._PrefetchingIter(self, self._batches())
+        return _of_dgl._PrefetchingIter(self, self._epoch_of_dgl())
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be of ``epoch``."""
@@ -119,100 +118,69 @@ class DataLoader(dgl.dataloading.DataLoader):
         warnings.warn("without meaning here: enable_cpu_affinity; the system chooses the cores of hoptrain's workers", stacklevel=3)
         yield
 
-    def _batches(self) -> Iterator[Any]:
+    def _epoch_of_dgl(self) -> Iterator[Any]:
         """DGL's results, whose features are still to be fetched."""
         sampler, own = _owned(self.graph_sampler)
         seed = int(torch.empty((), dtype=torch.int64).random_())  # as torch's loader does, so that two loaders draw apart
         batches = self._indices(seed)
-        place = Place(seed, self._epoch, *rank_and_world_size(), len(batches))
+        place = Place.of(seed, self._epoch, len(batches))
         self._epoch += 1
-        self._iteration = iteration = self._iteration + 1
         if self._feed is None:
             self._feed = GivenFeed(self.num_workers, self.prefetch_factor, self.timeout)
-        feed, rows = self._feed, self._rows(own)
 
-        def made(step: int, source: Callable[[Array], MiniBatch]) -> Any:
+        def made(step: int, indices: Any, source: Source) -> Any:
             own.source = source
             try:
                 with torch.random.fork_rng(devices=[]):
                     torch.default_generator.manual_seed(place.state(step))
-                    return sampler.sample(self.graph, batches[step])
+                    return sampler.sample(self.graph, indices)
             finally:
                 own.source = None  # which held the batch
 
-        items = [_asked(made, step) for step in range(len(batches))]
         hoptrains, converted = own.of(self.graph)
-        arriving = feed.batches(Work(converted.graph, hoptrains, rows), place, items)
-        for step in range(len(batches)):
-            if self._iteration != iteration:
-                raise InputError(
-                    f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
-                )
-            batch = next(arriving)
-            yield made(step, lambda asked, step=step, batch=batch: _checked(asked, feed.items(step), batch))  # type: ignore[misc]
-            del batch  # its memory is free for the next one, but for the features
+        yield from self._feed.epoch(Work(converted.graph, hoptrains, self._stores(own)), place, batches, made)
 
-    def _indices(self, seed: int) -> list[Tensor]:
+    def _indices(self, seed: int) -> list[Any]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
         dataset, size = self.dataset, self.dataset.batch_size
         number = len(dataset._indices)
         own = getattr(dataset, "local_num_indices", number)
         order = permutation(own, self._order_seed(seed), self._epoch) if self.shuffle else np.arange(own)
         ids = dataset._id_tensor[torch.from_numpy(np.concatenate([order, order[: number - own]]))]
-        return [ids[step * size : (step + 1) * size] for step in range(len(dataset))]
+        batches = [ids[step * size : (step + 1) * size] for step in range(len(dataset))]
+        return batches if dataset._mapping_keys is None else [_by_key(batch, dataset._mapping_keys) for batch in batches]
 
     def _order_seed(self, seed: int) -> int:
         """The same on all ranks that share an order."""
         return (torch.initial_seed() + self.ddp_seed) % (1 << 64) if self.use_ddp else seed
 
-    def _rows(self, own: Any) -> Array | None:
-        """The first of the features to be fetched, if workers may gather them: rows of numbers on the CPU."""
-        name = next(iter(own.features()), None)
-        x = None if name is None else self.graph.ndata.get(name)
-        rows = plain_rows(x)
-        if rows is None:
-            return None
-        own.rows_name = name
-        return self._kept_rows(x, rows)
+    def _stores(self, own: Any) -> dict[str, Array]:
+        """The first of the features to be fetched, of each type, if workers may gather them: rows of numbers on the CPU."""
+        wanted, g = own.features(), self.graph
+        if not isinstance(wanted, Mapping):
+            wanted = {g.ntypes[0]: wanted} if len(g.ntypes) == 1 else {}
+        own.rows_names, stores = {}, {}
+        for kind, names in wanted.items():
+            x = g.nodes[kind].data.get(names[0]) if names else None
+            rows = plain_rows(x)
+            if rows is not None:
+                own.rows_names[kind] = names[0]
+                stores[f"x.{kind}" if is_typed(g) else "x"] = self._kept_rows(kind, x, rows)
+        return stores
 
-    def _kept_rows(self, x: Any, made: Array) -> Array:
+    def _kept_rows(self, kind: str, x: Any, made: Array) -> Array:
         """As an array: the same one as long as nobody writes into the tensor."""
-        state = id(x), x._version
-        if self.__dict__.get("_rows_of", (None,))[0] != state:
-            self._rows_of = state, x, made
-        rows: Array = self._rows_of[2]
+        state, kept = (id(x), x._version), self.__dict__.setdefault("_rows_of", {})
+        if kind not in kept or kept[kind][0] != state:
+            kept[kind] = state, x, made
+        rows: Array = kept[kind][2]
         return rows
 
 
-class _Asked(Exception):
-    """What a batch asks of hoptrain."""
-
-    def __init__(self, items: Array) -> None:
-        """Note the items."""
-        super().__init__()
-        self.items = items
-
-
-def _asked(made: Callable[[int, Callable[[Array], MiniBatch]], Any], step: int) -> Array:
-    """What the sampler asks for at a step."""
-
-    def ask(items: Array) -> MiniBatch:
-        raise _Asked(items)
-
-    try:
-        made(step, ask)
-    except _Asked as asked:
-        return asked.items
-    raise InputError(
-        "graph_sampler returned a batch without asking hoptrain for one: let its sample call that of a sampler of hoptrain.dgl"
-    )
-
-
-def _checked(asked: Array, given: Array, batch: MiniBatch) -> MiniBatch:
-    """The batch, if it is the one that is asked for."""
-    if not np.array_equal(asked, given):
-        raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
-    return batch
+def _by_key(pairs: Tensor, keys: list[Any]) -> dict[Any, Tensor]:
+    """Pairs of a key's number and an index (N, 2) as indices by key, for those that have some."""
+    numbers, indices = pairs.unbind(1)
+    return {keys[number]: indices[numbers == number] for number in sorted(set(numbers.tolist()))}
 
 
 def _inner(sampler: Any) -> Sampled:

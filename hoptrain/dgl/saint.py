@@ -66,7 +66,7 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
         """The sampler of hoptrain's, prepared for the graph, and the graph."""
         made = converted(g, self._edge_dir)
         all_nodes = np.arange(made.graph.num_nodes)
-        return made.prepared((SAINTSampler, self.mode, self.budget), lambda: self._make().prepare(made.graph, all_nodes)), made
+        return made.kept((SAINTSampler, self.mode, self.budget), lambda: self._make().prepare(made.graph, all_nodes)), made
 
     def sample(self, g: Any, indices: Tensor | None = None) -> Any:
         """A subgraph; ``indices`` have no meaning."""

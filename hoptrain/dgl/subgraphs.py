@@ -47,7 +47,7 @@ class ShaDowKHopSampler(Sampled, dgl.dataloading.ShaDowKHopSampler):
             return ExcludingSampler(InducedSampler(Neighbor(fanouts, replace=replace, weighted=weighted), ALL_EDGES))
 
         made = converted(g, "in", self.prob)
-        return made.prepared((ShaDowKHopSampler, *fanouts, replace, weighted), make), made
+        return made.kept((ShaDowKHopSampler, *fanouts, replace, weighted), make), made
 
     def sample(self, g: Any, seed_nodes: Tensor, exclude_eids: Any = None) -> tuple[Tensor, Tensor, Any]:
         """The vertices of the subgraph, the seeds, and the subgraph; no edge of ``exclude_eids`` is in it.
@@ -108,7 +108,7 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
     def of(self, g: Any) -> tuple[Sampler, Converted]:
         """The sampler and the graph of hoptrain's."""
         made = converted(g)
-        return made.prepared(ClusterGCNSampler, lambda: InducedSampler(None, ALL_EDGES)), made
+        return made.kept(ClusterGCNSampler, lambda: InducedSampler(None, ALL_EDGES)), made
 
     def sample(self, g: Any, partition_ids: Tensor) -> Any:
         """The subgraph of the clusters ``partition_ids`` (B,), with all edges within and between them."""
@@ -120,10 +120,11 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
 def finished(sampler: Any, g: Any, items: Any, node_names: Any, edge_names: Any, edge_dir: str = "in") -> tuple[Tensor, Any]:
     """The vertices and the subgraph for some items, with the features of these names to be fetched, on the sampler's ``output_device``."""
     nodes, subgraph, rows = subgraph_of(g, sampler.batch(g, items), "csc" if edge_dir == "in" else "csr")
-    sampler.keep(rows)
+    sampler.keep({} if rows is None else {g.ntypes[0]: rows})
     dgl.dataloading.base.set_node_lazy_features(subgraph, node_names)
     dgl.dataloading.base.set_edge_lazy_features(subgraph, edge_names)
-    subgraph.ndata.update(sampler.rows)
+    for own in sampler.rows.values():
+        subgraph.ndata.update(own)
     device = sampler.output_device
     return (nodes, subgraph) if device is None else (nodes.to(device), subgraph.to(device))
 

@@ -9,12 +9,17 @@ from typing import Any
 import torch_geometric.loader
 
 from hoptrain.pyg.loaders import LinkNeighborLoader, NeighborLoader
+from hoptrain.pyg.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler, GraphSAINTSampler
 from hoptrain.pyg.sampler import NeighborSampler
 from hoptrain.pyg.subgraphs import ClusterData, ClusterLoader, RandomNodeLoader, ShaDowKHopSampler
 
 __all__ = [
     "ClusterData",
     "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
     "LinkNeighborLoader",
     "NeighborLoader",
     "NeighborSampler",

@@ -8,26 +8,65 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NumNeighbors
+from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
+
+STRATEGIES = {"uniform": "uniform", "last": "recent"}
+"""PyG's word for a strategy -> hoptrain's."""
 
 _WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "pin_memory_device")
 """What hoptrain's workers, which run no torch, have no use for."""
 
 
-def checked_fanouts(num_neighbors: Any) -> Any:
-    """Neighbours for each hop, as PyG takes them.
+def checked_fanouts(num_neighbors: Any, *, is_typed: bool = False) -> Any:
+    """Neighbours for each hop, as PyG takes them; of typed graphs also by edge type.
 
     Raises:
         InputError: it is no list of integers.
     """
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
-    if not isinstance(values, list | tuple) or not all(isinstance(fanout, int | np.integer) for fanout in values):
+    lists = (
+        [*values.values(), *filter(None, [getattr(num_neighbors, "default", None)])] if is_typed and isinstance(values, dict) else [values]
+    )
+    if not lists or not all(isinstance(each, list | tuple) and all(isinstance(n, int | np.integer) for n in each) for each in lists):
+        by_type = ", or a dict of such lists by edge type" if is_typed else ""
         raise InputError(
-            f"num_neighbors is {values!r}: it is a list with an integer for each hop, from the seeds outward, such as [15, 10]"
+            f"num_neighbors is {values!r}: it is a list with an integer for each hop, from the seeds outward, such as [15, 10]{by_type}"
         )
     return num_neighbors
+
+
+def check_sampling(data: Any, subgraph_type: Any, strategy: str, time_attr: Any, weight_attr: Any, disjoint: bool, direction: str) -> None:
+    """Refuse options of a sampler that would change results if they were ignored.
+
+    Raises:
+        InputError: one of them.
+    """
+    if not isinstance(data, Data | HeteroData):
+        raise InputError(f"data is a {type(data).__name__}: these loaders take a Data or a HeteroData; use PyG's own for others")
+    if subgraph_type not in [each.value for each in SubgraphType] + list(SubgraphType):
+        raise InputError(f"subgraph_type is {subgraph_type!r}: it is {', '.join(each.value for each in SubgraphType)}; choose one")
+    if strategy == "last" and time_attr is None:
+        raise InputError("temporal_strategy is 'last' without time_attr: nothing says which edge is the last; name the times")
+    if strategy not in STRATEGIES:
+        raise InputError(f"temporal_strategy is {strategy!r}: it is 'uniform' or 'last'; choose one")
+    if direction not in ("forward", "backward"):
+        raise InputError(f"sample_direction is {direction!r}: it is 'forward' or 'backward'; choose one")
+    known = {name for store in data.stores for name in store}
+    for name in (weight_attr, time_attr):
+        if name is not None and name not in known:
+            raise InputError(f"data has no attribute {name!r}: it has {', '.join(sorted(known))}; name one of these")
+    if weight_attr is not None and (time_attr is not None or disjoint):
+        raise InputError(f"weight_attr {weight_attr!r} with time_attr or disjoint: edges are drawn by weight or by time; leave one out")
+    is_induced = SubgraphType(subgraph_type) == SubgraphType.induced
+    if is_induced and (time_attr is not None or disjoint or direction == "backward" or isinstance(data, HeteroData)):
+        raise InputError(
+            "subgraph_type induced with disjoint, time_attr, sample_direction or a HeteroData: trees and typed samples have no edges but their "
+            "own; choose one"
+        )
 
 
 def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
@@ -43,6 +82,51 @@ def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
         shape = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
         raise InputError(f"{name} is {shape}: it is ids of vertices, (N,) integers, or a mask of all {num_nodes:,}; correct it")
     return nodes
+
+
+def checked_seeds(data: Any, given: Any) -> tuple[Any, int]:
+    """``input_nodes`` as PyG takes them, and how many they are: of a ``HeteroData`` a type, or a type with vertices of it.
+
+    Raises:
+        InputError: neither, or no such type.
+    """
+    if not isinstance(data, HeteroData):
+        nodes = checked_nodes(given, data.num_nodes, "input_nodes")
+        return nodes, _number(nodes, data.num_nodes)
+    kind, own = (given, None) if isinstance(given, str) else given if isinstance(given, tuple | list) and len(given) == 2 else (None, None)
+    if kind not in data.node_types:
+        raise InputError(
+            f"input_nodes is {given!r}: of a HeteroData it is a type of vertices, or a tuple of a type and vertices of it; the types are "
+            f"{', '.join(data.node_types)}"
+        )
+    nodes = checked_nodes(own, data[kind].num_nodes, f"input_nodes of {kind}")
+    return (kind, nodes), _number(nodes, data[kind].num_nodes)
+
+
+def _number(nodes: Tensor | None, num_nodes: int) -> int:
+    return num_nodes if nodes is None else int(nodes.sum()) if nodes.dtype == torch.bool else len(nodes)
+
+
+def checked_links(data: Any, given: Any) -> Any:
+    """The links (2, N) that ``edge_label_index`` says; of a ``HeteroData`` it is an edge type, or an edge type with links.
+
+    Raises:
+        InputError: neither, or no such type.
+    """
+    links, what = given, "edge_label_index"
+    if isinstance(data, HeteroData):
+        is_pair = isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], str)
+        kind, links = given if is_pair else (given, None)
+        if not isinstance(kind, tuple | list) or tuple(kind) not in data.edge_types:
+            raise InputError(
+                f"edge_label_index is {given!r}: of a HeteroData it is an edge type, or a tuple of an edge type and links; the types are "
+                f"{', '.join(map(str, data.edge_types))}"
+            )
+        data, what = data[tuple(kind)], f"edge_label_index of {':'.join(kind)}"
+    links = data.edge_index if links is None else links
+    if links.dim() != 2 or len(links) != 2:
+        raise InputError(f"{what} has shape {tuple(links.shape)}: it is (2, N), sources above destinations; transpose it")
+    return links
 
 
 def check_lengths(number: int, what: str, **values: Any) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
 from torch_geometric.loader.utils import filter_data
 
-from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.pyg.features import features_of, gathered, put, without
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
-from hoptrain.samplers.feed.epochs import rank_and_world_size
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
 
 
 class Fed:
@@ -28,48 +26,39 @@ class Fed:
 
     data: Any
     _feed: GivenFeed | None = None
-    _kept: tuple[Any, int | None, Array | None] | None = None
-    """``x``, how often it was changed in place, and what workers gather of it, which is a copy."""
+    _kept: tuple[dict[str, Any], dict[str, int | None], dict[str, Array]] | None = None
+    """Features, how often each was changed in place, and what workers gather of them, which are copies."""
     _epoch = 0
 
     @property
     @abstractmethod
-    def sampler_and_graph(self) -> tuple[Sampler, Graph]:
-        """What is sampled by what."""
+    def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
+        """What is sampled, prepared, by what."""
 
     @abstractmethod
-    def asked(self, index: list[int], state: int) -> Array:
-        """What the sampler is asked for a batch: items. ``state`` is where torch's generator starts, if PyG's code is to draw something."""
+    def assembled(self, index: list[int], source: Source, state: int) -> Any:
+        """PyG's batch, of what ``source`` gives for the items that it asks for.
 
-    @abstractmethod
-    def assembled(self, index: list[int], batch: MiniBatch, state: int) -> Any:
-        """PyG's batch."""
+        ``state`` is where torch's generator starts, if PyG's code is to draw something.
+        """
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of an epoch, whose indices are all dealt out before the first one. Its seed comes from torch's generator, as in torch's loader.
-
-        Raises:
-            InputError: nobody knows how many batches there are.
-        """
+        """The batches of an epoch. Its seed comes from torch's generator, as in torch's loader."""
         loader: Any = self
         if hasattr(type(self), "collate_fn"):  # else torch's copy of the method in the object is a circle, and workers wait to be collected
             self.__dict__.pop("collate_fn", None)
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator))
-        indices = _dealt_out(loader._index_sampler)
-        place = Place(seed, self._epoch, *rank_and_world_size(), len(indices))
+        place = Place.of(seed, self._epoch, _length(loader._index_sampler))
         self._epoch += 1
         if self._feed is None:
             self._feed = GivenFeed(loader.num_workers, loader.prefetch_factor, loader.timeout)
-        batches = self._feed.batches(self._work(), place, [self.asked(index, place.state(step)) for step, index in enumerate(indices)])
-        for step, index in enumerate(indices):
-            if self._epoch != place.epoch + 1:
-                raise InputError(
-                    f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
-                )
-            batch = next(batches)
-            made = self.assembled(index, batch, place.state(step))
-            del batch  # its memory is free for the next one, but for the features
-            yield made.pin_memory() if loader.pin_memory and torch.cuda.is_available() else made
+
+        def made(step: int, index: list[int], source: Source) -> Any:
+            return self.assembled(index, source, place.state(step))
+
+        for batch in self._feed.epoch(self._work(), place, _dealt_out(loader._index_sampler, place), made):
+            yield batch.pin_memory() if loader.pin_memory and torch.cuda.is_available() else batch
+            del batch
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
@@ -83,38 +72,49 @@ class Fed:
     def _work(self) -> Work:
         """The same objects as before, unless something was changed."""
         sampler, graph = self.sampler_and_graph
-        x = self.data.get("x")
-        version = getattr(x, "_version", None)
-        if self._kept is None or self._kept[0] is not x or self._kept[1] != version:
-            self._kept = x, version, self.rows()
-        return Work(graph, sampler.prepare(graph, np.empty(0, np.int64)), self._kept[2])
+        features = self.features()
+        versions = {name: getattr(x, "_version", None) for name, x in features.items()}
+        kept = self._kept
+        if kept is None or kept[1] != versions or any(x is not kept[0][name] for name, x in features.items()):
+            made = {name: plain_rows(x) for name, x in features.items()}
+            self._kept = kept = features, versions, {name: rows for name, rows in made.items() if rows is not None}
+        return Work(graph, sampler, kept[2])
 
-    def rows(self) -> Array | None:
-        """The features, if workers may gather them: rows of numbers on the CPU, of which PyG takes those of the sampled vertices."""
-        return plain_rows(self.data.get("x"))
+    def features(self) -> dict[str, Any]:
+        """What workers are to gather, where it is rows of numbers on the CPU, by the name that it has in a batch."""
+        return features_of(self.data)
 
 
-def _dealt_out(index_sampler: Any) -> list[list[int]]:
-    """The indices of every batch of an epoch."""
+def _length(index_sampler: Any) -> int | None:
+    """Its number of batches, if it says one."""
     try:
-        len(index_sampler)
-    except (TypeError, NotImplementedError) as error:
-        raise InputError(
-            f"{type(index_sampler).__name__} has no length: an epoch is dealt out before it begins, so it has an end; give the sampler a __len__"
-        ) from error
-    return [list(index) for index in index_sampler]
+        return len(index_sampler)
+    except (TypeError, NotImplementedError):
+        return None
 
 
-def without_features(data: Any) -> Any:
-    """The same, but for ``x``; it says how many vertices it has."""
-    other = copy.copy(data)
-    del other.x
-    other.num_nodes = data.num_nodes
-    return other
+def _dealt_out(index_sampler: Any, place: Place) -> Iterator[list[int]]:
+    """The indices of one batch after another.
+
+    For the first one torch's generator goes on, as it does for all that torch's own samplers draw. What another one draws later is drawn at the
+    batch's address: how far ahead it is asked changes neither its draws nor those of the training.
+    """
+    batches = iter(index_sampler)
+    first = next(batches, None)
+    if first is None:
+        return
+    yield list(first)
+    for step in count(1):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(place.state(step) ^ 1)  # another one than PyG's code starts at
+            index = next(batches, None)
+        if index is None:
+            return
+        yield list(index)
 
 
 def subgraph_of(data: Any, batch: MiniBatch, converted: Converted) -> Any:
-    """``data`` with the vertices and edges of a batch; ``x`` is the batch's, where it has some.
+    """``data`` with the vertices and edges of a batch; features are the batch's, where it has some.
 
     Edges stand in the order of the user's numbers where the graph has another order; else as in the batch, by destination.
     """
@@ -124,11 +124,8 @@ def subgraph_of(data: Any, batch: MiniBatch, converted: Converted) -> Any:
     if numbers is not None:
         edges, order = numbers[edges].sort()
         row, col = row[order], col[order]
-    whole = data if batch.x is None else without_features(data)
-    made = filter_data(whole, tensors.node_ids.long(), row, col, edges)
+    rows = gathered(batch)
+    made = filter_data(without(data, rows), tensors.node_ids.long(), row, col, edges)
     made.edge_index = torch.stack([row, col])
-    if batch.x is not None:
-        made.x = tensors.x
-    if "num_nodes" not in data:
-        del made["num_nodes"]
+    put(made, data, rows)
     return made

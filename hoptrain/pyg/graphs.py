@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.sampler.utils import to_csc
 
 from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
 
 
 class Converted(NamedTuple):
@@ -68,33 +69,48 @@ def converted(
         raise InputError("data has neither edge_index nor adj_t: there is nothing to sample from; give one of them")
     # An identity may come again for another object, but not while this one is kept: the values of a key hold them.
     values = [data[name] for name in (weight_attr, time_attr) if name is not None]
-    state = (*map(_state, (edges, *values)), data.num_nodes)
+    state = (*map(state_of, (edges, *values)), data.num_nodes)
     options = backward, is_sorted, weight_attr, time_attr, untimed
     kept = _KEPT.setdefault(edges, {})
     if options not in kept or kept[options][0] != state:
-        _check_edges(data, edges)
+        check_edges(data, edges, data.num_nodes, data.num_nodes)
         kept[options] = state, _convert(data, *options), values
     found: Converted = kept[options][1]
     return found
 
 
-def _check_edges(data: Data, edges: Any) -> None:
-    """Refuse what PyG's conversion would read beyond its arrays for."""
-    if edges is not data.get("edge_index"):
+def check_edges(store: Any, edges: Any, num_src: int, num_dst: int, of: str = "data") -> None:
+    """Refuse what PyG's conversion would read beyond its arrays for.
+
+    Args:
+        store: which has them, as ``edge_index`` or ``adj_t``.
+        edges: the edges.
+        num_src: vertices that may be sources.
+        num_dst: vertices that may be destinations.
+        of: what ``store`` is to be called.
+
+    Raises:
+        InputError: no such edges.
+    """
+    if edges is not store.get("edge_index"):
         if isinstance(edges, Tensor):
             raise InputError(
-                "adj_t is a sparse tensor of torch: these loaders read edge_index, or torch-sparse's SparseTensor; give edge_index"
+                f"adj_t of {of} is a sparse tensor of torch: these loaders read edge_index, or torch-sparse's SparseTensor; give edge_index"
             )
         return
     if edges.dim() != 2 or len(edges) != 2 or edges.is_floating_point():
-        raise InputError(f"edge_index is {edges.dtype} of shape {tuple(edges.shape)}: it is (2, E) integers, sources above destinations")
-    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < data.num_nodes:
-        edge = int(((edges < 0) | (edges >= data.num_nodes)).any(0).nonzero()[0])
+        raise InputError(
+            f"edge_index of {of} is {edges.dtype} of shape {tuple(edges.shape)}: it is (2, E) integers, sources above destinations"
+        )
+    wrong = ((edges < 0) | (edges >= torch.tensor([[num_src], [num_dst]], device=edges.device))).any(0)
+    if wrong.any():
+        edge = int(wrong.nonzero()[0])
         src, dst = edges[:, edge].tolist()
-        raise InputError(f"edge {edge} leads from vertex {src} to {dst}: data has {data.num_nodes:,} vertices, from 0 on; correct it, or x")
+        numbers = f"{num_src:,}" if num_src == num_dst else f"{num_src:,} and {num_dst:,}"
+        raise InputError(f"edge {edge} leads from vertex {src} to {dst}: {of} has {numbers} vertices, from 0 on; correct it, or x")
 
 
-def _state(value: Any) -> tuple[int, int]:
+def state_of(value: Any) -> tuple[int, int]:
     """Which object it is, and how often torch has changed it in place."""
     return id(value), getattr(value, "_version", 0)
 
@@ -105,19 +121,28 @@ def _convert(data: Data, backward: bool, is_sorted: bool, weight_attr: str | Non
     in_time = {"src_node_time": times} if of_nodes else {"edge_time": times}  # of equal times PyG's "last" takes those that stand last
     indptr, indices, permutation = to_csc(data, device="cpu", is_sorted=is_sorted, to_transpose=backward, **in_time)
 
-    def in_order(name: str) -> Any:
-        """A value for each of the graph's edges, from one for each of the user's edges or for each vertex."""
-        values = torch.as_tensor(data[name]).cpu()
+    def of_edges(name: str) -> Array:
         if data.is_node_attr(name):
-            return values[indices].numpy()
-        if len(values) != len(indices):
-            raise InputError(f"{name} has {len(values):,} entries for {len(indices):,} edges: give one for each edge, or each vertex")
-        return (values if permutation is None else values[permutation]).numpy()
+            return torch.as_tensor(data[name]).cpu()[indices].numpy()
+        return in_order(name, data[name], permutation, len(indices))
 
     graph = Graph(
         indptr.numpy(),
         indices.numpy(),
-        weights=None if weight_attr is None else in_order(weight_attr),
-        times=np.zeros(len(indices), np.int64) if untimed else None if time_attr is None else in_order(time_attr),
+        weights=None if weight_attr is None else of_edges(weight_attr),
+        times=np.zeros(len(indices), np.int64) if untimed else None if time_attr is None else of_edges(time_attr),
     )
     return Converted(graph, permutation)
+
+
+def in_order(name: str | None, values: Any, permutation: Tensor | None, num_edges: int) -> Array:
+    """A value for each of the graph's edges, from one for each of the user's.
+
+    Raises:
+        InputError: there are fewer or more.
+    """
+    tensor = torch.as_tensor(values).cpu()
+    if len(tensor) != num_edges:
+        raise InputError(f"{name} has {len(tensor):,} entries for {num_edges:,} edges: give one for each edge, or each vertex")
+    array: Array = (tensor if permutation is None else tensor[permutation]).numpy()
+    return array

@@ -1,7 +1,7 @@
 """Loaders whose batches PyG's own code asks of a sampler.
 
-An epoch goes over that code twice. Before it, for what each batch asks of the sampler: its seeds, after PyG has drawn negatives and made times
-of it. And batch by batch as they arrive, for what becomes of the sample. Both times torch's generator starts at the batch's address.
+With workers a batch goes over that code twice. Some steps before, for what it asks of the sampler: its seeds, after PyG has drawn negatives and made
+times of it. And as it arrives, for what becomes of the sample. Both times torch's generator starts at the batch's address.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.pyg.feed import Fed, without_features
+from hoptrain.pyg.features import gathered, put, without
+from hoptrain.pyg.feed import Fed
 from hoptrain.pyg.sampler import NeighborSampler
-from hoptrain.samplers import MiniBatch, Sampler
+from hoptrain.samplers import Sampler
+from hoptrain.samplers.feed.given_feed import Source
 
 
 class HopFed(Fed):
@@ -30,23 +31,12 @@ class HopFed(Fed):
         raise NotImplementedError
 
     @property
-    def sampler_and_graph(self) -> tuple[Sampler, Graph]:
+    def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
         """What is sampled by what."""
-        return self.hops.sampler, self.hops.graph
+        graph = self.hops.graph
+        return self.hops.sampler.prepare(graph, np.empty(0, np.int64)), graph
 
-    def asked(self, index: list[int], state: int) -> Array:
-        """Seeds, and their times where there are some."""
-
-        def ask(items: Array) -> MiniBatch:
-            raise _Asked(items)
-
-        try:
-            self._collated(index, state, ask)
-        except _Asked as asked:
-            return asked.items
-        return np.empty(0, np.int64)
-
-    def _collated(self, index: list[int], state: int, source: Callable[[Array], MiniBatch]) -> Any:
+    def _collated(self, index: list[int], state: int, source: Source) -> Any:
         """PyG's ``collate_fn``, with what it draws by torch's generator at ``state``, and what it samples from ``source``."""
         hops, loader = self.hops, cast(Any, self)
         hops.source = source
@@ -57,32 +47,35 @@ class HopFed(Fed):
         finally:
             hops.source = None
 
-    def rows(self) -> Array | None:
-        """See ``Fed.rows``; none where the user's code may choose other vertices than those that were sampled."""
-        return super().rows() if cast(Any, self).transform_sampler_output is None else None
+    def features(self) -> dict[str, Any]:
+        """See ``Fed.features``; none where the user's code may choose other vertices than those that were sampled."""
+        return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
-    def assembled(self, index: list[int], batch: MiniBatch, state: int) -> Any:
-        """By PyG's ``collate_fn`` and ``filter_fn``."""
+    def assembled(self, index: list[int], source: Source, state: int) -> Any:
+        """By PyG's ``collate_fn`` and ``filter_fn``, from seeds, and their times where there are some."""
         loader: Any = self
-        out = self._collated(index, state, lambda _: batch)
-        if batch.x is None or len(out.node) != len(batch.node_ids):  # some seeds stand there several times
+        batches: list[Any] = []
+
+        def noted(items: Array) -> Any:
+            batches.append(source(items))
+            return batches[-1]
+
+        out = self._collated(index, state, noted)
+        if not batches:
+            return out  # which nobody sampled: the feed says so
+        rows = gathered(batches[-1])
+        if not rows or _numbers(out.node) != _numbers(batches[-1].node_ids):  # some seeds stand there several times
             return loader.filter_fn(out)
         whole, transform = self.data, self.transform
-        self.data, self.transform = without_features(whole), None
+        self.data, self.transform = without(whole, rows), None
         try:
             made = loader.filter_fn(out)
         finally:
             self.data, self.transform = whole, transform
-        if "num_nodes" not in whole:
-            del made["num_nodes"]
-        made.x = batch.to("cpu").x
+        put(made, whole, rows)
         return made if transform is None else transform(made)
 
 
-class _Asked(Exception):
-    """What a batch asks of the sampler."""
-
-    def __init__(self, items: Array) -> None:
-        """Note the items."""
-        super().__init__()
-        self.items = items
+def _numbers(nodes: Any) -> Any:
+    """How many nodes there are, of each type where these have types."""
+    return {kind: len(ids) for kind, ids in nodes.items()} if isinstance(nodes, dict) else len(nodes)

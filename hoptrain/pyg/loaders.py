@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch_geometric.loader
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import check_lengths, checked_nodes, honoured
+from hoptrain.pyg.arguments import check_lengths, checked_links, checked_seeds, honoured
 from hoptrain.pyg.hops import HopFed
 from hoptrain.pyg.sampler import NeighborSampler
 
@@ -24,7 +23,7 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
 
     def __init__(
         self,
-        data: Data,
+        data: Data | HeteroData,
         num_neighbors: Any,
         input_nodes: Any = None,
         input_time: Any = None,
@@ -51,8 +50,7 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
         hops = neighbor_sampler or NeighborSampler(
             data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
         )
-        input_nodes = checked_nodes(input_nodes, data.num_nodes, "input_nodes")
-        seeds = data.num_nodes if input_nodes is None else int(input_nodes.sum()) if input_nodes.dtype == torch.bool else len(input_nodes)
+        input_nodes, seeds = checked_seeds(data, input_nodes)
         check_lengths(seeds, "seeds", input_time=input_time)
         super().__init__(
             data,
@@ -76,12 +74,12 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
 class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
     """PyG's, by name, arguments and batches; see ``torch_geometric.loader.LinkNeighborLoader``, and ``NeighborLoader`` here.
 
-    Negatives are drawn by PyG's own code, before an epoch begins, for all of it.
+    Negatives are drawn by PyG's own code, with workers a few steps ahead.
     """
 
     def __init__(
         self,
-        data: Data,
+        data: Data | HeteroData,
         num_neighbors: Any,
         edge_label_index: Any = None,
         edge_label: Any = None,
@@ -111,9 +109,7 @@ class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
         hops = neighbor_sampler or NeighborSampler(
             data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
         )
-        links = data.edge_index if edge_label_index is None else edge_label_index
-        if links.dim() != 2 or len(links) != 2:
-            raise InputError(f"edge_label_index has shape {tuple(links.shape)}: it is (2, N), sources above destinations; transpose it")
+        links = checked_links(data, edge_label_index)
         check_lengths(links.shape[1], "links", edge_label=edge_label, edge_label_time=edge_label_time)
         super().__init__(
             data,

@@ -1,13 +1,14 @@
-"""A mini-batch as PyG's ``SamplerOutput``."""
+"""A mini-batch as PyG's ``SamplerOutput``, one of typed edges as its ``HeteroSamplerOutput``."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.sampler import SamplerOutput
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
-from hoptrain.samplers import MiniBatch
+from hoptrain.samplers import HeteroMiniBatch, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block
 
 
 def as_output(batch: MiniBatch, *, tells_trees: bool, tells_hops: bool) -> SamplerOutput:
@@ -21,16 +22,41 @@ def as_output(batch: MiniBatch, *, tells_trees: bool, tells_hops: bool) -> Sampl
     tensors: MiniBatch = batch.to("cpu")
     hops = tensors.blocks[::-1]
     outermost = tensors.blocks[0]
-    destinations = torch.arange(outermost.num_dst)
     return SamplerOutput(
         node=_owned(tensors.node_ids),
         row=_owned(outermost.indices),
-        col=torch.repeat_interleave(destinations, outermost.indptr.diff(), output_size=outermost.num_edges),
+        col=_destinations(outermost),
         edge=_owned(outermost.edge_ids),
         batch=_owned(tensors.extra["trees"]) if tells_trees else None,
-        num_sampled_nodes=np.diff([0, batch.num_seeds, *(hop.num_src for hop in hops)]).tolist() if tells_hops else None,
-        num_sampled_edges=np.diff([0, *(hop.num_edges for hop in hops)]).tolist() if tells_hops else None,
+        num_sampled_nodes=_steps([batch.num_seeds, *(hop.num_src for hop in hops)]) if tells_hops else None,
+        num_sampled_edges=_steps([hop.num_edges for hop in hops]) if tells_hops else None,
     )
+
+
+def as_typed_output(batch: HeteroMiniBatch, *, tells_trees: bool) -> HeteroSamplerOutput:
+    """The same of typed edges, each type's by themselves. ``extra`` of a batch with trees has those of type T as ``trees.T``."""
+    tensors: HeteroMiniBatch = batch.to("cpu")
+    outermost, counts = tensors.blocks[0], batch.node_counts
+    return HeteroSamplerOutput(
+        node={kind: _owned(ids) for kind, ids in tensors.node_ids.items()},
+        row={relation: _owned(block.indices) for relation, block in outermost.items()},
+        col={relation: _destinations(block) for relation, block in outermost.items()},
+        edge={relation: _owned(block.edge_ids) for relation, block in outermost.items()},
+        batch={kind: _owned(tensors.extra[f"trees.{kind}"]) for kind in tensors.node_ids} if tells_trees else None,
+        num_sampled_nodes={kind: _steps([number[kind] for number in counts]) for kind in tensors.node_ids},
+        num_sampled_edges={relation: _steps([hop[relation].num_edges for hop in batch.blocks[::-1]]) for relation in outermost},
+    )
+
+
+def _destinations(block: Block) -> Tensor:
+    """(M,) the destination of each edge."""
+    return torch.repeat_interleave(torch.arange(block.num_dst), block.indptr.diff(), output_size=block.num_edges)
+
+
+def _steps(totals: list[int]) -> list[int]:
+    """By how much each is more than the one before."""
+    steps: list[int] = np.diff([0, *totals]).tolist()
+    return steps
 
 
 def _owned(ids: Tensor) -> Tensor:

@@ -9,42 +9,42 @@ import numpy as np
 import torch
 import torch_geometric.sampler
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.sampler import SamplerOutput
-from torch_geometric.sampler.base import DataType, SubgraphType
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+from torch_geometric.sampler.base import DataType, NumNeighbors, SubgraphType
+from torch_geometric.sampler.utils import reverse_edge_type
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.pyg.arguments import checked_fanouts
-from hoptrain.pyg.graphs import converted, homogeneous
-from hoptrain.pyg.outputs import as_output
-from hoptrain.samplers import MiniBatch, Sampler, TemporalSampler, Workspace
+from hoptrain.engine.hetero_graph import Relation
+from hoptrain.pyg.arguments import STRATEGIES, check_sampling, checked_fanouts
+from hoptrain.pyg.graphs import converted
+from hoptrain.pyg.outputs import as_output, as_typed_output
+from hoptrain.pyg.typed_graphs import typed_converted
+from hoptrain.samplers import HeteroSampler, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
-from hoptrain.samplers.batch.copies import distinct, with_copies
+from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies, with_typed_copies
 from hoptrain.samplers.seeds.timed import TimedSeeds
 from hoptrain.samplers.subgraphs.around import InducedSampler
-
-STRATEGIES = {"uniform": "uniform", "last": "recent"}
-"""PyG's word for a strategy -> hoptrain's."""
 
 
 class NeighborSampler(torch_geometric.sampler.NeighborSampler):
     """For PyG's own loaders (``NodeLoader``, ``LinkLoader``, ``LightningNodeData``), and what those of ``hoptrain.pyg`` sample by.
 
-    Arguments are those of PyG's ``NeighborSampler``, for ``Data`` objects. In PyG's own loaders a batch is drawn at an address that torch's
-    generator gives, so that ``seed_everything`` repeats it.
+    Arguments are those of PyG's ``NeighborSampler``, for ``Data`` and ``HeteroData`` objects. In PyG's own loaders a batch is drawn at an address
+    that torch's generator gives, so that ``seed_everything`` repeats it.
 
     A seed that is asked for twice in a batch has the same neighbours both times; in PyG it is sampled twice.
 
     Attributes:
-        graph: what is sampled.
+        graph: what is sampled, a ``Graph`` or a ``HeteroGraph``.
         sampler: hoptrain's algorithm.
         source: (items) -> the mini-batch, in place of one that is sampled here and now.
     """
 
     def __init__(
         self,
-        data: Data,
+        data: Data | HeteroData,
         num_neighbors: Any,
         subgraph_type: SubgraphType | str = "directional",
         replace: bool = False,
@@ -57,55 +57,89 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         directed: bool = True,
         sample_direction: str = "forward",
     ) -> None:
-        """Convert the graph, once for a ``Data`` object. ``share_memory`` has no meaning: workers share what they need.
+        """Convert the graph, once for a ``data`` object. ``share_memory`` has no meaning: workers share what they need.
 
         Raises:
             InputError: an option that hoptrain does not have, or that goes with no other.
         """
-        _check(data, subgraph_type if directed else "induced", temporal_strategy, time_attr, weight_attr, disjoint, sample_direction)
-        self.data_type = DataType.homogeneous
+        self.data_type = DataType.heterogeneous if isinstance(data, HeteroData) else DataType.homogeneous
+        kind = subgraph_type if directed else "induced"
+        check_sampling(data, kind, temporal_strategy, time_attr, weight_attr, disjoint, sample_direction)
         self.sample_direction = sample_direction
-        self.num_nodes = data.num_nodes
-        is_timed = time_attr is not None
-        self.node_time = data[time_attr] if is_timed and data.is_node_attr(time_attr) else None
-        self.edge_time = data[time_attr] if is_timed and self.node_time is None else None
-        self.num_neighbors = checked_fanouts(num_neighbors)
+        self.num_neighbors = checked_fanouts(num_neighbors, is_typed=self.is_hetero)
         self.replace = replace
-        self.subgraph_type = SubgraphType(subgraph_type) if directed else SubgraphType.induced
+        self.subgraph_type = SubgraphType(kind)
         self.disjoint = disjoint
         self.temporal_strategy = temporal_strategy
         self.keep_orig_edges = False
-        made = converted(
+        self._take_numbers(data, time_attr)
+        made: Any = (typed_converted if self.is_hetero else converted)(
             data,
             backward=sample_direction == "backward",
             is_sorted=is_sorted,
             weight_attr=weight_attr,
             time_attr=time_attr,
-            untimed=disjoint and not is_timed,
+            untimed=disjoint and time_attr is None,
         )
-        self.graph: Graph = made.graph
+        self.graph: Any = made.graph
         self.perm = made.permutation
-        self.source: Callable[[Array], MiniBatch] | None = None
+        self._is_weighted = weight_attr is not None
+        self.source: Callable[[Array], Any] | None = None
         self._workspace = Workspace()
-        self._made: tuple[list[int], Sampler] | None = None
+        self._made: tuple[Any, Sampler[Any, Any]] | None = None
+
+    def _take_numbers(self, data: Any, time_attr: str | None) -> None:
+        """How many vertices there are, and their times: what PyG's code draws negatives by."""
+        if not self.is_hetero:
+            self.num_nodes = data.num_nodes
+            of_nodes = time_attr is not None and data.is_node_attr(time_attr)
+            self.node_time = data[time_attr] if of_nodes else None
+            self.edge_time = None if of_nodes or time_attr is None else data[time_attr]
+            return
+        self.node_types, self.edge_types = data.metadata()
+        self.num_nodes = {kind: data[kind].num_nodes for kind in self.node_types}
+        times = [
+            {store._key: store[time_attr] for store in stores if time_attr in store} for stores in (data.node_stores, data.edge_stores)
+        ]
+        self.node_time, self.edge_time = (found or None for found in times)
 
     @property
-    def sampler(self) -> Sampler:
+    def num_neighbors(self) -> NumNeighbors:
+        """As PyG: it may be set to others."""
+        return self._fanouts
+
+    @num_neighbors.setter
+    def num_neighbors(self, given: Any) -> None:
+        self._fanouts = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
+
+    @property
+    def sampler(self) -> Sampler[Any, Any]:
         """By the options as they are now: PyG lets its users change ``num_neighbors``."""
-        fanouts = [int(fanout) for fanout in self.num_neighbors.get_mapped_values()]
+        fanouts = self.num_neighbors.get_values(self.edge_types if self.is_hetero else None)
         if self._made is None or self._made[0] != fanouts:
-            self._made = fanouts, self._make(fanouts)
+            self._made = fanouts, self._make_typed(fanouts) if self.is_hetero else self._make(list(map(int, fanouts)))
         return self._made[1]
 
     def _make(self, fanouts: list[int]) -> Sampler:
         if self.disjoint:
             strategy: Any = STRATEGIES[self.temporal_strategy]
             return TimedSeeds(TemporalSampler(fanouts, strategy=strategy, replace=self.replace))
-        hops = HopSampler(fanouts, replace=self.replace, weighted=self.graph.weights is not None, expand="new")
+        hops = HopSampler(fanouts, replace=self.replace, weighted=self._is_weighted, expand="new")
         return InducedSampler(hops, len(fanouts) + 1) if self.subgraph_type == SubgraphType.induced else hops
 
-    def _sample(self, seed: Tensor, seed_time: Tensor | None = None, **_: Any) -> SamplerOutput:
-        """PyG's own methods call it for the vertices of a batch, from nodes and from edges."""
+    def _make_typed(self, fanouts: dict[Relation, list[int]]) -> Sampler[Any, Any]:
+        own: Any = {self._own_name(relation): numbers for relation, numbers in fanouts.items()}
+        return HeteroSampler(own, replace=self.replace, weighted=self._is_weighted, expand="new")
+
+    def _own_name(self, relation: Relation) -> Relation:
+        """What the graph calls one of the user's edge types, or the user one of the graph's."""
+        return reverse_edge_type(relation) if self.sample_direction == "backward" else relation
+
+    def _sample(self, seed: Any, seed_time: Any = None, **_: Any) -> Any:
+        """PyG's own methods call it for the vertices of a batch, from nodes and from edges; typed ones come by their types."""
+        return self._sample_typed(seed, seed_time) if self.is_hetero else self._sample_plain(seed, seed_time)
+
+    def _sample_plain(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
         seeds, copies = (seed.numpy(), None) if self.disjoint else distinct(seed.numpy())
         items = np.concatenate([seeds, self._times(seed, seed_time).numpy()]) if self.disjoint else seeds
         batch = (self.source or self._sampled)(items)
@@ -113,6 +147,16 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
             batch = with_copies(batch, copies)
         out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
+            out.row, out.col = out.col, out.row
+        return out
+
+    def _sample_typed(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
+        seeds, copies = distinct_by_type({kind: ids.numpy() for kind, ids in seed.items()})
+        batch = (self.source or self._sampled)(self.graph.numbered(seeds))
+        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=False)
+        if self.sample_direction == "backward":
+            for name in ("row", "col", "edge", "num_sampled_edges"):
+                setattr(out, name, {self._own_name(relation): own for relation, own in getattr(out, name).items()})
             out.row, out.col = out.col, out.row
         return out
 
@@ -125,29 +169,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
             raise InputError("the seeds have no times, while edges have: give input_time (or edge_label_time), one for each seed")
         return torch.zeros_like(seed)
 
-    def _sampled(self, items: Array) -> MiniBatch:
+    def _sampled(self, items: Array) -> Any:
         """Here and now, at an address of torch's generator."""
         seed = int(torch.empty((), dtype=torch.int64).random_())
         return self.sampler.sample(self.graph, items, seed=seed, workspace=self._workspace)
-
-
-def _check(data: Any, subgraph_type: Any, strategy: str, time_attr: Any, weight_attr: Any, disjoint: bool, direction: str) -> None:
-    """Refuse what would change results if it were ignored."""
-    homogeneous(data)
-    if subgraph_type not in [each.value for each in SubgraphType] + list(SubgraphType):
-        raise InputError(f"subgraph_type is {subgraph_type!r}: it is {', '.join(each.value for each in SubgraphType)}; choose one")
-    if strategy == "last" and time_attr is None:
-        raise InputError("temporal_strategy is 'last' without time_attr: nothing says which edge is the last; name the times")
-    if strategy not in STRATEGIES:
-        raise InputError(f"temporal_strategy is {strategy!r}: it is 'uniform' or 'last'; choose one")
-    if direction not in ("forward", "backward"):
-        raise InputError(f"sample_direction is {direction!r}: it is 'forward' or 'backward'; choose one")
-    for name in (weight_attr, time_attr):
-        if name is not None and name not in data:
-            raise InputError(f"data has no attribute {name!r}: it has {', '.join(data.keys())}; name one of these")
-    if weight_attr is not None and (time_attr is not None or disjoint):
-        raise InputError(f"weight_attr {weight_attr!r} with time_attr or disjoint: edges are drawn by weight or by time; leave one out")
-    if SubgraphType(subgraph_type) == SubgraphType.induced and (time_attr is not None or disjoint or direction == "backward"):
-        raise InputError(
-            "subgraph_type induced with disjoint, time_attr or sample_direction: trees have no edges but their own; choose one"
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.engine.arrays import Array
 from hoptrain.pyg.arguments import checked_nodes, honoured
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import Converted, converted, homogeneous
-from hoptrain.samplers import MiniBatch, Sampler, ShadowSampler
+from hoptrain.samplers import Sampler, ShadowSampler
+from hoptrain.samplers.feed.given_feed import Source
 from hoptrain.samplers.subgraphs.around import InducedSampler
 from hoptrain.samplers.subgraphs.cluster import partition
 
@@ -53,12 +52,9 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         """What is sampled by what."""
         return self._made, self._converted.graph
 
-    def asked(self, index: list[int], state: int) -> Array:
-        """The roots."""
-        return self.node_idx[index].numpy()
-
-    def assembled(self, index: list[int], batch: MiniBatch, state: int) -> Batch:
+    def assembled(self, index: list[int], source: Source, state: int) -> Batch:
         """With the subgraphs one after another, as PyG has them; in each of them the root stands first."""
+        batch = source(self.node_idx[index].numpy())
         others, roots = np.array(batch.subgraph_sizes), np.arange(batch.num_seeds)
         trees = np.concatenate([roots, np.repeat(roots, others)])
         order = torch.from_numpy(np.argsort(trees, kind="stable"))
@@ -108,13 +104,9 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
         """What is sampled by what."""
         return self._made, self._converted.graph
 
-    def asked(self, index: list[int], state: int) -> Array:
-        """The vertices."""
-        return np.array(index)
-
-    def assembled(self, index: list[int], batch: MiniBatch, state: int) -> Data:
+    def assembled(self, index: list[int], source: Source, state: int) -> Data:
         """As ``data.subgraph(index)``."""
-        return subgraph_of(self.data, batch, self._converted)
+        return subgraph_of(self.data, source(np.array(index)), self._converted)
 
 
 class ClusterData(torch_geometric.loader.ClusterData):
@@ -140,13 +132,10 @@ class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
         """What is sampled by what. Columns of the graph are rows where the clusters are kept by rows."""
         return self._made, self._graph
 
-    def asked(self, index: Sequence[int], state: int) -> Array:
-        """The vertices of the clusters."""
-        begins = self.cluster_data.partition.partptr.tolist()
-        return np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index])
-
-    def assembled(self, index: list[int], batch: MiniBatch, state: int) -> Data:
+    def assembled(self, index: list[int], source: Source, state: int) -> Data:
         """The clusters, and the edges between all of their vertices."""
+        begins = self.cluster_data.partition.partptr.tolist()
+        batch = source(np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index]))
         made = subgraph_of(self.data, batch, Converted(self._graph, None))
         if self.cluster_data.partition.sparse_format == "csr":
             made.edge_index = made.edge_index.flip(0)

@@ -1,6 +1,7 @@
 """The decorators of everything that runs on a CUDA device, and the list of all kernels."""
 
 import importlib.metadata
+from functools import lru_cache, partial
 
 from numba import cuda
 from numba.core import config
@@ -15,8 +16,7 @@ for whoever wants the machine code without a device: how many registers it takes
 MAX_REGISTERS = 64
 """Of a thread: 1024 threads then fit an SM, which has 65536. No kernel spills under it."""
 
-_OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS, "cache": True}
-_CACHE_DIR = cache_folder("cuda", f"numba-cuda{importlib.metadata.version('numba-cuda')}")
+CACHE_DIR = cache_folder("cuda", f"numba-cuda{importlib.metadata.version('numba-cuda')}")
 """Numba keeps kernels apart by compute capability and version of the runtime."""
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # numba-cuda would warn at every launch of a small bulk, and nobody could do anything about it
@@ -30,12 +30,22 @@ def cuda_kernel(*signatures):
     """
 
     def register(function):
-        with kept_in(_CACHE_DIR):
-            kernel = cuda.jit(**_OPTIONS)(function)
+        with kept_in(CACHE_DIR):
+            kernel = jit(function, cache=True)
         KERNELS[function.__name__] = (kernel, signatures)
         return kernel
 
     return register
+
+
+def jit(function, **options):
+    """Compile a kernel for CUDA; the simulator interprets it."""
+    if config.ENABLE_CUDASIM:
+        return cuda.jit(function)
+    kernel = cuda.jit(max_registers=MAX_REGISTERS, **options)(function)
+    # Numba keeps 128 launches' grids of all kernels together: a bulk of typed edges has more.
+    kernel.configure = lru_cache(maxsize=128)(partial(type(kernel).configure.__wrapped__, kernel))
+    return kernel
 
 
 device_function = cuda.jit(device=True)

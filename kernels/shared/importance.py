@@ -18,6 +18,17 @@ _B52 = np.uint64(52)
 _ONE = np.uint64(1023 << 52)
 _UNIT_BITS = 32
 
+LONG, PIECES = 2048, 256
+
+
+@shared
+def pieces_of(degree):
+    """Into how many pieces, equal up to an edge, a column is cut to be summed: piece by piece in order, then the pieces' sums in order.
+
+    So several threads can share a long one, and give the same sum.
+    """
+    return PIECES if degree > LONG else 1
+
 
 @shared
 def pair_of(bits):

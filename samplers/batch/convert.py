@@ -14,7 +14,7 @@ from hoptrain.engine import InputError
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.batch.union import union_of_hops
 
-_NAMES_IN_PYG = {"pairs": "edge_label_index", "labels": "edge_label", "trees": "batch", "seed_times": "seed_time"}
+NAMES_IN_PYG = {"pairs": "edge_label_index", "labels": "edge_label", "trees": "batch", "seed_times": "seed_time"}
 """What extras are called in the batches of PyG's loaders."""
 
 
@@ -70,7 +70,7 @@ def to_pyg(batch: Any) -> Any:
     for name, value in batch.extra.items():
         if name in data:
             raise InputError(f"extra[{name!r}] has the name of something else in PyG's Data: rename it in the sampler")
-        data[name] = data[_NAMES_IN_PYG.get(name, name)] = value if value.is_floating_point() else value.long()
+        data[name] = data[NAMES_IN_PYG.get(name, name)] = value if value.is_floating_point() else value.long()
     return data
 
 

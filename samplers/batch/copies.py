@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 
 
@@ -34,31 +36,74 @@ def distinct(seeds: Array) -> tuple[Array, Copies | None]:
     return values[order], Copies(rank[place], first[order])
 
 
+def distinct_by_type(seeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Copies]]:
+    """``distinct`` of each type, without those types whose seeds are distinct."""
+    found = {kind: distinct(ids) for kind, ids in seeds.items()}
+    return {kind: ids for kind, (ids, _) in found.items()}, {kind: copies for kind, (_, copies) in found.items() if copies is not None}
+
+
 def with_copies(batch: MiniBatch, copies: Copies) -> MiniBatch:
     """With every seed as often as it was asked for: each copy has the edges of the first one, which alone is a source."""
-    place, first = copies
-    old_of = np.concatenate([place, np.arange(len(first), len(batch.node_ids))])
-    new_of = np.concatenate([first, np.arange(len(place), len(old_of))])
-    more = len(place) - len(first)
+    nodes = _Nodes.of(len(batch.node_ids), copies)
     return replace(
         batch,
-        node_ids=batch.node_ids[old_of],
-        x=None if batch.x is None else batch.x[old_of],
-        blocks=tuple(_rows(block, old_of[: block.num_dst + more], new_of) for block in batch.blocks),
-        num_seeds=len(place),
+        node_ids=batch.node_ids[nodes.old_of],
+        x=None if batch.x is None else batch.x[nodes.old_of],
+        blocks=tuple(_rows(block, nodes, nodes) for block in batch.blocks),
+        num_seeds=batch.num_seeds + nodes.more,
         nested=False,
     )
 
 
-def _rows(block: Block, old_of: Array, new_of: Array) -> Block:
-    """The rows ``old_of`` (N,) of a block, with ``new_of`` each source in its place."""
+def with_typed_copies(batch: HeteroMiniBatch, copies: Mapping[str, Copies]) -> HeteroMiniBatch:
+    """The same of seeds of some types."""
+    nodes = {kind: _Nodes.of(len(ids), copies.get(kind)) for kind, ids in batch.node_ids.items()}
+    return replace(
+        batch,
+        node_ids={kind: ids[nodes[kind].old_of] for kind, ids in batch.node_ids.items()},
+        x={kind: rows[nodes[kind].old_of] for kind, rows in batch.x.items()},
+        blocks=tuple(
+            {relation: _rows(block, nodes[relation[2]], nodes[relation[0]]) for relation, block in hop.items()} for hop in batch.blocks
+        ),
+        seed_counts={kind: number + nodes[kind].more for kind, number in batch.seed_counts.items()},
+        num_seeds=batch.num_seeds + sum(own.more for own in nodes.values()),
+        nested=False,
+    )
+
+
+class _Nodes(NamedTuple):
+    """What becomes of a batch's nodes.
+
+    Attributes:
+        old_of: (S + more,) which node each one is.
+        new_of: (S,) where each node stands first.
+        more: how many there are more.
+    """
+
+    old_of: Array
+    new_of: Array
+    more: int
+
+    @classmethod
+    def of(cls, number: int, copies: Copies | None) -> _Nodes:
+        """Of ``number`` nodes, the first of which are the distinct seeds."""
+        if copies is None:
+            return cls(np.arange(number), np.arange(number), 0)
+        place, first = copies
+        old_of = np.concatenate([place, np.arange(len(first), number)])
+        return cls(old_of, np.concatenate([first, np.arange(len(place), len(old_of))]), len(place) - len(first))
+
+
+def _rows(block: Block, destinations: _Nodes, sources: _Nodes) -> Block:
+    """A block with what became of both its sides."""
+    old_of = destinations.old_of[: block.num_dst + destinations.more]
     begins, degrees = block.indptr[:-1][old_of].astype(np.int64), np.diff(block.indptr)[old_of]
     ends = np.cumsum(degrees, dtype=np.int64)
     edges = np.arange(degrees.sum()) + np.repeat(begins - (ends - degrees), degrees)
     return Block(
         indptr=np.concatenate([[0], ends]),
-        indices=new_of[block.indices[edges]],
+        indices=sources.new_of[block.indices[edges]],
         edge_ids=block.edge_ids[edges],
-        num_src=block.num_src + len(old_of) - block.num_dst,
+        num_src=block.num_src + sources.more,
         weights=None if block.weights is None else block.weights[edges],
     )

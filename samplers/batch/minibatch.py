@@ -143,10 +143,7 @@ class MiniBatch(SampledBatch):
 
         Tensors on a device are copied to the host and back, unless places are ids.
         """
-        if self.graph_edge_ids is None or isinstance(places, np.ndarray):
-            return ids_at(self.graph_edge_ids, places)
-        ids = as_tensor(ids_at(self.graph_edge_ids, places.cpu().numpy()))
-        return ids.to(places.device, places.dtype)
+        return ids_like(self.graph_edge_ids, places)
 
     def _own_blocks(self) -> tuple[Block, ...]:
         """The blocks but those that are beginnings of the first."""
@@ -218,6 +215,13 @@ class MiniBatch(SampledBatch):
         if self.nested:
             blocks = nested_blocks(blocks[0], num_src, self.num_seeds)
         return replace(self, blocks=blocks, extra=extra, **rows)
+
+
+def ids_like(edge_ids: Array | None, places: Any) -> Any:
+    """``ids_at`` of an array, or of a tensor on whatever device."""
+    if edge_ids is None or isinstance(places, np.ndarray):
+        return ids_at(edge_ids, places)
+    return as_tensor(ids_at(edge_ids, places.cpu().numpy())).to(places.device, places.dtype)
 
 
 def batch_of_hops(nodes: Array, found: Sequence[Block], num_seeds: int, extra: dict[str, Array] | None = None) -> MiniBatch:

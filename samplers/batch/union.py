@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,37 +28,42 @@ class Union(NamedTuple):
 
 
 def union_of_hops(batch: Any) -> Union:
-    """The edges of a ``MiniBatch`` of tensors.
+    """The edges of a ``MiniBatch`` of tensors; see ``union_of_blocks``."""
+    return union_of_blocks(batch.blocks, batch.node_ids, batch.nested, batch.repeats_edges)
+
+
+def union_of_blocks(blocks: Sequence[Any], node_ids: torch.Tensor, nested: bool, repeats_edges: bool) -> Union:
+    """The edges of blocks of tensors, in the order in which a model applies them; ``node_ids`` (S,) are the nodes that destinations are among.
 
     Raises:
         InputError: blocks of which some have weights and some have none; edges that the graph has not, where those of several hops are to be joined.
     """
     import torch
 
-    blocks = batch.blocks[:1] if batch.nested else batch.blocks[::-1]
-    none = torch.zeros((2, 0), dtype=torch.int64, device=batch.node_ids.device)
+    counts = [block.num_edges for block in reversed(blocks)]
+    blocks = blocks[:1] if nested else blocks[::-1]
+    none = torch.zeros((2, 0), dtype=torch.int64, device=node_ids.device)
     edge_index = torch.cat([none, *(block.edge_index() for block in blocks)], dim=1)
     places = torch.cat([none[0], *(block.edge_ids.long() for block in blocks)])
     if (places < 0).any():
         raise InputError(
             "the batch's pairs are not edges of the graph (their edge ids are -1), and PyG's Data tells pairs apart by these: use its blocks"
         )
-    weights = _weights(batch, blocks, edge_index[1])
+    weights = _weights(len(node_ids), blocks, edge_index[1])
     edge_attr = torch.cat([block.edge_attr for block in blocks]) if blocks and blocks[0].edge_attr is not None else None
-    if batch.nested or len(blocks) < 2 or batch.repeats_edges:
-        counts = [block.num_edges for block in reversed(batch.blocks)]
-        return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if batch.nested else counts, edge_attr)
+    if nested or len(blocks) < 2 or repeats_edges:
+        return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if nested else counts, edge_attr)
     of_hop = torch.tensor([block.num_edges for block in blocks], device=places.device)
     hops = torch.repeat_interleave(torch.arange(len(blocks), device=places.device), of_hop, output_size=len(places))
     # Where nodes are vertices in trees, an edge of the graph may stand between several pairs of them.
-    first, edge_of = _distinct(places * len(batch.node_ids) + edge_index[1], hops)
+    first, edge_of = _distinct(places * len(node_ids) + edge_index[1], hops)
     if weights is not None:
         weights = weights.new_zeros(len(first)).index_add_(0, edge_of, weights)
     counts = torch.bincount(hops[first], minlength=len(blocks)).tolist()
     return Union(edge_index[:, first], places[first], weights, counts, None if edge_attr is None else edge_attr[first])
 
 
-def _weights(batch: Any, blocks: tuple[Any, ...], destinations: torch.Tensor) -> torch.Tensor | None:
+def _weights(num_nodes: int, blocks: Sequence[Any], destinations: torch.Tensor) -> torch.Tensor | None:
     """(M,) the weights of all hops' edges, shared out among the hops that expanded their destination; None where there are none."""
     import torch
 
@@ -71,7 +77,7 @@ def _weights(batch: Any, blocks: tuple[Any, ...], destinations: torch.Tensor) ->
     weights = torch.cat([block.weights for block in blocks])
     if len(blocks) == 1:
         return weights
-    expanded = weights.new_zeros(len(batch.node_ids))
+    expanded = weights.new_zeros(num_nodes)
     for block in blocks:
         expanded[: block.num_dst] += 1
     return weights / expanded[destinations]

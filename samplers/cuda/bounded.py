@@ -40,8 +40,9 @@ class Bounded(DeviceSampler[MiniBatch]):
 
     Attributes:
         has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
-        forgets: whether nodes may be forgotten in the middle of a bulk.
+        num_trees: then the most seeds of a batch, else None.
         own_sizes: sizes of a subclass.
+        sizes_of_hop: likewise, of each hop.
         graph: the device's copy of the graph, which says where its arrays are.
         edges: of each hop, or of all.
         schedule: of each hop of the last bulk, "sample" or "transit".
@@ -50,8 +51,8 @@ class Bounded(DeviceSampler[MiniBatch]):
     """
 
     has_trees = False
-    forgets = False
     own_sizes: tuple[str, ...] = ()
+    sizes_of_hop: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -81,10 +82,10 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.size_names = (
             "zeros", "start", "unplaced", "repeated", "nodes0",
             *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
+            *(f"{name}{hop}" for name in self.sizes_of_hop for hop in self.hops),
         )  # fmt: skip
         self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
         self.schedule: list[str] = []
-        self._requests_of_seed: list[float] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={self.schedule})"
@@ -98,20 +99,21 @@ class Bounded(DeviceSampler[MiniBatch]):
         """Check the seeds, and find bounds for a batch."""
         self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
         most_seeds = max(len(some) for some in self.seeds)
-        trees = most_seeds if self.has_trees else 1
+        self.num_trees = most_seeds if self.has_trees else None
+        trees = self.num_trees or 1
         self.most_nodes, self.most_edges = trees * self.host_graph.num_nodes, trees * self.num_graph_edges
-        self.room, span = self._bounds(most_seeds)
-        self.dtype = np.promote_types(self.dtype, id_dtype(span))
+        self.room, most = self._bounds(most_seeds)
+        self.dtype = np.promote_types(self.dtype, id_dtype(4 * self.room + most + 2))
         self.given["nodes0"] = [len(some) for some in self.seeds]
-        self.begin_tables(span)
+        self.begin_tables(self.room + most + 2)
 
     def _bounds(self, known: int) -> tuple[int, int]:
-        """The nodes that a batch can have, and what is above four times as many and all edges: offsets, local ids and numbers in tables."""
+        """The nodes that a batch can have, and the edges that stand in an array."""
         most = 0
         for fanout in self.fanouts:
             edges = self.most_edges if fanout < 0 else known * fanout
-            known, most = min(self.most_nodes, known + edges), most + edges
-        return known, 4 * known + most + 2
+            known, most = min(self.most_nodes, known + edges), most + edges if self.expand == "new" else max(most, edges)
+        return known, most
 
     def first_nodes(self) -> list[Array]:
         """The nodes that the seeds are."""
@@ -128,35 +130,26 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
         self.schedule, self.edges = [], list[Edges]()
-        is_vertex = not self.has_trees and not self.forgets
-        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=self.room if is_vertex else None)
+        # Trees of hops that take all edges are too large to have room for what they could be.
+        room = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.room
+        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=room, trees=self.num_trees)
         self.frontier.enter_seeds(self.first_nodes(), self.num_nodes[0])
         # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
         for hop in self.hops:
-            self.draws.expected = self._expected(hop)
+            self.draws.expected = self.expected(hop)
             self.sample_hop(hop)
         self.draws.expected = None
         self.end()
         if self._edit is not None:
             self._edit(self)
 
-    def _expected(self, hop: int) -> float | None:
-        """Requests of a hop, if a bulk has told."""
-        rates = self._requests_of_seed
-        return None if rates is None else rates[hop] * sum(len(some) for some in self.seeds)
-
     def learn_sizes(self) -> None:
-        """The first bulk tells how many requests a seed leads to. They hardly change, and a bulk that is captured keeps its schedule."""
-        if self._requests_of_seed is not None:
-            return
-        nodes, seeds = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops], sum(len(some) for some in self.seeds)
+        """The first bulk tells how many requests a seed leads to."""
+        nodes = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops]
         before = [0, *nodes] if self.expand == "new" else [0] * len(nodes)
-        self._requests_of_seed = [(number - old) / max(1, seeds) for number, old in zip(nodes, before, strict=False)]
-        for hop, schedule in zip(self.hops, self.schedule, strict=False):
-            self.draws.expected = self._expected(hop)
-            if self.kernel == "auto" and self.draws.schedule_for(0, self.fanouts[hop]) != schedule:
-                self.capture_later()
+        requests = [number - old for number, old in zip(nodes, before, strict=False)]
+        self.learn_requests(requests, ((hop, self.draws, self.fanouts[hop], schedule) for hop, schedule in enumerate(self.schedule)))
 
     @property
     def nodes(self) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -23,13 +23,14 @@ from hoptrain.engine.device_store import DeviceGraph, choose_placement, to_devic
 from hoptrain.engine.errors import reason_of
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
-from hoptrain.kernels.cuda.stamped import FEW_PROBES, Table, Words
+from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, Table, Words
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
+from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.tables import StampedTables
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -48,6 +49,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         tables: those among them that are never cleared.
         dtype: of offsets, local ids and places in tables; it grows with the bulks and stays, as the buffers do.
         hops: numbers of the hops whose random words are drawn.
+        restarts: names of sizes: what numbers in ``tables`` begin with after nodes were forgotten in the middle of a bulk, one for each time.
         size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not. With
             "start" and "unplaced" there are ``tables``.
         seeds: what the batches of the bulk are asked for by, checked.
@@ -60,7 +62,10 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     hops: Sequence[int]
     size_names: tuple[str, ...]
+    restarts: tuple[str, ...] = ()
     seeds: list[Array]
+    _requests_of_seed: Sequence[float] | None = None
+    _stamps = False
 
     def __init__(self, workspace: Workspace) -> None:
         """Start without a graph.
@@ -105,6 +110,25 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     def learn_sizes(self) -> None:
         """Take what the sizes of a bulk that is done tell about the next ones."""
+
+    def learn_requests(self, numbers: Sequence[int], drawn: Iterable[tuple[int, GraphDraws, int, str]]) -> None:
+        """Take from the first bulk how many requests each step had; ``drawn``: steps, what drew, the fanout and the schedule.
+
+        A seed hardly leads to more or fewer in another bulk, and one that is captured keeps its schedules.
+        """
+        if self._requests_of_seed is not None:
+            return
+        seeds = max(1, sum(len(some) for some in self.seeds))
+        self._requests_of_seed = [number / seeds for number in numbers]
+        for step, draws, fanout, schedule in drawn:
+            draws.expected = self.expected(step)
+            if self.kernel == "auto" and draws.schedule_for(0, fanout) != schedule:
+                self.capture_later()
+
+    def expected(self, step: int) -> float | None:
+        """Requests of a step of this bulk, if one before has told."""
+        rates = self._requests_of_seed
+        return None if rates is None else rates[step] * sum(len(some) for some in self.seeds)
 
     def capture_later(self) -> None:
         """The next bulk may be queued otherwise than this one, though it has its shape: it is not captured before it was queued once."""
@@ -239,28 +263,35 @@ class DeviceSampler(ABC, Generic[Batch]):
         return 1 << (2 * max(1, room) - 1).bit_length()
 
     def begin_tables(self, span: int) -> None:
-        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says."""
-        if self.dtype == np.int32:
-            self.given["start"] = self.tables.begin(self.launch, span)
+        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says, and where nodes are forgotten ``restarts``."""
+        names = "start", *self.restarts
+        self._stamps = self.dtype == np.int32 and len(names) * span <= EMPTY
+        if self._stamps:
+            self.given |= dict(zip(names, self.tables.begin(self.launch, span, len(names)), strict=True))
 
-    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any]) -> Table | None:
+    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any], trees: int | None = None) -> Table | None:
         """A table for ``room`` nodes of a batch that is not cleared.
 
         It has an entry for every vertex, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
-        it is packed, as large as was enough so far. None if numbers, or vertices in a packed one, need more than 32 bits.
+        it is packed, as large as was enough so far. With ``trees`` nodes are keys, a vertex of 32 bits in one of so many, all with the same room. None if
+        numbers, or vertices in a packed one, need more than 32 bits.
         """
-        if self.dtype != np.int32:
+        if not self._stamps:
             return None
         start, tables = self.sizes["start"], self.tables
         of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
-        if 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
+        if trees is None and 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
             return Table(start, tables.entries(self.buffers, self.launch, f"{name}.entries", num_vertices))
-        if dtype != np.int32:
+        if trees is None and dtype != np.int32:
             return None
-        size = self._table_size(-(-room // tables.share))
-        words = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size)
+        parts = trees or 1
+        size = self._table_size(-(-room // (tables.share * parts)))
+        entries = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size * parts)
+        if trees is None:
+            size = entries.shape[1] // 2  # of an earlier bulk, or as asked for
         most_probes = FEW_PROBES if tables.share > 1 else size
-        return Table(start, words, Words(words.view(np.int64), tables.span, most_probes, self.sizes["unplaced"]))
+        words = Words(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
+        return Table(start, entries, words)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
         """Scratch for relabelling up to ``width`` edges of a batch."""

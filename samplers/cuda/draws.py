@@ -73,7 +73,8 @@ class GraphDraws:
         """The schedule of a hop with up to ``capacity`` requests a batch, or as many as are ``expected``."""
         if self._kernel != "auto":
             return self._kernel
-        table, number = self.launch.thresholds, self.expected or capacity * self.launch.num_batches
+        table = self.launch.thresholds
+        number = capacity * self.launch.num_batches if self.expected is None else self.expected
         cost = table.pinned_cost if self.graph.placement["indices"] == "pinned" else 1
         return choose_schedule(number, fanout, self.num_vertices, self.num_edges, self.graph.indices.dtype.itemsize, cost, table)
 

@@ -13,7 +13,7 @@ from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.samplers.base import Sampler, SomeBatch
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.feed.check_block import (
     IDS,
@@ -88,15 +88,17 @@ def _check_plain(batch: MiniBatch, sampler: Sampler[Any, Any], graph: Graph, ask
 def _check_typed(batch: HeteroMiniBatch, sampler: Sampler[Any, Any], graph: HeteroGraph, asked: Array | None) -> None:
     for kind, ids in batch.node_ids.items():
         check_array(f"node_ids[{kind!r}]", ids, IDS)
-    of_seeds = batch.node_ids[batch.seed_type]
-    _check_counts(batch, len(of_seeds), sampler)
+    _check_counts(batch, sum(min(number, len(batch.node_ids[kind])) for kind, number in batch.seed_counts.items()), sampler)
+    if sum(batch.seed_counts.values()) != batch.num_seeds:
+        raise BrokenRule(f"seed_counts {batch.seed_counts} and num_seeds {batch.num_seeds}: these are all of them; correct one")
+    _check_extra(batch.extra)
     named = [(f"blocks[{h}][{relation}]", relation, block) for h, hop in enumerate(batch.blocks) for relation, block in hop.items()]
     for name, (source, _, destination), block in named:
         check_block_form(name, block)
         for what, number, kind in (("sources", block.num_src, source), ("destinations", block.num_dst, destination)):
             if not 0 <= number <= len(batch.node_ids[kind]):
                 raise BrokenRule(f"{name} with {number} {what}: they are the first of {len(batch.node_ids[kind])} nodes; correct it")
-    if not isinstance(of_seeds, np.ndarray):
+    if not all(isinstance(ids, np.ndarray) for ids in batch.node_ids.values()):
         return
     for name, _, block in named:
         check_ends(name, block)
@@ -104,9 +106,12 @@ def _check_typed(batch: HeteroMiniBatch, sampler: Sampler[Any, Any], graph: Hete
         for kind, ids in batch.node_ids.items():
             _check_nodes(f"node_ids[{kind!r}]", ids, graph.num_nodes[kind], sampler)
         _check_seeds(batch, sampler, asked, weighted=False)
-        for name, relation, block in named:
+        for place, (name, relation, block) in enumerate(named):
             source, _, destination = relation
-            check_block(name, block, batch.node_ids[source], batch.node_ids[destination], graph.relations[relation])
+            if batch.nested and place >= len(batch.blocks[0]):
+                _check_beginning(name, block, batch.blocks[0][relation])
+            else:
+                check_block(name, block, batch.node_ids[source], batch.node_ids[destination], graph.relations[relation])
 
 
 def _check_counts(batch: MiniBatch | HeteroMiniBatch, num_nodes: int, sampler: Sampler[Any, Any]) -> None:
@@ -140,7 +145,11 @@ def _check_extras(batch: MiniBatch) -> None:
         check_array("seed_weights", batch.seed_weights, WEIGHTS)
         if len(batch.seed_weights) != batch.num_seeds:
             raise BrokenRule(f"{len(batch.seed_weights)} seed_weights for {batch.num_seeds} seeds: there is one for each; correct it")
-    for name, array in batch.extra.items():
+    _check_extra(batch.extra)
+
+
+def _check_extra(extra: dict[str, Any]) -> None:
+    for name, array in extra.items():
         dtype = getattr(array, "dtype", None)
         if dtype is None or dtype == np.dtype(object):
             raise BrokenRule(
@@ -170,8 +179,13 @@ def _check_blocks(batch: MiniBatch, graph: Graph) -> None:
     """Offsets, sources, edges and weights."""
     for i, block in enumerate(batch.blocks):
         if batch.nested and i:
-            outer = batch.blocks[0].arrays()
-            if any(not np.array_equal(array, outer[name][: len(array)]) for name, array in block.arrays().items()):
-                raise BrokenRule(f"blocks[{i}] that is not the beginning of blocks[0]: in a nested batch each is; return nested=False")
-            continue
-        check_block(f"blocks[{i}]", block, batch.node_ids, batch.node_ids, graph)
+            _check_beginning(f"blocks[{i}]", block, batch.blocks[0])
+        else:
+            check_block(f"blocks[{i}]", block, batch.node_ids, batch.node_ids, graph)
+
+
+def _check_beginning(name: str, block: Block, outermost: Block) -> None:
+    """A block of a nested batch."""
+    outer = outermost.arrays()
+    if any(not np.array_equal(array, outer[what][: len(array)]) for what, array in block.arrays().items()):
+        raise BrokenRule(f"{name} that is not the beginning of blocks[0]: in a nested batch each is; return nested=False")

@@ -58,12 +58,11 @@ def keep_hot_rows(rows: DeviceRows, size: float | str, task: SampleTask, bulk: i
     store = task.stores["x"]
     row_bytes = prod(store.shape[1:]) * store.itemsize
     own = num_cached(size, len(store), row_bytes)
-    need, free = own * row_bytes + len(store) * 4, free_memory()
-    if need > free:
-        raise InputError(
-            f"device_cache is {size}: with its index {need / 2**30:.2f} GiB, and the GPU has {free / 2**30:.2f} GiB free; give less"
-        )
+    need = own * row_bytes + len(store) * 4
+    task.sampler.driver(task.graph, task.workspace)  # the graph comes first, and the cache has what it leaves
+    _check_room(size, need)
     counts, number, of = count_rows(task, len(store), bulk, epoch)
+    _check_room(size, need)  # now that sampling has its memory as well
     meeting, parts, hot = task.workspace.meeting, None, hottest(counts, own)
     group = [0] if meeting is None else peer_group(meeting)
     if meeting is not None:
@@ -78,6 +77,14 @@ def keep_hot_rows(rows: DeviceRows, size: float | str, task: SampleTask, bulk: i
         f"{len(hot):,}", f"{len(store):,}", where, 100 * rates.expected, number, of, epoch,
     )  # fmt: skip
     return rates
+
+
+def _check_room(size: float | str, need: int) -> None:
+    free = free_memory()
+    if need > free:
+        raise InputError(
+            f"device_cache is {size}: with its index {need / 2**30:.2f} GiB, and the GPU has {free / 2**30:.2f} GiB free; give less"
+        )
 
 
 def count_rows(task: SampleTask, num_rows: int, bulk: int, epoch: int) -> tuple[Array, int, int]:

@@ -1,19 +1,33 @@
-"""The feed of a loader that deals out the items of its batches itself, epoch by epoch, as those of other libraries do."""
+"""The feed of a loader that deals out the items of its batches itself, a few steps ahead, as those of other libraries do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count, islice
+from typing import Any, NamedTuple, TypeVar
 
-from hoptrain.engine import Dataset, Graph, QueueOptions
+import numpy as np
+
+from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
+from hoptrain.engine.queue.ring import Recycled
 from hoptrain.kernels.cpu.shuffle import random_words
-from hoptrain.kernels.shared.philox import HOP_HOST
+from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.transfer import release_copied
+from hoptrain.samplers.feed.epochs import rank_and_world_size
 from hoptrain.samplers.feed.given import GivenBatches
-from hoptrain.samplers.feed.loader import SampleLoader
+from hoptrain.samplers.feed.loader import threads_for
+from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.scratch.workspace import Workspace
+
+Index = TypeVar("Index")
+Source = Callable[[Array], Any]
+"""From the items (B,) that a batch asks for to the batch of hoptrain's."""
 
 
 class Place(NamedTuple):
@@ -25,6 +39,12 @@ class Place(NamedTuple):
     world_size: int
     num_steps: int
 
+    @classmethod
+    def of(cls, seed: int, epoch: int, num_steps: int | None) -> Place:
+        """Of this rank. Where nobody knows the number of steps, each rank has its part of all numbers that batches may have."""
+        rank, world_size = rank_and_world_size()
+        return cls(seed, epoch, rank, world_size, MAX_BATCH // world_size if num_steps is None else num_steps)
+
     def state(self, step: int) -> int:
         """Where a generator of the host starts for the batch of a step."""
         return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
@@ -33,11 +53,18 @@ class Place(NamedTuple):
 class Work(NamedTuple):
     """What batches are made of. Another object in one of the places starts the workers anew."""
 
-    graph: Graph
-    sampler: Sampler
+    graph: Any
+    """A ``Graph`` or a ``HeteroGraph``."""
+    sampler: Sampler[Any, Any]
     """Prepared."""
-    rows: Array | None
-    """(V, F) features that come with the vertices of a batch."""
+    stores: Mapping[str, Array]
+    """Features that come with the vertices of a batch: rows (V, F), by the name that they have for it."""
+
+    def is_same(self, other: Work) -> bool:
+        """Whether all objects are the same ones."""
+        if self.graph is not other.graph or self.sampler is not other.sampler or self.stores.keys() != other.stores.keys():
+            return False
+        return all(rows is other.stores[name] for name, rows in self.stores.items())
 
 
 def plain_rows(x: Any) -> Array | None:
@@ -55,6 +82,15 @@ def plain_rows(x: Any) -> Array | None:
     return rows
 
 
+class Asked(Exception):
+    """What a batch asks of hoptrain: raised by a source that is there to know it."""
+
+    def __init__(self, items: Array) -> None:
+        """Note the items (B,)."""
+        super().__init__()
+        self.items = items
+
+
 class GivenFeed:
     """Sampler processes that stay from epoch to epoch, as long as they have the same work."""
 
@@ -63,31 +99,124 @@ class GivenFeed:
         options: dict[str, Any] = {"prefetch": prefetch} if prefetch else {}
         options |= {"stall_timeout": timeout} if timeout else {}
         self._workers, self._queue = num_workers, QueueOptions(**options) if num_workers else DEFAULTS
-        self._loader: SampleLoader[MiniBatch] | None = None
-        self._work: Work
-        self._given: GivenBatches
+        self._ahead = max(1, num_workers * (self._queue.prefetch + 1))
+        self._memory, self._iteration = Recycled(), 0
+        self._pool: WorkerPool | None = None
+        self._work: Work | None = None
+        self._task: SampleTask
 
-    def batches(self, work: Work, place: Place, items: Sequence[Array]) -> Iterator[MiniBatch]:
-        """The batches of an epoch, by the items (B,) of each of its steps."""
-        if not items:
-            return iter(())
-        is_same = self._loader is not None and all(one is other for one, other in zip(work, self._work, strict=True))
-        if self._loader is None or not (is_same and self._given.give(place.seed, items)):
+    def epoch(self, work: Work, place: Place, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
+        """The loader's batches of an epoch.
+
+        Args:
+            work: what batches are made of.
+            place: of the epoch.
+            indices: what the loader deals out to each step; asked for no more steps ahead than the workers have slots, without workers for none.
+            made: (step, index, source) -> the loader's batch; it asks the source once. With workers it is called twice for each step: before, for
+                what it asks of the source, which raises ``Asked``, and then with the batch.
+
+        Raises:
+            InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew.
+        """
+        if self._work is None or not work.is_same(self._work):
             self.close()
-            room = sum(map(len, items)) * 5 // 4  # items may be drawn: the next epoch has a few more
-            self._work, self._given = work, GivenBatches(len(items), room, place.rank, place.world_size)
-            self._given.give(place.seed, items)
-            data, schedule = Dataset(graph=work.graph, x=work.rows, validate=False), self._given
-            self._loader = SampleLoader(data, work.sampler, schedule=schedule, num_workers=self._workers, queue=self._queue)  # type: ignore[arg-type]
-        self._loader.set_epoch(place.epoch)
-        return iter(self._loader)
+            self._work, self._task = work, self._task_for(work, place)
+        self._schedule.begin(place.seed, place.num_steps)
+        self._iteration += 1
+        return (self._sent if self._workers else self._here)(self._iteration, place.epoch, indices, made)
 
-    def items(self, step: int) -> Array:
-        """The items (B,) of a step of the epoch."""
-        return self._given.batch_items(0, step)
+    def _here(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
+        """In this process: a batch is sampled when it is asked for."""
+        batches = run_inline(self._task, epoch, count(), self._memory)
+        for step, index in enumerate(indices):
+            self._check_iteration(iteration, step)
+            asked: list[Source] = []
+
+            def source(items: Array, step: int = step, asked: list[Source] = asked) -> SampledBatch:
+                if not asked:
+                    self._schedule.give(step, items)
+                    asked.append(_source_of(items, self._filled(next(batches))))
+                batch: SampledBatch = asked[0](items)
+                return batch
+
+            release_copied()
+            batch = made(step, index, source)
+            if not asked:
+                raise _nothing_asked()
+            asked.clear()  # which holds the memory of hoptrain's batch
+            yield batch
+            del batch
+
+    def _sent(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
+        """By workers, which have the items of some steps before them."""
+        coming, under_way = enumerate(indices), deque[tuple[Index, Array]]()
+        arriving: Iterator[Batch] | None = None
+        for step in count():
+            self._check_iteration(iteration, step)
+            number = len(under_way)
+            for place, index in islice(coming, self._ahead - number):
+                under_way.append((index, _items_of(made, place, index)))
+                self._schedule.give(place, under_way[-1][1])
+            if not under_way:
+                return
+            if arriving is None:
+                if self._pool is None:
+                    self._pool = WorkerPool(self._task, self._workers, self._queue, batch_bytes=self._task.rehearse(epoch))
+                arriving = self._pool.run(epoch, range(len(under_way)))
+            elif len(under_way) > number and self._pool is not None:
+                self._pool.extend(step + len(under_way))
+            index, items = under_way.popleft()
+            release_copied()
+            yield made(step, index, _source_of(items, self._filled(next(arriving))))
+
+    def _check_iteration(self, iteration: int, step: int) -> None:
+        if iteration != self._iteration:
+            raise InputError(f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader")
+
+    def _task_for(self, work: Work, place: Place) -> SampleTask:
+        self._schedule = GivenBatches(self._ahead, place.rank, place.world_size)
+        workspace = Workspace(threads_for(None, self._workers, "cpu"))
+        schedule: Any = self._schedule
+        return SampleTask(graph=work.graph, stores=dict(work.stores), sampler=work.sampler, schedule=schedule, workspace=workspace)
+
+    def _filled(self, made: Batch) -> SampledBatch:
+        """A batch from its slot's arrays and the header that came beside them."""
+        arrays, header = made
+        batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
+        return batch
 
     def close(self) -> None:
         """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
-        if self._loader is not None:
-            self._loader.close()
-            self._loader = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def _items_of(made: Callable[[int, Index, Source], Any], step: int, index: Index) -> Array:
+    """What a loader's batch asks for."""
+
+    def ask(items: Array) -> SampledBatch:
+        raise Asked(items)
+
+    try:
+        made(step, index, ask)
+    except Asked as asked:
+        return asked.items
+    raise _nothing_asked()
+
+
+def _nothing_asked() -> InputError:
+    return InputError(
+        "a batch was made without asking hoptrain for its sample: let a sampler of your own call one of hoptrain's in every batch"
+    )
+
+
+def _source_of(given: Array, batch: SampledBatch) -> Source:
+    """Hands on a batch to who asks for the items that it was made of."""
+
+    def source(items: Array) -> SampledBatch:
+        if not np.array_equal(items, given):
+            raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
+        return batch
+
+    return source

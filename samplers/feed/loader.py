@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import as_ids
-from hoptrain.engine.device import check_cuda, split_device, torch_on_device
+from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
+from hoptrain.engine.errors import check_choice
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
@@ -91,7 +92,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
-        workspace = Workspace(_threads(threads, num_workers, device), device, placement=graph_placement, gpu=gpu)
+        workspace = Workspace(threads_for(threads, num_workers, device), device, placement=graph_placement, gpu=gpu)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
         self._queue, self._on_map, self._memory = queue, lock_pages if page_lock else None, Recycled()
         self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
@@ -144,7 +145,9 @@ def _check_options(num_workers: int, queue: QueueOptions, device: str, gpu: int 
 
 
 def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
-    """Refuse places that nothing is put to."""
+    """Refuse places that there are not, or that nothing is put to."""
+    check_choice("graph_placement", graph, PLACEMENTS)
+    check_choice("feature_placement", features, PLACEMENTS)
     if graph != "auto" and device == "cpu":
         raise InputError(f'graph_placement is {graph!r}: it tells where a GPU reads the graph, with device="cuda"; leave it out')
     if features != "auto" and (device == "cpu" or num_workers):
@@ -203,7 +206,7 @@ def plain_schedule(
     return sampler, Schedule(items=items, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
 
 
-def _threads(threads: int | None, num_workers: int, device: str) -> int:
+def threads_for(threads: int | None, num_workers: int, device: str) -> int:
     """The user's choice; else 1 for a worker or a device, and for this process, which waits meanwhile, its share of the cores."""
     if threads is not None:
         return threads

@@ -10,7 +10,6 @@ from typing import Any
 
 from hoptrain.engine import Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import to_host
 from hoptrain.engine.queue.ring import Allocate, Spec, allocate_private, total_bytes
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.sampled import SampledBatch
@@ -55,17 +54,17 @@ class SampleTask:
         """Make the batch of a step in arrays from ``allocate``; returns its header."""
         begin = time.perf_counter()
         items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
-        batch: SampledBatch = self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace)
+        batch = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
         check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
         self.is_checked = True
         structure = batch.arrays()
         sampled = time.perf_counter()
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
-        rows = [(name, store, to_host(ids)) for name, store, ids in named_rows(batch, self.stores, self._edge_rows)]
+        rows = list(named_rows(batch, self.stores, self._edge_rows))
         specs += [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]
         out = allocate(specs)
         for name, array in structure.items():
-            out[name][...] = to_host(array)
+            out[name][...] = array
         for name, store, ids in rows:
             gather_rows(store, ids, out[name], self.workspace)
         return batch.header(
@@ -76,16 +75,29 @@ class SampleTask:
             pid=os.getpid(),
         )
 
-    def _edge_rows(self, name: str, places: Any) -> Array:
+    def _on_host(self, batch: SampledBatch) -> SampledBatch:
+        """The batch with all of its arrays on the host, which those of a device are copied to together."""
+        if self.workspace.device == "cpu":
+            return batch
+        arrays: list[Any] = []
+
+        def note(array: Any) -> Any:
+            arrays.append(array)
+            return array
+
+        batch.map(note)
+        copies = iter(self.workspace.staging.fetch(arrays))
+        return batch.map(lambda _: next(copies))
+
+    def _edge_rows(self, name: str, places: Array) -> Array:
         """The ids of the edges at ``places`` (M,), in memory of the workspace: where their features stand."""
-        at: Array = to_host(places)
         ids: Array | None = self.graph.edge_ids
-        if len(at) and at.min() < 0:
+        if len(places) and places.min() < 0:
             raise no_edges(type(self.sampler).__name__)
         if ids is None:
-            return at
-        out = self.workspace.array(name, len(at), ids.dtype)
-        gather_rows(ids, at, out, self.workspace)
+            return places
+        out = self.workspace.array(name, len(places), ids.dtype)
+        gather_rows(ids, places, out, self.workspace)
         return out
 
     def num_step_seeds(self, step: int, batch: SampledBatch) -> int:

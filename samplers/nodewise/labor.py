@@ -12,11 +12,12 @@ from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
-from hoptrain.kernels.cpu.nodewise import importance
+from hoptrain.kernels.cpu.nodewise import importance, labor_weighted
 from hoptrain.kernels.cpu.nodewise import labor as kernels
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.checks import check_fanouts
+from hoptrain.samplers.scratch.alias import weights_of
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -39,31 +40,43 @@ class LaborSampler(FanoutSampler):
 
     The number of edges is random: for LABOR-0 ``fanout`` on average. An edge's weight is 1 / min(1, c_v pi_u). Copies of a multi-edge are
     kept together. Each hop has its own r, so that the estimate is unbiased through all of them.
+
+    ``weighted`` is the paper's extension to a matrix A of weights, the graph's: what is estimated is the sum of A_uv x_u. The first pi is A, an
+    edge's own; a round makes pi_u the largest c_v pi_uv of the destinations of u. For a destination with d > fanout edges, all of weights above
+    0, and S their sum, c_v solves
+
+        sum over its in-edges of A**2 / min(1, c_v pi) = S**2 (1 / fanout - 1 / d) + sum of A**2.
+
+    An edge's weight is A / min(1, c_v pi); one with A = 0 is none, and copies of a multi-edge are edges by themselves.
     """
 
-    def __init__(self, fanouts: Sequence[int], importance_rounds: int = 0) -> None:
+    def __init__(self, fanouts: Sequence[int], importance_rounds: int = 0, weighted: bool = False) -> None:
         """State the hops.
 
         Args:
             fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
             importance_rounds: i of LABOR-i.
+            weighted: whether edges weigh what ``Graph.weights`` says; on the CPU only.
 
         Raises:
             InputError: no hop, a fanout that is neither positive nor -1, a number of rounds that is out of range.
         """
         self.fanouts = check_fanouts(fanouts, 1 << 31)
         self.importance_rounds = importance_rounds
+        self.weighted = weighted
         if not 0 <= importance_rounds <= _MOST_ROUNDS:
             raise InputError(f"importance_rounds is {importance_rounds}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        weights = weights_of(graph) if self.weighted else None
         frontier = Frontier.of_seeds(graph, seeds, workspace)
         num_seeds = frontier.num_nodes
         blocks: list[Block] = []
         for hop, fanout in enumerate(self.fanouts):
             rounds = self.importance_rounds if fanout > 0 else 0
-            blocks.append(_Hop(graph, frontier, address.at_hop(hop), fanout if fanout > 0 else graph.num_edges, rounds).sample(f"{hop}"))
+            wanted = fanout if fanout > 0 else graph.num_edges
+            blocks.append(_Hop(graph, frontier, address.at_hop(hop), wanted, rounds, weights).sample(f"{hop}"))
         return batch_of_hops(frontier.nodes(), blocks, num_seeds)
 
 
@@ -74,10 +87,11 @@ class _Hop:
     address: HopAddress
     fanout: int
     rounds: int
+    weights: Array | None
 
     def sample(self, name: str) -> Block:
         """Keep edges into all nodes so far; the block's arrays are called by ``name`` in the workspace."""
-        kept, num_edges = (self._by_importance if self.rounds else self._evenly)(name)
+        kept, num_edges = (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
         sources = kept.sources[:num_edges]
         self.frontier.relabel(sources)
         return Block(
@@ -131,12 +145,17 @@ class _Hop:
         most = int(degrees.max())
         column = importance.Column(*(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses")))
         chosen, columns = array("labor.chosen", most, np.int32), importance.Columns(begins, degrees, candidates)
-        importance.find_importances(columns, self.fanout, self.rounds, known, column)
+        if self.weights is None:
+            importance.find_importances(columns, self.fanout, self.rounds, known, column)
+        else:
+            firsts = graph.indptr[nodes].astype(np.int64)
+            labor_weighted.find_importances(columns, firsts, self.weights, self.fanout, self.rounds, known, column)
 
         def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
-            return importance.keep_by_importance(
-                graph.indptr, graph.indices, nodes, columns, cursor, self.fanout, known, column, chosen, kept
-            )  # fmt: skip
+            among = graph.indptr, graph.indices, nodes, columns, cursor
+            if self.weights is None:
+                return importance.keep_by_importance(*among, self.fanout, known, column, chosen, kept)
+            return labor_weighted.keep_by_weight(*among, self.weights, self.fanout, self.rounds, known, column, kept)
 
         frontier.num_nodes = num_dst
         found = self._keep_all(name, keep)
@@ -150,7 +169,7 @@ class _Hop:
         number = num_nodes if sources is None else len(sources)
         known = importance.Known(
             least=array("labor.least", number, np.uint32),
-            factor=array("labor.factor", number if self.rounds > 1 else 0, np.float64),
+            factor=array("labor.factor", number if self.rounds > (self.weights is None) else 0, np.float64),
             values=array("labor.values", 2 * number, np.float64).reshape(number, 2),
         )
         words = array("labor.words", number, np.uint32)

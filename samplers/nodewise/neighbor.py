@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
-from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns, count_positive
+from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.checks import check_fanouts
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables
+from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, positive_of
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import Hop, count_edges, is_distinct_by_weight, most_edges, sample_hop
 from hoptrain.samplers.scratch.once import OncePerGraph
@@ -92,7 +90,7 @@ class NeighborSampler(FanoutSampler):
         tables = self._alias_tables(graph)
         if not is_distinct_by_weight(rule):
             return kernels.Columns(graph.indptr, graph.indices, *tables)
-        positive = self._positive.get(graph, _count_positive)
+        positive = self._positive.get(graph, positive_of)
         return WeightedColumns(graph.indptr, graph.indices, *tables, graph.weights, positive)
 
     def _alias_tables(self, graph: Graph) -> AliasTables:
@@ -100,13 +98,6 @@ class NeighborSampler(FanoutSampler):
         if not self.weighted:
             return NO_TABLES
         return self._tables.get(graph, build_alias_tables)
-
-
-def _count_positive(graph: Graph) -> Array:
-    """(V,) int32, each column's edges of positive weight."""
-    positive = np.empty(graph.num_nodes, np.int32)
-    count_positive(graph.indptr, graph.weights, positive)
-    return positive
 
 
 def _sample_hop(

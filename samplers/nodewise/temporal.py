@@ -10,6 +10,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
@@ -24,6 +25,14 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
+
+
+def check_strategy(strategy: str, replace: bool) -> None:
+    """Refuse an unknown one, or one that does not go with replacement."""
+    if strategy not in STRATEGIES:
+        raise InputError(f'strategy is {strategy!r}: edges are drawn "uniform" or are the most "recent" ones; choose one')
+    if replace and strategy == "recent":
+        raise InputError('replace=True with strategy="recent": the latest edges are taken once each; leave replace out')
 
 
 class TemporalSampler(FanoutSampler):
@@ -66,10 +75,7 @@ class TemporalSampler(FanoutSampler):
                 cannot be read.
         """
         self.fanouts = check_fanouts(fanouts, MAX_DRAWS)
-        if strategy not in STRATEGIES:
-            raise InputError(f'strategy is {strategy!r}: edges are drawn "uniform" or are the most "recent" ones; choose one')
-        if replace and strategy == "recent":
-            raise InputError('replace=True with strategy="recent": the latest edges are taken once each; leave replace out')
+        check_strategy(strategy, replace)
         self.strategy = strategy
         self.replace = replace
         self.seed_times = None if seed_times is None else _read_times(seed_times)
@@ -108,28 +114,32 @@ class TemporalSampler(FanoutSampler):
     def seeds_and_bounds(self, graph: Graph, seeds: Array, times: Array | None) -> tuple[Array, Array]:
         """The seeds (B,), checked, and the times (B,) int64 that bound their edges: ``times``, or what ``seed_times`` says."""
         seeds = check_seeds(graph, seeds)
-        if len(seeds) > kernels.MAX_TREES:
-            raise InputError(
-                f"{len(seeds):,} seeds in a batch: each has a tree, and there are at most {kernels.MAX_TREES:,}; use smaller batches"
-            )
-        return seeds, self._times_of(graph, seeds) if times is None else _checked(times, len(seeds), "times")
+        check_trees(len(seeds))
+        return seeds, self._times_of(graph, seeds) if times is None else checked_times(times, len(seeds), "times")
 
     def _times_of(self, graph: Graph, seeds: Array) -> Array:
         if self.seed_times is None:
             raise InputError(
                 "the seeds have no times: give TemporalSampler seed_times, or sample times; an edge later than its seed is not drawn"
             )
-        times: Array = _checked(self.seed_times, graph.num_nodes, "seed_times")[seeds]
+        times: Array = checked_times(self.seed_times, graph.num_nodes, "seed_times")[seeds]
         return times
 
     def columns(self, graph: Graph) -> kernels.TimedColumns:
         """The graph's columns in the order of time. Made once for a graph; they travel to the workers with the sampler."""
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
-        return self._ordered.get(graph, _in_order_of_time)
+        return self._ordered.get(graph, in_order_of_time)
 
 
-def _in_order_of_time(graph: Graph) -> kernels.TimedColumns:
+def check_trees(number: int) -> None:
+    """Refuse more seeds than there are trees."""
+    if number > kernels.MAX_TREES:
+        raise InputError(f"{number:,} seeds in a batch: each has a tree, and there are at most {kernels.MAX_TREES:,}; use smaller batches")
+
+
+def in_order_of_time(graph: Graph | RelationColumns) -> kernels.TimedColumns:
+    """The columns with the edges of each in the order of time."""
     by_time, times = np.empty(graph.num_edges, id_dtype(graph.num_edges)), np.empty(graph.num_edges, np.int64)
     kernels.order_by_time(graph.indptr, graph.times, by_time, times)
     return kernels.TimedColumns(graph.indptr, graph.indices, times, by_time)
@@ -170,7 +180,7 @@ class _Batch:
         edges.indptr[first] = self.num_edges
         table = self.keys.table.view()
         self.keys.num_nodes, self.num_edges = kernels.sample_hop(
-            self.columns, keys, last, first, last, self.bounds, rule, address, table, scratch, edges, self.num_edges
+            self.columns, keys, keys, last, first, last, self.bounds, rule, address, table, scratch, edges, self.num_edges
         )
 
     def block(self) -> Block:
@@ -191,17 +201,18 @@ class _Batch:
 def _read_times(times: str | Sequence[int] | Array) -> Array:
     """(V,) int64, from a file or as given."""
     if not isinstance(times, str):
-        return _checked(times, None, "seed_times")
+        return checked_times(times, None, "seed_times")
     try:
         array = np.load(times, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(
             f"seed_times is {times}: it cannot be read as a .npy file ({error}); give the path of one, made by np.save"
         ) from None
-    return _checked(array, None, "seed_times")
+    return checked_times(array, None, "seed_times")
 
 
-def _checked(times: Sequence[int] | Array, number: int | None, name: str) -> Array:
+def checked_times(times: Sequence[int] | Array, number: int | None, name: str) -> Array:
+    """(number,) int64."""
     array = np.asarray(times)
     if array.ndim != 1 or not is_integer(array.dtype) or array.dtype == np.uint64 or number not in (None, len(array)):
         wanted = "each vertex" if name == "seed_times" else "each seed"

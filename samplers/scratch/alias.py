@@ -8,7 +8,9 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu import alias as kernels
+from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 
 
 class AliasTables(NamedTuple):
@@ -23,17 +25,27 @@ class AliasTables(NamedTuple):
 NO_TABLES = AliasTables(np.zeros(0, np.uint32), np.zeros(0, np.int32))
 
 
-def build_alias_tables(graph: Graph) -> AliasTables:
+def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
     """Alias tables of ``graph.weights``.
 
     Raises:
         InputError: the graph has no weights, or has edges and all their weights are 0.
     """
+    weights = weights_of(graph)
+    if graph.num_edges and not weights.any():
+        raise InputError(f"weighted=True, but the weights of all {graph.num_edges:,} edges are 0: no edge can be drawn; correct them")
+    return tables_of(graph.indptr, weights)
+
+
+def weights_of(graph: Graph | RelationColumns) -> Array:
+    """``graph.weights``.
+
+    Raises:
+        InputError: the graph has none.
+    """
     if graph.weights is None:
         raise InputError("weighted=True, but the graph has no weights: give them to Graph or Graph.from_edges, or sample unweighted")
-    if graph.num_edges and not graph.weights.any():
-        raise InputError(f"weighted=True, but the weights of all {graph.num_edges:,} edges are 0: no edge can be drawn; correct them")
-    return tables_of(graph.indptr, graph.weights)
+    return graph.weights
 
 
 def tables_of(indptr: Array, weights: Array) -> AliasTables:
@@ -41,3 +53,10 @@ def tables_of(indptr: Array, weights: Array) -> AliasTables:
     tables = AliasTables(np.empty(len(weights), np.uint32), np.empty(len(weights), np.int32))
     kernels.build_alias(indptr, weights, *tables)
     return tables
+
+
+def positive_of(graph: Graph | RelationColumns) -> Array:
+    """(V,) int32, each column's edges of positive weight."""
+    positive = np.empty(graph.num_nodes, np.int32)
+    count_positive(graph.indptr, graph.weights, positive)
+    return positive

@@ -53,7 +53,7 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
         return _sample_shared(hop)
     table, scratch = workspace.table.view(), scratch_for(workspace, rule)
     if is_distinct_by_weight(rule):
-        total = weighted.draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
+        total = draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
         return relabel(edges.indices, num_edges, total, table, nodes, last), total
     num_nodes, total = kernels.sample_hop(columns, nodes, last, first, last, rule, address, table, scratch, edges, num_edges)
     return num_nodes, total
@@ -68,6 +68,23 @@ def count_edges(columns: kernels.Columns | weighted.WeightedColumns, nodes: Arra
     """How many edges the destinations ``nodes[first:last]`` give together."""
     counted: int = (weighted if is_distinct_by_weight(rule) else kernels).count_edges(columns, nodes, first, last, rule)
     return counted
+
+
+def draw_hop(
+    columns: kernels.Columns | weighted.WeightedColumns,
+    nodes: Array,
+    first: int,
+    last: int,
+    rule: kernels.Rule,
+    address: HopAddress,
+    scratch: kernels.Scratch,
+    edges: kernels.Edges,
+    num_edges: int,
+) -> int:
+    """Draw edges into the destinations ``nodes[first:last]``, with global ids; ``edges`` holds ``num_edges``. Returns the number of edges."""
+    draw = weighted.draw_hop if is_distinct_by_weight(rule) else kernels.draw_hop
+    total: int = draw(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
+    return total
 
 
 def most_edges(num_dst: int, fanout: int, count: Callable[[], int]) -> int:
@@ -89,7 +106,6 @@ def _sample_shared(hop: Hop) -> tuple[int, int]:
 
     workspace.run([partial(count_some, thread) for thread in range(threads)])
     starts = list(accumulate(counts, initial=num_edges))
-    draw_hop = weighted.draw_hop if is_distinct_by_weight(rule) else kernels.draw_hop
     drawn: list[Future[int]] = [Future() for _ in range(num_parts)]
     tickets = count()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Graph, HeteroGraph
 
 Made = TypeVar("Made")
+SomeGraph = TypeVar("SomeGraph", Graph, HeteroGraph)
 
 
 class OncePerGraph(Generic[Made]):
@@ -18,9 +19,9 @@ class OncePerGraph(Generic[Made]):
 
     def __init__(self) -> None:
         """Nothing is made yet."""
-        self._made: tuple[Graph, Made] | None = None
+        self._made: tuple[Graph | HeteroGraph, Made] | None = None
 
-    def get(self, graph: Graph, make: Callable[[Graph], Made]) -> Made:
+    def get(self, graph: SomeGraph, make: Callable[[SomeGraph], Made]) -> Made:
         """``make(graph)``, or what it gave for this same graph the last time."""
         if self._made is None or self._made[0] is not graph:
             self._made = graph, make(graph)

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, default_gpu, is_simulated
+from hoptrain.engine.queue.staging import Staging
 from hoptrain.kernels.cpu import relabel as kernels
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class Workspace:
         if threads < 1:
             raise InputError(f"threads is {threads}: a call needs at least one; correct it")
         if device not in DEVICES:
-            raise InputError(f'device is {device!r}: a sampler runs on "cpu" or "cuda"; choose one')
+            raise InputError(
+                f'device is {device!r}: a sampler runs on "cpu" or "cuda", in a loader also on one GPU by its number, as "cuda:1"; choose one'
+            )
         if device == "cpu" and (kernel, placement, gpu, capture) != ("auto", "auto", None, True):
             raise InputError(
                 f'kernel={kernel!r}, placement={placement!r}, gpu={gpu} and capture={capture} on the CPU: they are for device="cuda"; leave them out'
@@ -76,6 +79,7 @@ class Workspace:
         self.meeting: Meeting | None = None
         self.on_device = OnDevice()
         self._stream: DeviceStream | None = None
+        self._staging: Staging | None = None
         self.table = RelabelTable()
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
@@ -99,6 +103,13 @@ class Workspace:
         if self._stream is None:
             self._stream = DeviceStream(self.gpu)
         return self._stream
+
+    @property
+    def staging(self) -> Staging:
+        """On CUDA what brings a mini-batch to the host."""
+        if self._staging is None:
+            self._staging = Staging(self.stream)
+        return self._staging
 
     def twin(self) -> Workspace:
         """On CUDA another workspace on the same stream, which reads the same copies of the graph: so two bulks are good at a time."""

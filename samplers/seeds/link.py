@@ -21,10 +21,10 @@ from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
-Negatives = Literal["uniform", "in_batch", "degree"]
+Negatives = Literal["uniform", "in_batch", "degree", "filtered"]
 Exclude = Literal["none", "self", "reverse"]
 
-NEGATIVES = ("uniform", "in_batch", "degree")
+NEGATIVES = ("uniform", "in_batch", "degree", "filtered")
 EXCLUSIONS = ("none", "self", "reverse")
 
 _NO_WEIGHTS = np.empty(0, np.float32)
@@ -43,9 +43,11 @@ class LinkSampler(Sampler):
       representations of words and phrases and their compositionality").
     * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. In a batch of a single edge
       there is none to take, and it has no negatives.
+    * ``filtered``: each vertex but u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
+      last stays whatever it is: where edges lead from u to a share p of all vertices, an edge is left with probability p**32.
 
-    No negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of vertices that u is
-    joined to.
+    No other negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of vertices that u
+    is joined to.
 
     The seeds of the batch are the end points, each once, in order of first appearance (sources before destinations, positives before
     negatives). ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids, the positives first and then the negatives
@@ -70,16 +72,18 @@ class LinkSampler(Sampler):
         num_negatives: int = 1,
         exclude: Exclude = "reverse",
         edges: Sequence[int] | Array | None = None,
+        with_edge_ids: bool = False,
     ) -> None:
         """State what a batch holds.
 
         Args:
             sampler: samples the neighbourhoods of the end points, for instance NeighborSampler.
-            negatives: the law of the negatives: uniform, degree or in_batch.
+            negatives: the law of the negatives: uniform, degree, in_batch or filtered.
             num_negatives: k, negatives of each positive edge; may be 0.
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
             edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch deals out; by default all edges into the vertices of the split. In an
                 undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
+            with_edge_ids: let ``extra`` hold ``edge_ids`` (P,), the ids of the positive edges.
 
         Raises:
             InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
@@ -89,17 +93,19 @@ class LinkSampler(Sampler):
                 f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
             )
         if negatives not in NEGATIVES:
-            raise InputError(f'negatives is {negatives!r}: they are drawn "uniform", by "degree" or "in_batch"; choose one')
+            raise InputError(f'negatives is {negatives!r}: they are drawn "uniform", by "degree", "in_batch" or "filtered"; choose one')
         if exclude not in EXCLUSIONS:
             raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
-        if not 0 <= num_negatives < _MOST_NEGATIVES:
-            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {_MOST_NEGATIVES - 1} negatives; correct it")
+        most = _MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
+        if not 0 <= num_negatives < most:
+            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; correct it")
         self.sampler = sampler
         self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
         self.negatives = negatives
         self.num_negatives = num_negatives
         self.exclude = exclude
         self.edges = None if edges is None else np.asarray(edges)
+        self.with_edge_ids = with_edge_ids
         self._table = OncePerGraph[AliasTables]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
@@ -142,13 +148,17 @@ class LinkSampler(Sampler):
         if isinstance(self.sampler, TemporalSampler):
             ends, times, pairs = self.ends_at_times(graph, edge_ids, pairs)
             sampled = self.sampler.sample(graph, ends, times=times, **options)
-            return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
+            return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
         ends = distinct_ends(graph, pairs, workspace)
         sampled = self.sampler.sample(graph, ends, **options)
         if self.exclude != "none":
             dropped = self.dropped(pairs[:, : len(edge_ids)], len(ends))
             sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
-        return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
+        return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
+
+    def extra(self, graph: Graph, places: Array, pairs: Array, labels: Array) -> dict[str, Array]:
+        """What a batch holds beside its blocks: ``pairs`` as local ids, and the edges at ``places``."""
+        return {"pairs": pairs, "labels": labels} | ({"edge_ids": graph.ids_of(places)} if self.with_edge_ids else {})
 
     def ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
         """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
@@ -175,6 +185,9 @@ class LinkSampler(Sampler):
         tails.reshape(num_edges, count)[:] = src[:, None]
         if self.negatives == "uniform":
             kernels.uniform_negatives(edge_ids, count, graph.num_nodes, address.at_hop(0), drawn)
+        elif self.negatives == "filtered":
+            of_graph = graph.indptr, graph.indices, graph.is_sorted
+            kernels.filtered_negatives(*of_graph, edge_ids, src, count, address.at_hop(0), drawn)
         elif self.negatives == "degree":
             kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address.at_hop(0), drawn)
         else:

@@ -1,4 +1,4 @@
-"""GraphSAINT's subgraphs by the laws that DGL draws them by, which are not all those of the paper: of all vertices, without weights."""
+"""GraphSAINT's subgraphs by the laws that DGL and PyG draw them by, which are not all those of the paper: of all vertices, without weights."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ _MOST_EDGES = 1 << 31
 class Unweighted(SaintSampler):
     """It is prepared for all vertices, each of which is a seed, and nothing weighs anything."""
 
+    def prepare(self, graph: Graph, seeds: Array) -> SaintSampler:
+        """With what the draws need; the split has no say."""
+        return super().prepare(graph, np.arange(graph.num_nodes))
+
     def _weigh(self, graph: Graph) -> None:
         """Nothing to count."""
 
@@ -24,10 +28,18 @@ class Unweighted(SaintSampler):
 class ByOutDegree(Unweighted, SaintNodeSampler):
     """``budget`` draws of a vertex with replacement, with a probability proportional to its out-degree, or to 1 where it has none."""
 
+    least = 1
+
     def _prepare_draws(self, graph: Graph) -> None:
         check_edges(graph)
         degrees = np.bincount(graph.indices, minlength=graph.num_nodes)
-        self.tables = tables_of(np.array([0, graph.num_nodes]), np.maximum(degrees, 1).astype(np.float64))
+        self.tables = tables_of(np.array([0, graph.num_nodes]), np.maximum(degrees, self.least).astype(np.float64))
+
+
+class BySources(ByOutDegree):
+    """``budget`` draws of an edge with replacement, each as likely as any other, of which the source is taken."""
+
+    least = 0
 
 
 class ByDegrees(Unweighted, SaintNodeSampler):
@@ -42,9 +54,14 @@ class ByDegrees(Unweighted, SaintNodeSampler):
             raise InputError(
                 f"the graph has {graph.num_edges:,} edges: they are drawn by weight from fewer than {_MOST_EDGES:,}; take walks"
             )
-        into = 1 / graph.in_degrees()[graph.destinations()]
-        out_of = 1 / np.bincount(graph.indices, minlength=graph.num_nodes)[graph.indices]
-        self.tables = tables_of(np.array([0, graph.num_edges]), into + out_of)
+        out_degrees = np.bincount(graph.indices, minlength=graph.num_nodes)
+        masses = self._masses(graph.in_degrees(), out_degrees, graph.indices, graph.destinations())
+        self.tables = tables_of(np.array([0, graph.num_edges]), masses)
+
+    def _masses(self, into: Array, out_of: Array, sources: Array, destinations: Array) -> Array:
+        """What each edge (E,) is drawn in proportion to, by the in- and out-degrees (V,)."""
+        masses: Array = 1 / into[destinations] + 1 / out_of[sources]
+        return masses
 
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         places = super()._draw(graph, address, attempt, workspace)
@@ -52,6 +69,14 @@ class ByDegrees(Unweighted, SaintNodeSampler):
         drawn[::2] = graph.indices[places]
         drawn[1::2] = np.searchsorted(graph.indptr, places, side="right") - 1
         return drawn
+
+
+class BySumOfDegrees(ByDegrees):
+    """The same, but u -> v in proportion to in-degree(u) + out-degree(v)."""
+
+    def _masses(self, into: Array, out_of: Array, sources: Array, destinations: Array) -> Array:
+        masses: Array = (into[sources] + out_of[destinations]).astype(np.float64)
+        return masses
 
 
 class Walks(Unweighted, SaintWalkSampler):

@@ -174,7 +174,7 @@ def test_workers_stay_from_epoch_to_epoch(make):
     feeds = []
     for _ in range(2):
         assert len(list(loader)) == len(loader)
-        feeds.append(loader._feed._loader)
+        feeds.append(loader._feed._task)
     assert feeds[0] is feeds[1]
 
 
@@ -264,13 +264,16 @@ class Silent(hoptrain.dgl.NeighborSampler):
 
 WRONG = [
     ({"graph_sampler": dgl.dataloading.NeighborSampler([2])}, "graph_sampler is a NeighborSampler: this loader samples by hoptrain"),
-    ({"graph_sampler": Silent([2])}, "returned a batch without asking hoptrain"),
+    ({"graph_sampler": Silent([2])}, "a batch was made without asking hoptrain"),
     ({"indices": {"_N": torch.arange(3)}}, "indices are a dict of _N"),
     ({"indices": torch.tensor([1, 99])}, "seed 99 is not in the graph"),
     ({"graph": dgl.heterograph({("a", "b", "c"): ([0], [0])})}, "graph has the edge types"),
     ({"in_order": False}, "in_order is False"),
     (
-        {"graph_sampler": hoptrain.dgl.as_edge_prediction_sampler(hoptrain.dgl.NeighborSampler([2]), negative_sampler=numpy_negatives)},
+        {
+            "graph_sampler": hoptrain.dgl.as_edge_prediction_sampler(hoptrain.dgl.NeighborSampler([2]), negative_sampler=numpy_negatives),
+            "num_workers": 1,
+        },
         "asked for other seeds the second time",
     ),
 ]

@@ -52,13 +52,12 @@ WRONG = [
     ({"input_nodes": torch.ones(7, dtype=torch.bool)}, "input_nodes is torch.bool of shape .7,.: it is ids of vertices"),
     ({"input_nodes": torch.ones(7)}, "input_nodes is torch.float32"),
     ({"time_attr": "made", "input_time": torch.ones(7, dtype=torch.long)}, "input_time has 7 entries for 200 seeds"),
-    ({"batch_sampler": iter([[1], [2]])}, "list_iterator has no length: an epoch is dealt out before it begins"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_what_cannot_be_honoured_is_refused(data, options, message):
-    options = {"num_neighbors": [2]} | ({} if "batch_sampler" in options else {"batch_size": 50}) | options
+    options = {"num_neighbors": [2], "batch_size": 50} | options
     with pytest.raises(InputError, match=message):
         next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
 
@@ -72,8 +71,8 @@ def with_end(edges, end, value):
 EDGES = {
     "edge 3 leads from vertex .* to 200: data has 200 vertices": lambda edges: with_end(edges, 1, 200),
     "edge 3 leads from vertex -1 to": lambda edges: with_end(edges, 0, -1),
-    "edge_index is torch.float32 of shape .2, 1200.: it is": lambda edges: edges.float(),
-    "edge_index is torch.int64 of shape .1200, 2.: it is": lambda edges: edges.T,
+    "edge_index of data is torch.float32 of shape .2, 1200.: it is": lambda edges: edges.float(),
+    "edge_index of data is torch.int64 of shape .1200, 2.: it is": lambda edges: edges.T,
 }
 
 
@@ -92,9 +91,11 @@ def test_links_have_one_value_each(data, option):
         hoptrain.pyg.LinkNeighborLoader(data, [2], edge_label_index=torch.ones(5, 2, dtype=torch.long))
 
 
-def test_typed_graphs_and_samplers_of_pyg_are_refused(data):
-    with pytest.raises(InputError, match="data is a HeteroData"):
-        hoptrain.pyg.NeighborLoader(torch_geometric.data.HeteroData(), [2])
+def test_remote_stores_and_samplers_of_pyg_are_refused(data):
+    with pytest.raises(InputError, match="data is a tuple"):
+        hoptrain.pyg.NeighborLoader((data, data), [2])
+    with pytest.raises(InputError, match="data is a HeteroData: these loaders take a homogeneous Data"):
+        hoptrain.pyg.ShaDowKHopSampler(torch_geometric.data.HeteroData(), 1, 2)
     with pytest.raises(InputError, match="neighbor_sampler is a ReferenceSampler"):
         hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=pyg_reference.ReferenceSampler(data, [2]))
 

@@ -3,7 +3,7 @@
 import copy
 import gc
 import weakref
-from itertools import chain
+from itertools import chain, islice
 
 import pyg_reference
 import pytest
@@ -256,6 +256,47 @@ def test_samplers_of_torch_and_pyg_deal_out_the_seeds(data):
         check_meaning(batch, data)
     given = [[5, 6], [7], [8, 9, 10]]
     assert [batch.input_id.tolist() for batch in hoptrain.pyg.NeighborLoader(data, [2], batch_sampler=given)] == given
+
+
+def endless(lengths):
+    """Batches that draw by torch's generator, and of which nobody knows how many there are."""
+    while True:
+        lengths.append(1 + int(torch.randint(9, ())))
+        yield torch.randperm(200)[: lengths[-1]].tolist()
+
+
+def test_an_epoch_may_have_no_end(data):
+    def first(num_workers, trained=0):
+        torch.manual_seed(6)
+        lengths = []
+        loader = hoptrain.pyg.NeighborLoader(data, [3], batch_sampler=endless(lengths), num_workers=num_workers)
+        found = []
+        for batch in islice(loader, 20):
+            torch.rand(trained)
+            found.append((batch.input_id.tolist(), batch.e_id.tolist()))
+        assert lengths[: len(found)] == [len(ids) for ids, _ in found]
+        assert len(lengths) == len(found) + max(0, 3 * num_workers - 1), "asked for no more steps ahead than slots"
+        state = torch.get_rng_state()
+        loader.close()
+        return found, state
+
+    here, state = first(0)
+    assert all(found == here for found, _ in (first(1), first(2), first(0, trained=5)))
+    assert all(torch.equal(state, after) for _, after in (first(1), first(2))), "the training draws what it draws without"
+
+
+def test_a_sampler_may_learn_from_the_training(data):
+    """Without workers each batch is chosen after the one before was used."""
+    used = []
+
+    def adapting():
+        for step in range(6):
+            assert len(used) == step
+            yield [step, sum(used) % 200]
+
+    batches = hoptrain.pyg.NeighborLoader(data, [2], batch_sampler=adapting())
+    used.extend(int(batch.e_id.sum()) + 10 for batch in batches)
+    assert len(used) == 6
 
 
 def test_no_seeds_are_no_batches(data):

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
+from torch_geometric.data import HeteroData
 
-from hoptrain.engine import HeteroDataset, HeteroGraph, InputError
+from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, load_dataset, load_hetero_dataset
 
 GRAPH = HeteroGraph.from_edges({"a": 4, "b": 2}, {("a", "r", "b"): ([0, 3], [1, 0])})
 
@@ -30,9 +32,78 @@ def test_splits_and_stores():
         ({"x": {"b": np.ones((4, 1))}}, r"^typed, b: x has shape \(4, 1\): features are one row for each of the 2 vertices"),
         ({"y": np.zeros(2, np.int64)}, "^typed: y is int64 of shape .*one .* for each of the 4 vertices"),
         ({"splits": {"train": np.array([4])}}, "^typed: split train names vertex 4: vertices are 0 to 3"),
+        ({"y": np.array([0, 3, 1, 0]), "num_classes": 3}, r"^typed: y\[1\] is 3: labels are in \[-1, 3\); correct it"),
+        ({"y": np.array([0, -2, 1, 0])}, r"^typed: y\[1\] is -2: labels are in \[-1, 2\)"),
         ({"y": np.array([0, -1, 0, 0]), "splits": {"train": np.array([1])}}, "vertex 1 of split train has no label"),
     ],
 )
 def test_what_does_not_fit(options, message):
     with pytest.raises(InputError, match=message):
         data(**options)
+
+
+X = {"b": np.ones((2, 3), np.float16), "a": np.arange(4, dtype=np.float32)[:, None]}
+
+
+def whole(**options):
+    return data(x=X, y=np.array([0, 1, -1, 2]), splits={"train": np.array([3, 0])}, meta={"source": "here"}, **options)
+
+
+def test_a_folder_holds_all_of_it(tmp_path):
+    whole(num_classes=5).save(tmp_path / "data")
+    for opened in (
+        HeteroDataset.open(tmp_path / "data"),
+        load_hetero_dataset(str(tmp_path / "data")),
+        load_hetero_dataset("data", root=tmp_path),
+    ):
+        assert repr(opened) == repr(whole())
+        assert (opened.name, opened.seed_type, opened.num_classes, opened.meta) == ("typed", "a", 5, {"source": "here"})
+        assert opened.path == tmp_path / "data"
+        assert list(opened.x) == list(X)
+        assert all(np.array_equal(opened.x[kind], rows) and opened.x[kind].dtype == rows.dtype for kind, rows in X.items())
+        assert opened.y.tolist() == [0, 1, -1, 2]
+        assert opened.split("train").tolist() == [3, 0]
+        assert opened.graph.relations[("a", "r", "b")].indices.tolist() == [3, 0]
+
+
+def test_a_folder_that_was_altered_is_refused(tmp_path):
+    whole().save(tmp_path / "data")
+    file = tmp_path / "data" / "graph" / "indices_0.npy"
+    file.write_bytes(file.read_bytes()[:-4] + b"\1\0\0\0")
+    with pytest.raises(InputError, match=r"indices_0\.npy does not match its checksum"):
+        HeteroDataset.open(tmp_path / "data")
+
+
+def test_folders_of_one_kind_and_of_several_are_told_apart(tmp_path, dataset):
+    whole().save(tmp_path / "typed")
+    dataset.save(tmp_path / "plain")
+    with pytest.raises(InputError, match=r"typed is a heterogeneous graph .*: task: hetero trains on it"):
+        load_dataset(str(tmp_path / "typed"))
+    with pytest.raises(InputError, match=r"plain has vertices of one kind: task: nodes trains on it"):
+        load_hetero_dataset(str(tmp_path / "plain"))
+    assert isinstance(load_dataset("plain", root=tmp_path), Dataset)
+
+
+def pyg(**of_a):
+    made = HeteroData()
+    made["a"].num_nodes, made["b"].x = 4, torch.ones(2, 3)
+    made["a", "r", "b"].edge_index = torch.tensor([[0, 3], [1, 0]])
+    for name, value in of_a.items():
+        made["a"][name] = value
+    return made
+
+
+def test_from_pyg():
+    y, mask = torch.tensor([[0.0], [1.0], [float("nan")], [2.0]]), torch.tensor([True, False, False, True])
+    made = HeteroDataset.from_pyg(pyg(y=y, train_mask=mask), name="theirs")
+    assert (made.name, made.seed_type, made.num_classes) == ("theirs", "a", 3)
+    assert made.y.tolist() == [0, 1, -1, 2]
+    assert {name: ids.tolist() for name, ids in made.splits.items()} == {"train": [0, 3]}
+    assert list(made.x) == ["b"]
+    assert made.graph.relations[("a", "r", "b")].indices.tolist() == [3, 0]
+    with pytest.raises(InputError, match="theirs: labels of no type: vertices of one type are trained on; name it by seed_type"):
+        HeteroDataset.from_pyg(pyg(), name="theirs")
+    unlabelled = pyg()
+    with pytest.raises(InputError, match="seed_type is 'c': the graph has a, b"):
+        HeteroDataset.from_pyg(unlabelled, "c")
+    assert unlabelled.node_types == ["a", "b"]

@@ -1,7 +1,10 @@
 """HeteroGraph: typed vertices and edges."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from torch_geometric.data import HeteroData
 
 from hoptrain.engine import Dataset, InputError
@@ -38,15 +41,81 @@ def test_from_pyg():
     assert graph.relations[WRITES].indices.tolist() == [0, 3]
 
 
+EDGES = {CITES: ([1], [0]), WRITES: ([3, 0, 1], [2, 2, 0])}
+WEIGHTS = {WRITES: np.array([0.5, 2, 3], np.float32)}
+TIMES = {WRITES: np.array([7, 5, 9]), CITES: np.array([4])}
+
+
+def test_edges_keep_ids_weights_and_times():
+    graph = HeteroGraph.from_edges(SIZES, EDGES, weights=WEIGHTS, times=TIMES)
+    writes, cites = graph.relations[WRITES], graph.relations[CITES]
+    src, dst = EDGES[WRITES]
+    assert writes.edge_ids.tolist() == [2, 1, 0]
+    assert writes.edge_ids.dtype == np.int32
+    assert [src[i] for i in writes.edge_ids] == writes.indices.tolist()
+    assert [dst[i] for i in writes.edge_ids] == np.repeat(np.arange(3), np.diff(writes.indptr)).tolist()
+    assert writes.weights.tolist() == [3, 2, 0.5]
+    assert writes.times.tolist() == [9, 5, 7]
+    assert writes.ids_of(np.array([2, -1, 0])).tolist() == [0, -1, 2]
+    assert writes.places_of(np.array([0, 2, 0])).tolist() == [2, 0, 2]
+    assert (cites.edge_ids, cites.weights, cites.times.tolist()) == (None, None, [4])
+    with pytest.raises(InputError, match=r"edge 3 does not exist: RelationColumns\(num_src=4, num_dst=3, num_edges=3\) has no edge"):
+        writes.places_of(np.array([3]))
+
+
+def of_pyg():
+    data = HeteroData()
+    data["author"].num_nodes, data["paper"].num_nodes = 4, 3
+    data[WRITES].edge_index, data[CITES].edge_index = np.array([[3, 0, 1], [2, 2, 0]]), np.array([[1], [0]])
+    return data
+
+
+@pytest.mark.parametrize("where", ["edges", "vertices"])
+def test_attributes_of_pyg(where):
+    data = of_pyg()
+    data[WRITES].w = torch.tensor([[1], [2], [3]])
+    if where == "edges":
+        data[WRITES].time = torch.tensor([30, 0, 10])
+    else:
+        data["author"].time = torch.tensor([0, 10, 20, 30])
+    graph = HeteroGraph.from_pyg(data, weight_attr="w", time_attr="time")
+    writes, cites = graph.relations[WRITES], graph.relations[CITES]
+    assert (writes.weights.tolist(), writes.times.tolist()) == ([3, 2, 1], [10, 0, 30])
+    assert (cites.weights, cites.times) == (None, None)
+
+
+def test_attributes_that_pyg_has_not():
+    data = of_pyg()
+    data[WRITES].time, data["paper"].time = torch.arange(3), torch.arange(3)
+    with pytest.raises(InputError, match="'time' is an attribute of edge types and vertex types"):
+        HeteroGraph.from_pyg(data, time_attr="time")
+    with pytest.raises(InputError, match="'when' is an attribute of no edge types nor vertex types"):
+        HeteroGraph.from_pyg(data, time_attr="when")
+    with pytest.raises(InputError, match="'w' is an attribute of no edge types"):
+        HeteroGraph.from_pyg(data, weight_attr="w")
+
+
+def test_from_dgl():
+    dgl = SimpleNamespace(
+        canonical_etypes=list(EDGES),
+        ntypes=list(SIZES),
+        num_nodes=SIZES.get,
+        edges=lambda etype: tuple(torch.tensor(ends) for ends in EDGES[etype]),
+    )
+    graph = HeteroGraph.from_dgl(dgl)
+    assert (graph.num_nodes, list(graph.relations)) == (SIZES, [CITES, WRITES])
+    assert graph.relations[WRITES].edge_ids.tolist() == [2, 1, 0]
+
+
 def test_saved_and_opened(tmp_path):
-    graph = HeteroGraph.from_edges(SIZES, {CITES: ([1], [0]), WRITES: ([3, 0, 1], [2, 2, 0])})
+    graph = HeteroGraph.from_edges(SIZES, EDGES, weights=WEIGHTS, times=TIMES)
     graph.save(tmp_path / "graph")
     opened = HeteroGraph.open(tmp_path / "graph")
     assert (opened.num_nodes, list(opened.relations)) == (SIZES, [CITES, WRITES])
     for relation, columns in graph.relations.items():
-        assert opened.relations[relation].indptr.tolist() == columns.indptr.tolist()
-        assert opened.relations[relation].indices.tolist() == columns.indices.tolist()
-        assert isinstance(opened.relations[relation].indices.base.base, np.memmap), "not copied"
+        found = opened.relations[relation].arrays()
+        assert {name: array.tolist() for name, array in found.items()} == {name: array.tolist() for name, array in columns.arrays().items()}
+        assert isinstance(found["indices"].base.base, np.memmap), "not copied"
     with pytest.raises(InputError, match="hetero-graph folders are not written over"):
         graph.save(tmp_path / "graph")
     with pytest.raises(InputError, match="holds 'hetero-graph'"):
@@ -81,6 +150,25 @@ def test_bad_edges(edges, message):
 def test_bad_columns(columns, message):
     with pytest.raises(InputError, match=message):
         HeteroGraph(SIZES, {WRITES: columns})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"weights": {("a", "b", "c"): [1.0]}},
+            r"weights of \('a', 'b', 'c'\): the graph's relations are paper:cites:paper, author:writes:paper",
+        ),
+        ({"weights": {WRITES: np.ones(4)}}, "weights are float64 of shape"),
+        ({"weights": {WRITES: np.array([1.0, -1, 2])}}, "the weight of edge 1 is -1.0"),
+        ({"times": {WRITES: np.arange(4)}}, "times are int64 of shape"),
+    ],
+)
+def test_bad_values_of_edges(values, message):
+    with pytest.raises(InputError, match=message):
+        HeteroGraph.from_edges(SIZES, EDGES, **values)
+    with pytest.raises(InputError, match="2 in edge_ids"):
+        HeteroGraph({"a": 2}, {("a", "r", "a"): ([0, 1, 2], [0, 0])}, edge_ids={("a", "r", "a"): np.array([2, 2])})
 
 
 def test_a_negative_number_of_vertices():

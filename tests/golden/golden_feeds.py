@@ -17,10 +17,12 @@ from hoptrain.trainers import GraphDataModule
 from hoptrain.trainers.pipeline import ChunkLoader
 from hoptrain.trainers.tasks.events.data import EventDataModule
 from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
+from hoptrain.trainers.tasks.hetero import HeteroDataModule
 from hoptrain.trainers.tasks.hops import HopDataModule
 from hoptrain.trainers.tasks.images import ImageDataModule
 from hoptrain.trainers.tasks.items import ItemBatch
-from hoptrain.trainers.tasks.links import LinkDataModule
+from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 
 EPOCHS = (0, 3)
 SEED = 2**64 - 3
@@ -84,14 +86,30 @@ def events(folder, rank=0, world_size=1):
     return EventDataModule(data, num_neighbors=3, batch_size=8, num_workers=0).make_loader(rank, world_size, SEED)
 
 
+def edges():
+    """Labels of the edges of the small graph, of which every fifth has none."""
+    y = spread(small().num_edges, 56) % 4
+    y[::5] = -1
+    sampler = s.LinkSampler(s.NeighborSampler([3, 2]), num_negatives=0)
+    return EdgeDataModule(vertices(edge_y=y), sampler, batch_size=16, num_workers=0, seed=SEED).train_dataloader()
+
+
 def chunks(folder, **options):
     return ChunkLoader(vertices(), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED, **options)
 
 
-def types(folder):
+def typed_vertices():
     x = {"p": rows(20, 3, 53), "a": spread(30, 54).reshape(15, 2)}
-    data = HeteroDataset(graph=typed(), seed_type="p", x=x, y=spread(20, 55) % 4, splits={"train": np.arange(11)})
-    return s.SampleLoader(data, s.HeteroSampler([2, 2], "p"), batch_size=4, seed=SEED)
+    return HeteroDataset(graph=typed(), seed_type="p", x=x, y=spread(20, 55) % 4, splits={"train": np.arange(11)})
+
+
+def types(folder):
+    return s.SampleLoader(typed_vertices(), s.HeteroSampler([2, 2], "p"), batch_size=4, seed=SEED)
+
+
+def hetero(folder):
+    module = HeteroDataModule(typed_vertices(), s.HeteroSampler([2, 2], "p"), batch_size=3, num_workers=0, seed=SEED)
+    return module.make_loader(1, 2, SEED)
 
 
 def items(folder, module, *data, **options):
@@ -117,7 +135,9 @@ FEEDS = {
     "links, held out": lambda folder: links(folder, val_share=0.05, test_share=0.1),
     "events": events,
     "events, rank 1 of 2": lambda folder: events(folder, rank=1, world_size=2),
+    "edges": lambda folder: edges(),
     "typed": types,
+    "hetero, rank 1 of 2": hetero,
     "images": images,
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
     "graphs": lambda folder: items(folder, SmallGraphsDataModule, "rings", root=str(folder), batch_size=6),

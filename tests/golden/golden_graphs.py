@@ -68,6 +68,16 @@ def typed():
     return HeteroGraph.from_edges({"p": 20, "a": 15, "venue": 4}, relations)
 
 
+@cache
+def valued():
+    """The same with weights, and times of all relations but one."""
+    graph = typed()
+    relations = {key: (columns.indptr, columns.indices) for key, columns in graph.relations.items()}
+    weights = {key: (spread(columns.num_edges, 60) % 5).astype(np.float32) for key, columns in graph.relations.items()}
+    times = {key: spread(columns.num_edges, 70) % 50 for key, columns in graph.relations.items() if key[1] != "of"}
+    return HeteroGraph(graph.num_nodes, relations, weights=weights, times=times)
+
+
 def rows(num_nodes, width, salt):
     """(num_nodes, width) float32 in [0, 1)."""
     return (spread(num_nodes * width, salt).reshape(num_nodes, width) / 2**31).astype(np.float32)

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 from golden_batches import contents
-from golden_graphs import TRAIN, doubly_weighted, large, small, spread, typed, wide
+from golden_graphs import TRAIN, doubly_weighted, large, small, spread, typed, valued, wide
 
 from hoptrain import samplers as s
 
@@ -90,6 +90,8 @@ def by_norms(inner):
 
 
 TYPED_FANOUTS = {"p:cites:p": [2, 0], "a:writes:p": [0, -1], "p:of:a": [3, 2], "p:in:venue": [-1, 1]}
+SEVERAL = (np.array([3, 36, 20, 1]), np.array([19, 38]))
+"""Of 20 papers, 15 authors and 4 venues, numbered in this order."""
 TIMES = 10 + np.arange(40)
 KINDS = np.arange(240) % 3
 
@@ -113,6 +115,7 @@ SAMPLED = {
     "labor, int64": lambda: on(s.LaborSampler([3, 2]), graph=wide()),
     "labor, large": lambda: on(s.LaborSampler([15, 10]), MANY, large()),
     "labor, large, importance": lambda: on(s.LaborSampler([15, 10], importance_rounds=1), MANY, large()),
+    "labor, large, weighted": lambda: on(s.LaborSampler([15, 10], 1, weighted=True), MANY, large()),
     "pinsage": lambda: on(s.PinSAGESampler([3, 2], num_walks=6, walk_length=3)),
     "pinsage, no restart": lambda: on(s.PinSAGESampler([2], num_walks=3, walk_length=5, restart=0.0)),
     "temporal": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES), (np.array([3, 35, 3]), np.array([38, 5]))),
@@ -138,12 +141,23 @@ SAMPLED = {
     "links": lambda: on(s.LinkSampler(s.NeighborSampler([3, 2])), EDGES),
     "links, degree": lambda: on(s.LinkSampler(s.LaborSampler([3]), "degree", num_negatives=2, exclude="self"), EDGES),
     "links, in batch": lambda: on(s.LinkSampler(s.NeighborSampler([-1, 3], expand="new"), "in_batch", exclude="none"), EDGES),
+    "links, filtered": lambda: on(s.LinkSampler(s.NeighborSampler([2]), "filtered", num_negatives=3), EDGES),
     "links, temporal": lambda: on(s.LinkSampler(s.TemporalSampler([3])), EDGES),
     "mvs": lambda: by_norms(s.NeighborSampler([3, 2])),
     "mvs, vrgcn": lambda: by_norms(s.VRGCNSampler([2])),
     "typed": lambda: Sampled(s.HeteroSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, replace": lambda: Sampled(s.HeteroSampler([2, 3], "p", replace=True), typed(), (np.array([3, 7, 1]), np.array([19, 4]))),
     "typed, by relation": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, new": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p", expand="new"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, weighted": lambda: Sampled(s.HeteroSampler([2, -1], "p", weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, several types": lambda: Sampled(s.HeteroSampler([2, 3]), typed(), SEVERAL),
+    "typed, temporal": lambda: Sampled(
+        s.HeteroTemporalSampler([2, 3], "p", {"p": TIMES[:20]}), valued(), (np.array([3, 7, 3]), np.array([19, 0]))
+    ),
+    "typed, temporal, recent": lambda: Sampled(
+        s.HeteroTemporalSampler([2, 3], None, {"p": TIMES[:20], "a": TIMES[:15], "venue": TIMES[:4]}, strategy="recent"), valued(), SEVERAL
+    ),
+    "hgt": lambda: Sampled(s.HGTSampler([3, 2], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "program": lambda: on(Sage([3, 2])),
     "program, collective": lambda: on(Layer()),
     "walk": lambda: on(s.RandomWalk(4)),
@@ -152,3 +166,6 @@ SAMPLED = {
     "node2vec": lambda: on(s.Node2Vec(4, num_walks=2, p=0.5, q=2.0)),
     "metapath": lambda: on(s.MetapathWalk(KINDS, [0, 1], length=3, num_walks=2)),
 }
+
+ON_CPU = {"typed, new", "typed, weighted", "typed, several types", "typed, temporal", "typed, temporal, recent", "hgt"}
+"""Cases that CUDA has no kernels for."""

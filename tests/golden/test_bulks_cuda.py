@@ -8,10 +8,9 @@ import pytest
 from cuda_case import needs_cuda, to_host
 from golden_batches import digests
 from golden_graphs import make_graph
-from golden_samplers import ADDRESSES, SAMPLED
+from golden_samplers import ADDRESSES, ON_CPU, SAMPLED
+from large_cases import LARGE, Twin
 
-from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED
-from hoptrain.engine import Graph, load_dataset
 from hoptrain.engine.device import is_simulated
 from hoptrain.kernels.cuda.group import CLASSES, NUM_COUNTERS
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
@@ -47,7 +46,7 @@ def check_equal(case, workspace):
 
 
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
-@pytest.mark.parametrize("name", [name for name in SAMPLED if "large" not in name and "METIS" not in name])
+@pytest.mark.parametrize("name", [name for name in SAMPLED if "large" not in name and "METIS" not in name and name not in ON_CPU])
 def test_every_sampler(name, kernel):
     check_equal(SAMPLED[name](), on_cuda(kernel, CLOSE))
 
@@ -90,20 +89,30 @@ def check_same(found, expected):
 
 @pytest.fixture(scope="module")
 def products():
-    """The twin of ogbn-products, a twentieth of its size, with weights."""
-    data = load_dataset("synthetic:products", scale=0.05)
-    graph = data.graph.in_memory()
-    weights = np.random.default_rng(0).random(graph.num_edges, dtype=np.float32)
-    return Graph(graph.indptr, graph.indices, weights=weights, is_sorted=graph.is_sorted, validate=False), data.splits["train"]
+    return Twin.of(0.05)
 
 
 @on_a_device
 @pytest.mark.long
 @pytest.mark.parametrize("number", [1, 8, 64])
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
-@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.parametrize("name", LARGE)
 def test_a_graph_of_a_hundred_thousand_vertices(products, name, kernel, number):
     """With everything as users get it."""
-    work = ALGORITHMS[name].workload(*products, quick=True)
+    work = LARGE[name](products)
     seeds, workspace = work.batches(0, number), Workspace(device="cuda", kernel=kernel)
+    check_same(work.sampler.sample_bulk(work.graph, seeds, workspace=workspace), work.sampler.sample_bulk(work.graph, seeds))
+
+
+@pytest.fixture(scope="module")
+def small_products():
+    return Twin.of(0.0005)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LARGE)
+def test_the_same_cases_of_a_graph_of_a_thousand_vertices(small_products, name):
+    """With few seeds, so that each has been run before there is a device."""
+    work = LARGE[name](small_products)
+    seeds, workspace = [some[:4] for some in work.batches(0, 2)], on_cuda("transit", CLOSE)
     check_same(work.sampler.sample_bulk(work.graph, seeds, workspace=workspace), work.sampler.sample_bulk(work.graph, seeds))

@@ -1,14 +1,20 @@
 """The golden batches on CUDA; see ``test_golden.py``."""
 
+import inspect
+
 import pytest
 from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
 from golden_batches import check, digests, read
-from golden_samplers import ADDRESSES, SAMPLED
+from golden_samplers import ADDRESSES, ON_CPU, SAMPLED
+from large_cases import LARGE, Twin
 from nodewise_cuda_case import on_cuda
+
+from hoptrain.samplers.cuda.device_sampler import DeviceSampler
+from hoptrain.samplers.cuda.drivers import DRIVERS, driver_for
 
 pytestmark = needs_cuda
 GOLDEN = read()
-SMALL = [name for name in SAMPLED if "large" not in name]
+SMALL = [name for name in SAMPLED if "large" not in name and name not in ON_CPU]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -19,3 +25,19 @@ def test_a_sampler(name):
     case = SAMPLED[name]()
     expected = dict(list(GOLDEN[name].items())[-len(case.bulk) :])
     check(name, digests(case.in_bulks(on_cuda(), ADDRESSES[-1:], to_host)), expected)
+
+
+def _kinds_below(kind):
+    return {kind, *(each for below in kind.__subclasses__() for each in _kinds_below(below))}
+
+
+def test_every_driver_has_a_large_case():
+    """Those of the table, and all that it makes by a sampler's options; a new one needs a line in ``large_cases.py``."""
+    twin, asked, made = Twin.of(0.0005), set(), set()
+    for make in LARGE.values():
+        work = make(twin)
+        asked.add(next(kind for kind in type(work.sampler).__mro__ if kind in DRIVERS))
+        made.add(type(driver_for(work.graph, work.sampler, on_cuda())))
+    assert asked == DRIVERS.keys()
+    named = {kind for kind in _kinds_below(DeviceSampler) if kind.__name__.startswith("Cuda")}  # the others are what these share
+    assert {kind for kind in named if not inspect.isabstract(kind)} <= made

@@ -2,34 +2,69 @@
 
 from itertools import accumulate
 
-from reference import neighbor
+from reference import neighbor, temporal
 
 
-def batch(graph, seed_type, seeds, fanouts, replace, key):
+def batch(graph, seeds, fanouts, replace, key, *, expand="all", tables=None):
     """(blocks from the seeds outward, nodes by type); a block is (indptr, indices, edge ids, number of sources).
 
-    ``fanouts`` holds a list for each relation, ``key`` is (seed, epoch, batch). Relation k draws in the hops from 16 k on.
+    ``seeds`` are lists by type, ``fanouts`` holds a list for each relation, ``tables`` what ``neighbor.batch`` takes for those that have weights,
+    ``key`` is (seed, epoch, batch). Relation k draws in the hops from 16 k on.
     """
-    nodes = {name: [] for name in graph.num_nodes}
-    nodes[seed_type] += seeds
+
+    def choose(relation, k, h, v, _):
+        columns, fanout = graph.relations[relation], fanouts[relation][h]
+        begin, end = int(columns.indptr[v]), int(columns.indptr[v + 1])
+        own = tables and relation in tables and tuple(table[begin:end].tolist() for table in tables[relation])
+        degree = 0 if own and own[1] and own[1][0] < 0 else end - begin
+        chosen = neighbor.offsets(degree, fanout, replace, (*key, 16 * k + h), v, own or None) if fanout else []
+        return [(begin + offset, int(columns.indices[begin + offset])) for offset in chosen]
+
+    nodes = {name: list(seeds.get(name, [])) for name in graph.num_nodes}
+    return hops_of(graph, nodes, len(next(iter(fanouts.values()))), choose, expand), nodes
+
+
+def trees(graph, seeds, bounds, fanouts, strategy, replace, key):
+    """The same where each seed has a tree and a time; nodes are (tree, vertex). ``seeds`` are (type, vertex). Blocks are nested."""
+
+    def choose(relation, k, h, node, local):
+        columns, fanout, (tree, v) = graph.relations[relation], fanouts[relation][h], node
+        column = list(range(columns.indptr[v], columns.indptr[v + 1]))
+        edges = column if columns.times is None else temporal.admitted(columns, v, bounds[tree])
+        if strategy == "recent" and columns.times is not None:
+            drawn = edges if fanout < 0 else edges[max(0, len(edges) - fanout) :] if fanout else []
+        else:
+            drawn = [edges[o] for o in neighbor.offsets(len(edges), fanout, replace, (*key, 16 * k + h), local)] if fanout else []
+        return [(e, (tree, int(columns.indices[e]))) for e in drawn]
+
+    nodes = {name: [(tree, v) for tree, (kind, v) in enumerate(seeds) if kind == name] for name in graph.num_nodes}
+    return hops_of(graph, nodes, len(next(iter(fanouts.values()))), choose, "new"), nodes
+
+
+def hops_of(graph, nodes, num_hops, choose, expand):
+    """The blocks of each hop, of the edges and sources that ``choose`` gives a relation, its number, a hop, and a node with its local id."""
+    first = dict.fromkeys(nodes, 0)
+    rows = {relation: [] for relation in graph.relations}
     hops = []
-    for h in range(len(next(iter(fanouts.values())))):
+    for h in range(num_hops):
         before = {name: len(ids) for name, ids in nodes.items()}
-        drawn = {}
-        for k, (relation, columns) in enumerate(graph.relations.items()):
+        for k, relation in enumerate(graph.relations):
             source, _, destination = relation
-            counts, indices, edge_ids = [], [], []
-            for v in nodes[destination][: before[destination]]:
-                begin, end = int(columns.indptr[v]), int(columns.indptr[v + 1])
-                fanout = fanouts[relation][h]
-                chosen = neighbor.offsets(end - begin, fanout, replace, (*key, 16 * k + h), v) if fanout else []
-                counts.append(len(chosen))
-                edge_ids += [begin + offset for offset in chosen]
-                for offset in chosen:
-                    u = int(columns.indices[begin + offset])
+            if expand == "all":
+                rows[relation] = []
+            for i in range(first[destination], before[destination]):
+                row = []
+                for edge, u in choose(relation, k, h, nodes[destination][i], i):
                     if u not in nodes[source]:
                         nodes[source].append(u)
-                    indices.append(nodes[source].index(u))
-            drawn[relation] = (list(accumulate(counts, initial=0)), indices, edge_ids)
-        hops.append({relation: (*block, len(nodes[relation[0]])) for relation, block in drawn.items()})
-    return hops, nodes
+                    row.append((edge, nodes[source].index(u)))
+                rows[relation].append(row)
+        first = before if expand == "new" else first
+        hops.append({relation: (*block_of(own), len(nodes[relation[0]])) for relation, own in rows.items()})
+    return hops
+
+
+def block_of(rows):
+    """(indptr, indices, edge ids)."""
+    edges = [edge for row in rows for edge in row]
+    return list(accumulate(map(len, rows), initial=0)), [local for _, local in edges], [edge for edge, _ in edges]

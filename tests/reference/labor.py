@@ -1,4 +1,4 @@
-"""A slow, plain reference of LABOR: Python numbers and lists, one edge at a time."""
+"""A slow, plain reference of LABOR: Python numbers and lists, one edge at a time; and of the law by weights, with a bisection for c."""
 
 from itertools import accumulate, pairwise
 
@@ -73,3 +73,34 @@ def batch(graph, seeds, fanouts, rounds, seed, epoch, batch):
         nodes = after
         blocks.append((list(accumulate(counts)), indices, edge_ids, len(nodes), weights))
     return blocks, nodes
+
+
+def weighted_scale(weights, importances, fanout):
+    """The c with sum of A**2 / min(1, c p) = S**2 (1 / fanout - 1 / d) + sum of A**2, by bisection; all edges for d <= fanout."""
+    weights, importances = np.array(weights, float), np.array(importances, float)
+    if len(weights) <= fanout:
+        return 1 / importances.min() if len(weights) else 0.0
+    target = weights.sum() ** 2 * (1 / fanout - 1 / len(weights)) + (weights**2).sum()
+    low, high = -60.0, 60.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (weights**2 / np.minimum(1, 10**middle * importances)).sum() > target else (low, middle)
+    return 10**high
+
+
+def weighted_probabilities(columns, weights, fanout, rounds):
+    """For each destination, a column of (source, place of the edge), the probability of each edge; ``weights`` are by place."""
+    columns = [[(u, e) for u, e in column if weights[e] > 0] for column in columns]
+    importance = [[weights[e] for _, e in column] for column in columns]
+    scale = [weighted_scale([weights[e] for _, e in column], own, fanout) for column, own in zip(columns, importance, strict=True)]
+    for _ in range(rounds):
+        largest = {}
+        for column, own, c in zip(columns, importance, scale, strict=True):
+            for (u, _), p in zip(column, own, strict=True):
+                largest[u] = max(largest.get(u, 0.0), c * p)
+        importance = [[largest[u] for u, _ in column] for column in columns]
+        scale = [weighted_scale([weights[e] for _, e in column], own, fanout) for column, own in zip(columns, importance, strict=True)]
+    return [
+        {e: 1.0 if len(column) <= fanout else min(1.0, c * p) for (_, e), p in zip(column, own, strict=True)}
+        for column, own, c in zip(columns, importance, scale, strict=True)
+    ]

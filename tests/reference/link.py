@@ -13,8 +13,14 @@ def place(key, edge, number, limit):
     return ((high << 32) + low) * limit >> 64, word
 
 
-def negative(kind, key, edges, i, number, destinations, num_vertices, table):
-    """The destination of a negative of ``edges[i]``."""
+def negative(kind, key, edges, i, number, destinations, num_vertices, table, refused, count):
+    """The destination of a negative of ``edges[i]``; ``refused`` are those that a filtered one is not."""
+    if kind == "filtered":
+        for again in range(32):
+            vertex, _ = place(key, edges[i], number + again * count, num_vertices)
+            if vertex not in refused:
+                break
+        return vertex
     if kind == "in_batch":
         further, _ = place(key, edges[i], number, len(edges) - 1)
         return destinations[(i + 1 + further) % len(edges)]
@@ -31,8 +37,10 @@ def batch(graph, edges, options, fanouts, expand, key, table=None):
     positives = [(int(graph.indices[e]), owner[e]) for e in edges]
     destinations = [v for _, v in positives]
     count = 0 if kind == "in_batch" and len(edges) == 1 else count
+    sources = graph.indices.tolist()
+    refused = [{u} | {v for source, v in zip(sources, owner, strict=True) if source == u} for u, _ in positives]
     negatives = [
-        (positives[i][0], negative(kind, key, edges, i, number, destinations, graph.num_nodes, table))
+        (positives[i][0], negative(kind, key, edges, i, number, destinations, graph.num_nodes, table, refused[i], count))
         for i in range(len(edges))
         for number in range(count)
     ]

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
+from typed_case import typed_data
 
 from hoptrain.engine import Dataset
 from hoptrain.trainers.cli import main
@@ -14,8 +16,9 @@ from hoptrain.trainers.cli import main
 CONFIGS = Path(__file__).parents[2] / "configs"
 QUICKSTART = (CONFIGS / "quickstart.yaml").read_text()
 CLASS = "class_path: hoptrain.samplers.NeighborSampler"
+TYPED = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [3, 3], "seed_type": "paper"}}
 
-# What is typed; Q stands for `--config quickstart.yaml`. What is answered: `...` stands for any words.
+# What is typed; Q stands for `--config quickstart.yaml`, H for one of task hetero. What is answered: `...` stands for any words.
 TABLE = """
 fit                                         | needed: data.dataset, data.sampler; name a configuration with them, for instance --config quickstart, ...
 validate                                    | needed: data.dataset, data.sampler; name a configuration with them, ...
@@ -36,7 +39,7 @@ fit --config other.yaml                     | data.sampler is hoptrain.engine.Gr
 fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
 fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
-fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, events, hops
+fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, edges, hetero, events, hops
 fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean --data.batch_size?
 fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean --model.hidden_channels?
 fit Q --batch_size 5                        | there is no option --batch_size: did you mean --data.batch_size?
@@ -86,7 +89,18 @@ fit Q --data.dataset corra                  | 'corra' is no data set that is kno
 fit Q --data.dataset bare                   | bare has no features: a model needs some; make them from the graph by features: walks (or degrees)
 fit Q --data.dataset unlabelled             | unlabelled has no labels: node classification needs them; task: links needs none, or choose another data set
 fit Q --data.dataset images.npz             | images.npz holds labelled samples without edges ...: task: images reads it ...
-fit Q --data.dataset typed.npz              | typed.npz holds a heterogeneous graph ...: SampleLoader feeds a HeteroDataset, ...
+fit Q --data.dataset typed                  | typed is a heterogeneous graph (vertices of several kinds), not a homogeneous one: task: hetero trains on it (...)
+fit Q --data.dataset typed.npz              | typed.npz: meta has node_types None and target None: it states the number of vertices of each type, ...
+fit H                                       | vertices of type subject have no features: give them some, or set embeddings: true, which learns a vector ...
+fit H --data.dataset digits-knn             | digits-knn has vertices of one kind: task: nodes trains on it; ...
+fit H --data.splits 20                      | typed has no split 'train_20': it has train, val, test; choose one of them ...
+fit H --data.sampler.seed_type author       | data: seed_type is 'author', that of typed 'paper': give the sampler the data's
+fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, hgt; did you mean rgcn?
+fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be shared by 3 heads: give a multiple of heads
+fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: matrices that rgcn's relations share, 0 for one each; ...
+fit H --model.seed_type author              | model.seed_type is no option: it comes from the data set; leave it out
+fit H --model.embeddings true --trainer.strategy PipelineStrategy --trainer.strategy.stages 1 | HeteroClassifier cannot be trained in a pipeline: ...
+fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: their gradients are sparse, ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
 fit Q --data.dataset missing.npz            | missing.npz cannot be read (...): ...
 fit Q --data.dataset cora --data.root a_file | root a_file is not a folder: it holds the data sets; create it or name another
@@ -163,6 +177,8 @@ def folder(tmp_path_factory, dataset):
     Dataset(name="bare", graph=dataset.graph, y=dataset.y, splits=dataset.splits, num_classes=3).save(path / "bare")
     Dataset(name="unlabelled", graph=dataset.graph, x=dataset.x).save(path / "unlabelled")
     np.savez(path / "images.npz", train_x=np.zeros(3), train_y=np.zeros(3))
+    typed_data().save(path / "typed")
+    (path / "typed.yaml").write_text(yaml.safe_dump({"task": "hetero", "data": {"dataset": "typed", "num_workers": 0, "sampler": TYPED}}))
     np.savez(path / "typed.npz", rel_a__b_indptr=np.zeros(3), node_type=np.zeros(3))
     np.savez(path / "events.npz", src=np.zeros(3), dst=np.zeros(3), t=np.zeros(3))
     return path
@@ -172,7 +188,9 @@ def folder(tmp_path_factory, dataset):
 @pytest.mark.parametrize(("typed", "answer"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_wrong_call(folder, monkeypatch, capsys, typed, answer):
     monkeypatch.chdir(folder)
-    arguments = typed.replace(" Q", f" --config {CONFIGS}/quickstart.yaml").replace("CONFIGS", str(CONFIGS))
+    arguments = (
+        typed.replace(" Q", f" --config {CONFIGS}/quickstart.yaml").replace(" H", " --config typed.yaml").replace("CONFIGS", str(CONFIGS))
+    )
     code = main(shlex.split(arguments))
     error = capsys.readouterr().err
     assert code == 2, error

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets import Entry, list_datasets, load_dataset
+from hoptrain.engine.datasets import Entry, list_datasets
+from hoptrain.engine.datasets.load import load_any, open_either
+from hoptrain.engine.hetero_dataset import HeteroDataset
+from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.trainers.commands.table import aligned
 
 
@@ -58,18 +61,19 @@ def _counts(entry: Entry) -> list[str]:
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what a data set holds, after its checksums have been verified; returns 0."""
-    path = load_dataset(args.name, root=args.root, scale=args.scale).path
-    data = Dataset.open(Path(str(path)), verify=True)
-    print(aligned(facts(data)))
+    path = load_any(args.name, root=args.root, scale=args.scale).path
+    data = open_either(Path(str(path)), verify=True)
+    print(aligned(facts(data) if isinstance(data, Dataset) else typed_facts(data)))
     print("checksums ok")
     return 0
 
 
 def run_convert(args: argparse.Namespace) -> int:
     """Write a data set as a folder; returns 0."""
-    data = load_dataset(args.name, root=args.root, scale=args.scale)
+    data = load_any(args.name, root=args.root, scale=args.scale)
     data.save(args.dest)
-    print(f"{args.name}: {data.graph.num_nodes:,} vertices, {data.graph.num_edges:,} edges written to {args.dest}")
+    number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
+    print(f"{args.name}: {number:,} vertices, {data.graph.num_edges:,} edges written to {args.dest}")
     return 0
 
 
@@ -88,13 +92,33 @@ def facts(data: Dataset) -> list[list[str]]:
         ["self loops", f"{count_self_loops(data):,}"],
         ["sorted", "yes" if graph.is_sorted else "no"],
     ]
-    order = {split: place for place, split in enumerate(("train", "val", "test"))}
-    splits = sorted(data.splits, key=lambda split: (order.get(split, len(order)), split))
-    lines += [[f"split {split}", f"{len(data.splits[split]):,}"] for split in splits]
+    lines += _split_facts(data)
     lines += [[f"array {name}", f"{array.dtype} {array.shape}, {megabytes(array.nbytes)}"] for name, array in data.arrays().items()]
     lines.append(["on disk", megabytes(sum(array.nbytes for array in data.arrays().values()))])
-    lines += [[f"meta {key}", value if isinstance(value, str) else json.dumps(value)] for key, value in data.meta.items()]
-    return lines
+    return lines + _meta_facts(data)
+
+
+def typed_facts(data: HeteroDataset) -> list[list[str]]:
+    """Lines (what, value) about a data set on a typed graph."""
+    lines = [["name", data.name], ["folder", str(data.path)]]
+    for kind, number in data.graph.num_nodes.items():
+        x = data.x.get(kind)
+        features = "no features" if x is None else f"{x.shape[1]:,} features ({x.dtype})"
+        lines.append([f"type {kind}", f"{number:,} vertices, {features}"])
+    for relation, columns in data.graph.relations.items():
+        lines.append([f"relation {relation_name(relation)}", f"{columns.num_edges:,} edges"])
+    lines.append(["trained on", f"{data.seed_type}, {data.num_classes:,} classes"])
+    return lines + _split_facts(data) + _meta_facts(data)
+
+
+def _split_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
+    order = {split: place for place, split in enumerate(("train", "val", "test"))}
+    splits = sorted(data.splits, key=lambda split: (order.get(split, len(order)), split))
+    return [[f"split {split}", f"{len(data.splits[split]):,}"] for split in splits]
+
+
+def _meta_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
+    return [[f"meta {key}", value if isinstance(value, str) else json.dumps(value)] for key, value in data.meta.items()]
 
 
 def count_isolated(data: Dataset) -> int:

@@ -30,6 +30,7 @@ from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.runs.restarts import meet_again
 from hoptrain.trainers.runs.termination import Termination, say_terminated
 from hoptrain.trainers.runs.timeline import TimelineMonitor
+from hoptrain.trainers.scores import LOWER_IS_BETTER
 from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.tasks.options import check_folder, check_seed, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.tasks.shared_data import share_of
@@ -112,8 +113,16 @@ class HoptrainCLI(LightningCLI):
         super()._set_seed()
 
     def before_instantiate_classes(self) -> None:
-        """Take the timeline's file out of the configuration: the run's copy of it serves other commands, and must not write over the file."""
-        self._timeline: str | None = self.config[self.subcommand].pop("timeline", None)
+        """Take the timeline's file out of the configuration: the run's copy of it serves other commands, and must not write over the file.
+
+        The best checkpoint is that of the model's score.
+        """
+        options = self.config[self.subcommand]
+        self._timeline: str | None = options.pop("timeline", None)
+        score = options.model.get("score")
+        if score not in (None, self._task.score) and options.checkpoint.monitor == f"val_{self._task.score}":
+            options.checkpoint.monitor = f"val_{score}"
+            options.checkpoint.mode = "min" if score in LOWER_IS_BETTER else "max"
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the progress bar and the logs, unless they are switched off or given.
@@ -170,7 +179,7 @@ class HoptrainCLI(LightningCLI):
         best = self._checkpoint().best_model_path or None  # none was written by a run of no epochs
         results = self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False, weights_only=True)
         if self.trainer.is_global_zero:
-            print(f"test {self.model.score_title} {results[0][f'test_{self._task.score}']:.3f}", flush=True)
+            print(f"test {self.model.score_title} {results[0][f'test_{self.model.score_name}']:.3f}", flush=True)
 
     def _checkpoint(self) -> ModelCheckpoint:
         checkpoint = self.trainer.checkpoint_callback

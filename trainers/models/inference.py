@@ -62,7 +62,7 @@ def exact_logits(
     hidden: Tensor | None = None
     for layer in range(model.num_layers - 1):
         part = apply(layer, every[rank * share : (rank + 1) * share], hidden).cpu()
-        hidden = part if world_size == 1 else _gather(part, share, len(every), device)
+        hidden = part if world_size == 1 else gather_parts(part, share, len(every), device)
     return apply(model.num_layers - 1, nodes, hidden)
 
 
@@ -102,7 +102,7 @@ def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Arr
         begin = end
 
 
-def _gather(part: Tensor, share: int, total: int, device: torch.device) -> Tensor:
+def gather_parts(part: Tensor, share: int, total: int, device: torch.device) -> Tensor:
     """All ranks' parts of a hidden layer, one after another: (total, C) on the CPU."""
     padded = torch.zeros(share, part.shape[1], device=device)
     padded[: len(part)] = part.to(device)

@@ -13,7 +13,7 @@ import yaml
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
-TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "events", "hops"]
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "hetero", "events", "hops"]
 
 
 class Task(NamedTuple):
@@ -41,11 +41,14 @@ class Task(NamedTuple):
 
 _SIZES = {"num_features": "in_channels", "num_classes": "num_classes"}
 _OF_GRAPHS = {"num_hops": "num_layers", "num_edge_features": "edge_channels"}
+_TYPES = {name: name for name in ("num_vertices", "relations", "seed_type")}
 TASKS: dict[TaskName, Task] = {
     "nodes": Task("node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "images": Task("images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
     "graphs": Task("graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES),
-    "links": Task("links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels"} | _OF_GRAPHS, score="auc"),
+    "links": Task("pairs.links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels"} | _OF_GRAPHS, score="auc"),
+    "edges": Task("pairs.edges", "EdgePredictor", "EdgeDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
+    "hetero": Task("hetero", "HeteroClassifier", "HeteroDataModule", _SIZES | {"num_hops": "num_layers"} | _TYPES),
     "events": Task(
         "events.predictor",
         "EventPredictor",

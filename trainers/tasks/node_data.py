@@ -34,18 +34,18 @@ class NodeBatch(NamedTuple):
     y: Tensor | None
 
 
-class GraphDataModule(SharedDataModule):
-    """Loads a data set and feeds training from sampler processes.
+class SampledDataModule(SharedDataModule):
+    """Feeds training from sampler processes; validation, test and predict loaders give vertex ids, for exact evaluation by full neighbourhoods.
 
-    Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
+    Attributes:
+        data: the data set.
+        sampler: the sampling algorithm.
     """
 
     def __init__(
         self,
-        dataset: str | Dataset,
-        sampler: Sampler,
-        root: str | None = None,
-        scale: float = 1.0,
+        data: Any,
+        sampler: Sampler[Any, Any],
         batch_size: int = 1024,
         num_workers: int | None = None,
         seed: int | None = None,
@@ -55,72 +55,32 @@ class GraphDataModule(SharedDataModule):
         graph_placement: str = "auto",
         feature_placement: str = "auto",
         device_cache: float | str | None = None,
-        in_memory: bool = False,
-        features: Features = "stored",
     ) -> None:
-        """Open the data set (and convert, download or generate it the first time).
+        """Take data that are open.
 
         Args:
-            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
-            sampler: the sampling algorithm, for instance NeighborSampler with its fanouts.
-            root: folder with the data's files; by default $HOPTRAIN_DATA.
-            scale: size of a synthetic data set as a share of the real one.
+            data: the data set.
+            sampler: the sampling algorithm.
             batch_size: seeds per rank and step.
             num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
             seed: seed of the order and of the samples; by default that of seed_everything.
             queue: how batches come from the sampler processes.
             sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
                 processes that share the GPU, or with cuda:1 have another one.
-            in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             bulk: batches sampled at once on cuda with num_workers=0; by default 8.
             graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
-            features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
         """
         super().__init__(batch_size, seed)
-        _check_sampler(sampler)
-        self.sampler = sampler
-        self.data: Dataset = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features)
+        self.data, self.sampler = data, sampler
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
-        if in_memory and self.num_workers:
-            raise InputError(
-                f"in_memory with {self.num_workers} workers: they share the data set's files; set num_workers=0, or leave it out"
-            )
-        if in_memory:
-            self.data = self.data.in_memory()
         places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
         self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, **places}
 
-    def prepare(self, data: Dataset) -> Dataset:
-        """What of the data set is trained on; features that are made come from its graph.
-
-        Raises:
-            InputError: it has no labels.
-        """
-        if data.y is None:
-            tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
-            raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
-        return data
-
-    @property
-    def num_features(self) -> int:
-        """F."""
-        return self.data.num_features
-
-    @property
-    def num_edge_features(self) -> int:
-        """D, 0 without features of edges."""
-        return self.data.num_edge_features
-
-    @property
-    def is_multilabel(self) -> bool:
-        """Whether a vertex may have several labels."""
-        return self.data.is_multilabel
-
     @property
     def num_hops(self) -> int:
-        """Blocks of a mini-batch."""
+        """Hops of a mini-batch."""
         return self.sampler.num_hops
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
@@ -154,7 +114,7 @@ class GraphDataModule(SharedDataModule):
 
     def predict_dataloader(self) -> DataLoader[NodeBatch]:
         """This rank's share of all vertices."""
-        return self._node_batches(np.arange(self.data.graph.num_nodes))
+        return self._node_batches(np.arange(self.data.num_seed_nodes))
 
     def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch]:
         """One batch for each rank, so that all make the same number of steps; contiguous shares, in order."""
@@ -162,6 +122,73 @@ class GraphDataModule(SharedDataModule):
         y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
         batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+class GraphDataModule(SampledDataModule):
+    """Loads a data set and feeds training from sampler processes.
+
+    Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
+    """
+
+    data: Dataset
+
+    def __init__(
+        self,
+        dataset: str | Dataset,
+        sampler: Sampler,
+        root: str | None = None,
+        scale: float = 1.0,
+        in_memory: bool = False,
+        features: Features = "stored",
+        **feed: Any,
+    ) -> None:
+        """Open the data set (and convert, download or generate it the first time).
+
+        Args:
+            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
+            sampler: the sampling algorithm, for instance NeighborSampler with its fanouts.
+            root: folder with the data's files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set as a share of the real one.
+            in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
+            features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
+            feed: as ``SampledDataModule``.
+        """
+        _check_sampler(sampler)
+        self.sampler = sampler  # what is trained on may depend on it
+        data = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features)
+        super().__init__(data, sampler, **feed)
+        if in_memory and self.num_workers:
+            raise InputError(
+                f"in_memory with {self.num_workers} workers: they share the data set's files; set num_workers=0, or leave it out"
+            )
+        if in_memory:
+            self.data = self.data.in_memory()
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """What of the data set is trained on; features that are made come from its graph.
+
+        Raises:
+            InputError: it has no labels.
+        """
+        if data.y is None:
+            tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
+            raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
+        return data
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return self.data.num_features
+
+    @property
+    def num_edge_features(self) -> int:
+        """D, 0 without features of edges."""
+        return self.data.num_edge_features
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return self.data.is_multilabel
 
 
 def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
@@ -187,7 +214,7 @@ def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
 
 def _check_sampler(sampler: object) -> None:
     if not isinstance(sampler, Sampler) or isinstance(sampler, HeteroSampler):
-        rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for loops of your own"
+        rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for task: hetero"
         raise InputError(f"sampler is {sampler!r}: training takes {rule}")
 
 

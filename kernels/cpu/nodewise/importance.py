@@ -10,10 +10,11 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.nodewise.labor import AHEAD, Cursor, ask_lines, weight_of
+from hoptrain.kernels.shared.importance import pieces_of
 from hoptrain.kernels.shared.labor import CERTAIN
 
 _U0, _U1 = np.uint64(0), np.uint64(1)
-_UNIT = 4294967296.0
+UNIT = 4294967296.0
 
 
 class Columns(NamedTuple):
@@ -122,17 +123,25 @@ def scale_of(importances, inverses, fanout):
             largest = max(largest, inverses[j])
         return largest
     for j in range(degree):
-        rest += inverses[j]
         largest = max(largest, importances[j])
+    pieces = pieces_of(degree)
+    for piece in range(pieces):
+        part = 0.0
+        for j in range(degree * piece // pieces, degree * (piece + 1) // pieces):
+            part += inverses[j]
+        rest += part
     target = np.float64(degree) * np.float64(degree) / np.float64(fanout)
     c, settled = rest / target, 0
     while c * largest >= 1.0:
         count, rest = 0, 0.0
-        for j in range(degree):
-            if c * importances[j] >= 1.0:
-                count += 1
-            else:
-                rest += inverses[j]
+        for piece in range(pieces):
+            part = 0.0
+            for j in range(degree * piece // pieces, degree * (piece + 1) // pieces):
+                if c * importances[j] >= 1.0:
+                    count += 1
+                else:
+                    part += inverses[j]
+            rest += part
         if count <= settled:
             break
         c, settled = rest / (target - count), count
@@ -160,18 +169,18 @@ def keep_by_importance(indptr, indices, nodes, columns, cursor, fanout, known, c
             c, number = _gather(begins[i], degree, ids, known.values, fanout, column), 0
             for j in range(degree):
                 chosen[number] = j
-                number += 1 if max(c * importances[j] * _UNIT, 1.0) >= words[j] else 0
+                number += 1 if max(c * importances[j] * UNIT, 1.0) >= words[j] else 0
         for k in range(number):
             j = np.int64(chosen[k]) if degree > fanout else k
             edge_ids[num_edges] = first + j
             out_sources[num_edges] = indices[first + j]
-            weights[num_edges] = weight_of(_threshold(c * importances[j])) if degree > fanout else np.float32(1.0)
+            weights[num_edges] = weight_of(threshold_of(c * importances[j])) if degree > fanout else np.float32(1.0)
             num_edges += 1
         kept.indptr[i + 1] = num_edges
     return Cursor(len(begins), 0, num_edges)
 
 
 @cpu_kernel
-def _threshold(probability):
+def threshold_of(probability):
     """A probability as a threshold, at least 1 / 2**32."""
-    return CERTAIN if probability >= 1.0 else max(np.uint64(1), np.uint64(probability * _UNIT))
+    return CERTAIN if probability >= 1.0 else max(np.uint64(1), np.uint64(probability * UNIT))

@@ -88,11 +88,11 @@ def count_edges(columns, keys, first, last, bounds, rule, scratch):
 
 
 @cpu_kernel
-def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
+def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
     """Sample in-neighbours of the nodes ``keys[first:last]`` by edges not later than ``bounds`` (B,) of their trees, and relabel them.
 
-    ``keys`` holds ``num_nodes`` nodes; new ones are appended; ``edges`` holds ``num_edges`` already, its ``indices`` are ``int64``. Returns
-    both numbers after the hop.
+    ``nodes`` (keys, of the sources' type; of a plain graph ``keys`` itself) holds ``num_nodes``; new ones are appended; ``edges`` holds
+    ``num_edges`` already, its ``indices`` are ``int64``. Returns both numbers after the hop.
     """
     indices, by_time, edge_ids, out_indices, out_indptr = columns.indices, columns.by_time, edges.edge_ids, edges.indices, edges.indptr
     entries, slot_bits = table.entries, table.slot_bits
@@ -115,7 +115,7 @@ def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, tab
                 out_indices[j] = key
                 prefetch_many(entries, home(key, slot_bits))
             before = until
-        num_nodes = relabel(out_indices, num_edges, after, table, keys, num_nodes)
+        num_nodes = relabel(out_indices, num_edges, after, table, nodes, num_nodes)
         num_edges = after
     return num_nodes, num_edges
 

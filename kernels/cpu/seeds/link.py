@@ -11,6 +11,8 @@ from hoptrain.kernels.cpu.relabel import home
 from hoptrain.kernels.shared.draws import alias_offset, bounded_wide
 from hoptrain.kernels.shared.philox import HOP_NEGATIVES, four_words
 
+FILTER_TRIES = 32
+
 
 @cpu_kernel
 def end_points(indptr, indices, edge_ids, src, dst):
@@ -33,6 +35,32 @@ def uniform_negatives(edge_ids, count, num_vertices, address, out):
     for i in range(len(edge_ids)):
         for j in range(count):
             out[i * count + j] = _draw(edge_ids[i], j, num_vertices, address)[0]
+
+
+@cpu_kernel
+def filtered_negatives(indptr, indices, is_sorted, edge_ids, src, count, address, out):
+    """``out`` (P * k,): a uniform vertex w again and again, up to ``FILTER_TRIES`` times, until w is not ``src[i]`` and no edge leads from it to w.
+
+    The first try is the uniform negative; try t of negative j takes the words of negative j + t * k. ``is_sorted``: that columns ascend.
+    """
+    for i in range(len(edge_ids)):
+        for j in range(count):
+            for number in range(j, FILTER_TRIES * count, count):
+                vertex = _draw(edge_ids[i], number, len(indptr) - 1, address)[0]
+                if vertex != src[i] and not _has_source(indices[indptr[vertex] : indptr[vertex + 1]], is_sorted, src[i]):
+                    break
+            out[i * count + j] = vertex
+
+
+@cpu_kernel
+def _has_source(column, is_sorted, source):
+    """Whether ``source`` is in a column of the graph."""
+    if is_sorted:
+        return _is_among(column, source)
+    for other in column:  # noqa: SIM110 - a loop is what is compiled
+        if other == source:
+            return True
+    return False
 
 
 @cpu_kernel

@@ -1,20 +1,24 @@
-"""LABOR with importances, see ``find_importances`` in ``hoptrain.kernels.cpu.nodewise.importance``: its doubles as integers, a thread a destination.
+"""LABOR with importances, see ``find_importances`` in ``hoptrain.kernels.cpu.nodewise.importance``: its doubles as integers.
 
-Sums go along a column in its order, as on the CPU. Shapes: K batches; D destinations, T in-edges of theirs, N nodes with all sources.
+Sums go along a column in its order, as on the CPU: a thread for each column, or a block for a long one, whose order is that of pieces. Shapes: K
+batches; D destinations, T in-edges of theirs, N nodes with all sources.
 """
 
 import numpy as np
-from numba import cuda
+from numba import cuda, uint64
 
 from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
-from hoptrain.kernels.cuda.draw import write_edge
+from hoptrain.kernels.cuda.induce import row_at
 from hoptrain.kernels.cuda.nodewise.labor import keeps
 from hoptrain.kernels.cuda.widths import id_kernel
+from hoptrain.kernels.shared import shared
 from hoptrain.kernels.shared.double import single_quotient
-from hoptrain.kernels.shared.importance import goal_of, inverse, next_scale, product, reaches_one, threshold_of, total
+from hoptrain.kernels.shared.importance import LONG, PIECES, goal_of, inverse, next_scale, product, reaches_one, threshold_of, total
 from hoptrain.kernels.shared.labor import CERTAIN
 
-_U0 = np.uint64(0)
+_U0, _U1, _UPIECES = np.uint64(0), np.uint64(1), np.uint64(PIECES)
+PIECES_BYTES = 2 * 8 * PIECES
+"""Shared memory of ``find_long_scales``."""
 
 
 @cuda_kernel("void(int64[::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
@@ -38,20 +42,54 @@ def fill_first(count, rows, value):
         rows[b, v] = value
 
 
+@id_kernel("void(int64[::1], ID[:, ::1], int64, int64[::1], ID[:, ::1])")
+def list_long(high, ends, fanout, num_long, long):
+    """List the destinations whose columns a block shall have, in any order: ``long`` (K, D) and ``num_long`` (K,), which is zero before."""
+    b = cuda.blockIdx.y
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        if is_long(np.int64(ends[b, i + 1]) - np.int64(ends[b, i]), fanout):
+            long[b, cuda.atomic.add(num_long, b, 1)] = i
+
+
+@shared
+def is_long(degree, fanout):
+    """Whether a block adds up a column; one that is taken whole is as long as the user's fanout."""
+    return degree > LONG and degree > fanout
+
+
 @id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def find_scales(high, ends, sources, fanout, importance, inverses, scales, factor):
     """The c of each destination, ``scales`` (K, D); a source's ``factor`` rises to the largest of its destinations'.
 
-    ``sources`` (K, T) are local ids, the columns of ``ends`` (K, D+1).
+    ``sources`` (K, T) are local ids, the columns of ``ends`` (K, D+1). Long columns are left out.
     """
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
         first, last = np.int64(ends[b, i]), np.int64(ends[b, i + 1])
-        c = scale_of(sources, b, first, last, fanout, importance, inverses)
-        scales[b, i] = c
-        for e in range(first, last):
+        if not is_long(last - first, fanout):
+            c = scale_of(sources, b, first, last, fanout, importance, inverses)
+            scales[b, i] = c
+            for e in range(first, last):
+                cuda.atomic.max(factor, (b, sources[b, e]), c)
+
+
+@id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
+def find_long_scales(num_long, long, ends, sources, fanout, importance, inverses, scales, factor):
+    """``find_scales`` of long columns, a block for each. Shared memory: ``PIECES`` sums, and as many counts."""
+    sums = cuda.shared.array(0, uint64)
+    b = cuda.blockIdx.y
+    k = np.int64(cuda.blockIdx.x)
+    while k < num_long[b]:
+        first, last = np.int64(ends[b, long[b, k]]), np.int64(ends[b, long[b, k] + 1])
+        c = long_scale_of(sources, b, first, last, fanout, importance, inverses, sums)
+        if cuda.threadIdx.x == 0:
+            scales[b, long[b, k]] = c
+        e = first + cuda.threadIdx.x
+        while e < last:
             cuda.atomic.max(factor, (b, sources[b, e]), c)
+            e += cuda.blockDim.x
+        k += cuda.gridDim.x
 
 
 @device_function
@@ -64,14 +102,7 @@ def scale_of(sources, b, first, last, fanout, importance, inverses):
         return c
     settled = np.int32(-1)
     while True:
-        count, rest = np.int32(0), _U0
-        e = first
-        while e < last:
-            if reaches_one(c, importance[b, sources[b, e]]):
-                count += np.int32(1)
-            else:
-                rest = np.uint64(total(rest, inverses[b, sources[b, e]]))
-            e += 1
+        count, rest = add_unsettled(sources, b, first, last, c, importance, inverses)
         if count <= settled:
             return c
         # The goal is found anew each time: there are few steps, and no register is left to keep it in.
@@ -79,46 +110,88 @@ def scale_of(sources, b, first, last, fanout, importance, inverses):
 
 
 @device_function
-def threshold_at(sources, b, e, degree, fanout, scale, importance):
-    """The threshold of candidate ``e``."""
-    if degree <= fanout:
+def long_scale_of(sources, b, first, last, fanout, importance, inverses, sums):
+    """``scale_of`` of the CPU, by a block; all threads return it."""
+    c, settled = _U0, np.int32(-1)
+    while True:
+        piece = np.uint64(cuda.threadIdx.x)
+        while piece < _UPIECES:
+            begin, end = np.uint64(last - first) * piece // _UPIECES, np.uint64(last - first) * (piece + _U1) // _UPIECES
+            count, rest = add_unsettled(sources, b, first + np.int64(begin), first + np.int64(end), c, importance, inverses)
+            sums[piece], sums[_UPIECES + piece] = rest, np.uint64(count)
+            piece += np.uint64(cuda.blockDim.x)
+        cuda.syncthreads()
+        count, rest, piece = np.int32(0), _U0, _U0
+        while piece < _UPIECES:
+            count += np.int32(sums[_UPIECES + piece])
+            if sums[piece] != _U0:
+                rest = np.uint64(total(rest, sums[piece]))
+            piece += _U1
+        cuda.syncthreads()
+        if count <= settled:
+            return c
+        c, settled = np.uint64(next_scale(rest, goal_of(last - first, fanout), count)), count
+
+
+@device_function
+def add_unsettled(sources, b, first, last, c, importance, inverses):
+    """How many of some edges' sources are settled at ``c``, and the sum of the inverses of the others, in order."""
+    count, rest = np.int32(0), _U0
+    e = first
+    while e < last:
+        if reaches_one(c, importance[b, sources[b, e]]):
+            count += np.int32(1)
+        else:
+            rest = np.uint64(total(rest, inverses[b, sources[b, e]]))
+        e += 1
+    return count, rest
+
+
+@device_function
+def threshold_at(ends, b, i, source, fanout, scales, importance):
+    """The threshold of an edge into destination ``i``."""
+    if np.int64(ends[b, i + 1]) - np.int64(ends[b, i]) <= fanout:
         return CERTAIN
-    return np.uint64(threshold_of(scale, importance[b, sources[b, e]]))
-
-
-@id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], ID[:, ::1])")
-def count_important(nodes, high, ends, sources, fanout, address, importance, scales, counts):
-    """How many edges each destination keeps, at its place in ``counts``; ``nodes`` (K, N) hold the sources."""
-    b = cuda.blockIdx.y
-    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    for i in range(thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
-        kept, degree = np.int64(0), np.int64(ends[b, i + 1]) - np.int64(ends[b, i])
-        for e in range(ends[b, i], ends[b, i + 1]):
-            threshold = threshold_at(sources, b, e, degree, fanout, scales[b, i], importance)
-            if keeps(address, b, nodes[b, sources[b, e]], threshold):
-                kept += 1
-        counts[b, i] = kept
+    return np.uint64(threshold_of(scales[b, i], importance[b, source]))
 
 
 @id_kernel(
-    "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], ID[:, ::1], "
+    "void(ID[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], ID[:, ::1])"
+)
+def decide_edges(nodes, high, num_edges, ends, sources, fanout, address, importance, scales, kept):
+    """1 for the in-edges that are kept, else 0, in ``kept`` (K, T+1); ``nodes`` (K, N) hold the sources. A thread an edge, however long columns are."""
+    b = cuda.blockIdx.y
+    for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
+        i = row_at(ends, b, 0, high[b], e)
+        threshold = threshold_at(ends, b, i, sources[b, e], fanout, scales, importance)
+        kept[b, e] = 1 if keeps(address, b, nodes[b, sources[b, e]], threshold) else 0
+
+
+@id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
+def count_important(high, ends, kept, counts):
+    """How many edges each destination keeps, at its place in ``counts``; ``kept`` is scanned."""
+    b = cuda.blockIdx.y
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, high[b], cuda.gridDim.x * cuda.blockDim.x):
+        counts[b, i] = kept[b, ends[b, i + 1]] - kept[b, ends[b, i]]
+
+
+@id_kernel(
+    "void(ID[::1], ID[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], ID[:, ::1], "
     "ID[:, ::1], ID[:, ::1], uint32[:, ::1])"
 )
 def write_important(
-    indptr, indices, nodes, high, ends, sources, fanout, address, importance, scales, out_indptr, out_edges, out_neighbors, weights
-):
+    indices, edge_ids, high, num_edges, ends, sources, fanout, importance, scales, kept, out_edges, out_neighbors, weights
+):  # fmt: skip
     """Write the edges that are kept; ``weights`` receives their thresholds, of 2**32 modulo 2**32, for ``weigh_important``."""
     b = cuda.blockIdx.y
-    thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    for i in range(thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
-        begin, place = np.int64(indptr[nodes[b, i]]), np.int64(out_indptr[b, i])
-        degree = np.int64(ends[b, i + 1]) - np.int64(ends[b, i])
-        for offset in range(degree):
-            threshold = threshold_at(sources, b, ends[b, i] + offset, degree, fanout, scales[b, i], importance)
-            if keeps(address, b, indices[begin + offset], threshold):
-                write_edge(indices, begin, begin, offset, b, place, out_edges, out_neighbors)
-                weights[b, place] = np.uint32(threshold & (CERTAIN - np.uint64(1)))
-                place += 1
+    for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
+        place = np.int64(kept[b, e])
+        if kept[b, e + 1] > place:
+            i = row_at(ends, b, 0, high[b], e)
+            out_edges[b, place] = edge_ids[b, e]
+            out_neighbors[b, place] = indices[edge_ids[b, e]]
+            threshold = threshold_at(ends, b, i, sources[b, e], fanout, scales, importance)
+            weights[b, place] = np.uint32(threshold & (CERTAIN - np.uint64(1)))
 
 
 @cuda_kernel("void(int64[::1], uint32[:, ::1])")

@@ -88,13 +88,18 @@ def write_kept(
         unit += cuda.gridDim.x * cuda.blockDim.x
 
 
-@id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], uint32[:, ::1])")
-def weigh_kept(indptr, nodes, low, high, fanout, out_indptr, weights):
-    """The weights of each request's edges: the bits of float32 numbers."""
+@id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1], uint32[:, ::1])")
+def weigh_kept(indptr, nodes, low, high, fanout, lane_bits, out_indptr, weights):
+    """The weights of each request's edges, the bits of float32 numbers: 2**lane_bits threads side by side write those of a request."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
-        degree = np.int64(indptr[nodes[b, i] + 1]) - np.int64(indptr[nodes[b, i]])
-        bits = single_quotient(CERTAIN, even_threshold(degree, fanout))
-        for e in range(out_indptr[b, i], out_indptr[b, i + 1]):
-            weights[b, e] = bits
+    i = low[b] + (thread >> lane_bits)
+    while i < high[b]:
+        e = out_indptr[b, i] + (thread & ((1 << lane_bits) - 1))
+        if e < out_indptr[b, i + 1]:
+            degree = np.int64(indptr[nodes[b, i] + 1]) - np.int64(indptr[nodes[b, i]])
+            bits = single_quotient(CERTAIN, even_threshold(degree, fanout))
+            while e < out_indptr[b, i + 1]:
+                weights[b, e] = bits
+                e += 1 << lane_bits
+        i += (cuda.gridDim.x * cuda.blockDim.x) >> lane_bits

@@ -1,19 +1,23 @@
 """Draws by weight without replacement, see ``hoptrain.kernels.cpu.nodewise.weighted``: a thread a request, since draw follows draw.
 
-Weights are the bits of float64 numbers: larger ones are larger integers, and no kernel computes with doubles.
+What goes over a whole column that is long, or several times, is left to a block: each thread has a piece of the column, and all that is added up
+are integers, in any order. Weights are the bits of float64 numbers: larger ones are larger integers, and no kernel computes with doubles.
 """
 
 import numpy as np
-from numba import cuda
+from numba import cuda, int64
 
 from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import is_drawn, words_at, write_edge
 from hoptrain.kernels.cuda.group import num_requests, request_at
+from hoptrain.kernels.cuda.scan import block_scan
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
 from hoptrain.kernels.shared.weighted import most_attempts, weight_share
 
 _U0 = np.uint64(0)
+LONG = 256
+"""Edges of a column above which a block takes all of them."""
 
 
 @id_kernel("void(int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1])")
@@ -28,13 +32,16 @@ def count_weighted(positive, nodes, low, high, fanout, counts):
 
 @id_kernel(
     "void(ID[::1], ID[::1], uint32[::1], int32[::1], uint64[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], "
-    "int64[::1], int64, uint64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int32[:, ::1])"
+    "int64[::1], int64, uint64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int32[:, ::1], int64[::1], ID[:, ::1])"
 )
 def draw_weighted(
     indptr, indices, threshold, alias, weights, positive, nodes, low, high, grouped, members, counters,
-    fanout, address, out_indptr, out_edges, out_neighbors, found,
+    fanout, address, out_indptr, out_edges, out_neighbors, found, num_waiting, waiting,
 ):  # fmt: skip
-    """Draw by the alias tables without the repeats, up to ``most_attempts``; ``found`` (K, N) receives how many edges a request has then."""
+    """Draw by the alias tables without the repeats, up to ``most_attempts``; ``found`` (K, N) receives how many edges a request has then.
+
+    Requests that have fewer than they shall are listed, in any order: ``waiting`` (K, N) and ``num_waiting`` (K,), which is zero before.
+    """
     k = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while k < num_requests(cuda.blockIdx.y, low, high, grouped, counters):
         b, i = request_at(k, cuda.blockIdx.y, low, grouped, members)
@@ -42,23 +49,31 @@ def draw_weighted(
         begin = np.int64(indptr[vertex])
         degree = np.int64(indptr[vertex + 1]) - begin
         first = np.int64(out_indptr[b, i])
-        if fanout < 0 or positive[vertex] <= fanout:
-            found[b, i] = take_weighted(indices, weights, begin, degree, b, first, out_edges, out_neighbors)
-        else:
-            found[b, i] = draw_distinct(
-                indices, threshold, alias, begin, degree, fanout, address, vertex, b, first, out_edges, out_neighbors
-            )
+        wanted = np.int64(out_indptr[b, i + 1]) - first
+        taken = np.int64(0)
+        if draws_from(positive[vertex], fanout):
+            taken = draw_distinct(indices, threshold, alias, begin, degree, fanout, address, vertex, b, first, out_edges, out_neighbors)
+        elif degree <= LONG:
+            taken = take_weighted(indices, weights, begin, np.int64(0), degree, b, first, out_edges, out_neighbors)
+        if taken < wanted:
+            found[b, i] = taken
+            waiting[b, cuda.atomic.add(num_waiting, b, 1)] = i
         k += cuda.gridDim.x * cuda.blockDim.x
 
 
 @device_function
-def take_weighted(indices, weights, begin, degree, b, first, out_edges, out_neighbors):
-    """Take all edges that have weight; returns their number."""
+def draws_from(positive, fanout):
+    """Whether a request draws, from a column of so many edges with weight; else it takes all."""
+    return fanout >= 0 and positive > fanout
+
+
+@device_function
+def take_weighted(indices, weights, begin, offset, last, b, place, out_edges, out_neighbors):
+    """Write the edges from ``offset`` to ``last`` that have weight from ``place`` on; returns their number."""
     taken = np.int64(0)
-    offset = np.int64(0)
-    while offset < degree:
+    while offset < last:
         if weights[np.uint64(begin + offset)] != _U0:
-            write_edge(indices, begin, begin, offset, b, first + taken, out_edges, out_neighbors)
+            write_edge(indices, begin, begin, offset, b, place + taken, out_edges, out_neighbors)
             taken += 1
         offset += 1
     return taken
@@ -85,53 +100,90 @@ def draw_distinct(indices, threshold, alias, begin, degree, fanout, address, ver
 
 
 @id_kernel(
-    "void(ID[::1], ID[::1], uint64[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, uint64[::1], "
-    "ID[:, ::1], ID[:, ::1], ID[:, ::1], int32[:, ::1])"
+    "void(ID[::1], ID[::1], uint64[::1], int32[::1], ID[:, ::1], int64, uint64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int32[:, ::1], "
+    "int64[::1], ID[:, ::1])"
 )
 def draw_rest(
-    indptr, indices, weights, positive, nodes, low, high, grouped, members, counters,
-    fanout, address, out_indptr, out_edges, out_neighbors, found,
+    indptr, indices, weights, positive, nodes, fanout, address, out_indptr, out_edges, out_neighbors, found, num_waiting, waiting,
 ):  # fmt: skip
-    """Complete the requests that ``draw_weighted`` left with fewer than ``fanout`` edges, each draw among what is left of the column."""
-    k = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-    while k < num_requests(cuda.blockIdx.y, low, high, grouped, counters):
-        b, i = request_at(k, cuda.blockIdx.y, low, grouped, members)
+    """Complete the requests that wait, a block for each: take all, or draw each missing edge among what is left of the column."""
+    buffer = cuda.shared.array(0, int64)
+    b = cuda.blockIdx.y
+    k = np.int64(cuda.blockIdx.x)
+    while k < num_waiting[b]:
+        i = np.int64(waiting[b, k])
         vertex = nodes[b, i]
-        if fanout >= 0 and positive[vertex] > fanout:
-            begin = np.int64(indptr[vertex])
-            degree = np.int64(indptr[vertex + 1]) - begin
-            first = np.int64(out_indptr[b, i])
+        begin = np.int64(indptr[vertex])
+        degree = np.int64(indptr[vertex + 1]) - begin
+        first = np.int64(out_indptr[b, i])
+        if draws_from(positive[vertex], fanout):
             taken = np.int64(found[b, i])
             while taken < fanout:
                 high_word, low_word, _, _ = words_at(address, b, vertex, (most_attempts(fanout) >> 1) + taken)
-                offset = offset_in_rest(weights, begin, degree, high_word, low_word, out_edges, b, first, taken)
-                write_edge(indices, begin, begin, offset, b, first + taken, out_edges, out_neighbors)
+                draw_left(indices, weights, begin, degree, high_word, low_word, b, first, taken, out_edges, out_neighbors, buffer)
+                cuda.syncthreads()
                 taken += 1
-        k += cuda.gridDim.x * cuda.blockDim.x
+        else:
+            take_together(indices, weights, begin, degree, b, first, out_edges, out_neighbors, buffer)
+        k += cuda.gridDim.x
 
 
 @device_function
-def offset_in_rest(weights, begin, degree, high, low, out_edges, b, first, taken):
-    """The offset of an edge that is not among the ``taken`` ones, by weight; there is one with weight."""
-    largest = _U0
-    offset = np.int64(0)
-    while offset < degree:
-        if weights[begin + offset] > largest and not is_drawn(out_edges, b, first, taken, begin + offset):
-            largest = weights[begin + offset]
-        offset += 1
-    total = _U0
-    offset = np.int64(0)
-    while offset < degree:
+def piece_of(degree):
+    """From where to where the thread's piece of a column goes."""
+    return degree * cuda.threadIdx.x // cuda.blockDim.x, degree * (cuda.threadIdx.x + 1) // cuda.blockDim.x
+
+
+@device_function
+def take_together(indices, weights, begin, degree, b, first, out_edges, out_neighbors, buffer):
+    """Take all edges that have weight, by a block."""
+    offset, last = piece_of(degree)
+    number = np.int64(0)
+    for e in range(begin + offset, begin + last):
+        if weights[np.uint64(e)] != _U0:
+            number += 1
+    before = block_scan(buffer, number) - number
+    take_weighted(indices, weights, begin, offset, last, b, first + before, out_edges, out_neighbors)
+    cuda.syncthreads()
+
+
+@device_function
+def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_edges, out_neighbors, buffer):
+    """Draw an edge that is not among the ``taken`` ones by weight, by a block, and write it behind them; there is one with weight."""
+    offset, last = piece_of(degree)
+    largest = largest_left(weights, begin, offset, last, out_edges, b, first, taken, buffer)
+    share = np.int64(0)
+    while offset < last:
         if not is_drawn(out_edges, b, first, taken, begin + offset):
-            total += np.uint64(weight_share(weights[begin + offset], largest))
+            share += np.int64(weight_share(weights[np.uint64(begin + offset)], largest))
         offset += 1
-    rest = np.uint64(bounded64(high, low, total))
-    offset = np.int64(0)
-    while offset < degree - 1:
-        if not is_drawn(out_edges, b, first, taken, begin + offset):
-            share = np.uint64(weight_share(weights[begin + offset], largest))
-            if rest < share:
-                break
-            rest -= share
+    after = block_scan(buffer, share)
+    rest = np.int64(bounded64(high, low, np.uint64(buffer[cuda.blockDim.x - 1])))
+    cuda.syncthreads()
+    if after - share <= rest < after:  # of one thread
+        offset, _ = piece_of(degree)
+        rest -= after - share
+        while True:
+            if not is_drawn(out_edges, b, first, taken, begin + offset):
+                rest -= np.int64(weight_share(weights[np.uint64(begin + offset)], largest))
+                if rest < 0:
+                    break
+            offset += 1
+        write_edge(indices, begin, begin, offset, b, first + taken, out_edges, out_neighbors)
+
+
+@device_function
+def largest_left(weights, begin, offset, last, out_edges, b, first, taken, buffer):
+    """The largest weight of a column but for the ``taken`` edges, by a block."""
+    largest = np.int64(0)  # the bits of weights are below 2**63
+    while offset < last:
+        weight = np.int64(weights[np.uint64(begin + offset)])
+        if weight > largest and not is_drawn(out_edges, b, first, taken, begin + offset):
+            largest = weight
         offset += 1
-    return offset
+    buffer[cuda.threadIdx.x] = largest
+    cuda.syncthreads()
+    for thread in range(cuda.blockDim.x):
+        largest = max(largest, buffer[thread])
+    cuda.syncthreads()
+    return np.uint64(largest)

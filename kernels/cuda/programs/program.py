@@ -7,22 +7,13 @@ afterwards. Walks go by sample: a step reads one edge.
 
 import numpy as np
 from numba import cuda
-from numba.core import config
 
-from hoptrain.kernels.cuda.compile import MAX_REGISTERS, cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.group import MEMBERS, pack_request, unpack_request
+from hoptrain.kernels.cuda.programs.kept import program_function, program_kernel
 from hoptrain.kernels.cuda.relabel import find_slot
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, edge_number, make_draw, make_step
-
-
-def _compiled(function):
-    """The simulator interprets a program, and compiled functions take no arrays there."""
-    return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)
-
-
-def _kernel(function):
-    return cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": MAX_REGISTERS}))(function)
 
 
 @device_function
@@ -38,9 +29,9 @@ def walk_kernel(next_edge, transit_of):
     uint64; room, walks that a batch has at most; walks (K * room, steps + 1), filled with global ids, -1 after a walk's end; states;
     wrong, see ``note_wrong``: step 0 and the first walk that met an edge which is none of its transit.
     """
-    take_step = make_step(_compiled, next_edge, transit_of)
+    take_step = make_step(program_function, next_edge, transit_of)
 
-    @_kernel
+    @program_kernel(next_edge, transit_of)
     def walk(parameters, indptr, indices, weights, nodes, count, copies, address, room, walks, states, wrong):
         b = cuda.blockIdx.y
         thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -69,9 +60,9 @@ def block_kernels(next_edge):
     counters of the groups; num_draws; unique; step; address (4,) uint64; drawn (K, N * num_draws), receives edge ids, -1 behind them;
     counts (K, N + 1), how many; wrong, see ``note_wrong``: a step and the first request without an edge.
     """
-    draw_edge = make_draw(_compiled, next_edge)
+    draw_edge = make_draw(program_function, next_edge)
 
-    @_compiled
+    @program_function
     def draw_request(parameters, columns, nodes, b, i, num_draws, unique, step, where, drawn, counts, wrong):
         vertex = np.int64(nodes[b, i])
         found = 0
@@ -89,7 +80,7 @@ def block_kernels(next_edge):
                 found += 1
         counts[b, i] = found
 
-    @_kernel
+    @program_kernel(next_edge)
     def by_sample(
         parameters, indptr, indices, weights, nodes, low, high, num_draws, unique, step, address, drawn, counts, wrong
     ):  # fmt: skip
@@ -99,7 +90,7 @@ def block_kernels(next_edge):
         for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
             draw_request(parameters, columns, nodes, b, i, num_draws, unique, step, where, drawn, counts, wrong)
 
-    @_kernel
+    @program_kernel(next_edge)
     def by_transit(
         parameters, indptr, indices, weights, nodes, members, counters, num_draws, unique, step, address, drawn, counts, wrong
     ):  # fmt: skip
@@ -120,9 +111,9 @@ def collective_kernel(next_edge):
     the layer and the edges of each into it; nodes (K, N) and size (K,) int64, the layer; num_draws; step; address (4,) uint64; chosen (K, C)
     int32, set to 1 for those that were drawn; wrong, see ``note_wrong``: a step and the first draw that gave no candidate.
     """
-    next_edge = _compiled(next_edge)
+    choose = program_function(next_edge)
 
-    @_kernel
+    @program_kernel(next_edge)
     def draw(parameters, indptr, indices, candidates, counts, number, nodes, size, num_draws, step, address, chosen, wrong):
         b = cuda.blockIdx.y
         thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -132,7 +123,7 @@ def collective_kernel(next_edge):
             # Blocks keep no state: what ``transit.state`` has to be is some array of int64.
             transit = Transit(np.int64(-1), neighbors, weights, np.int64(-1), layer, wrong[:0], indptr, indices)
             random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(0), np.uint64(j), np.uint64(num_draws))
-            place = edge_number(next_edge(parameters, transit, step, random))
+            place = edge_number(choose(parameters, transit, step, random))
             if place >= number[b] or place < STOP:
                 note_wrong(wrong, b, step, j)
             elif place != STOP:

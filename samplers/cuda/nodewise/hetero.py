@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
@@ -18,8 +19,9 @@ from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges, rounded_up
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
-from hoptrain.samplers.nodewise.hetero import MOST_HOPS, HeteroSampler
+from hoptrain.samplers.nodewise.hetero import HeteroSampler
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import MOST_HOPS
 
 
 class _Sampled(NamedTuple):
@@ -36,6 +38,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
     Attributes:
         columns: the device's copy of each relation.
         sampled: of each hop, by relation.
+        schedules: of the draws of a bulk, see ``learn_requests``.
         counts: for each hop the sizes that tell the nodes after it, by type; the first entry is before all.
     """
 
@@ -43,10 +46,15 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         """Copy the graph to where the device reads it.
 
         Raises:
-            InputError: CUDA cannot be used, an unknown kernel or placement, or fanouts that do not fit the graph's relations.
+            InputError: CUDA cannot be used, an unknown kernel or placement, an option that has no kernels, or fanouts that do not fit the
+                graph's relations.
         """
+        options = {"weighted=True": sampler.weighted, 'expand="new"': sampler.expand != "all", "seed_type=None": sampler.seed_type is None}
+        for option, is_given in options.items():
+            if is_given:
+                raise InputError(f'HeteroSampler with {option} and device="cuda": it has no kernels for CUDA; use device="cpu"')
         super().__init__(workspace)
-        self.host_graph, self.seed_type, self.fanouts = graph, sampler.seed_type, sampler.fanouts_of(graph)
+        self.host_graph, self.seed_type, self.fanouts = graph, str(sampler.seed_type), sampler.fanouts_of(graph)
         self.mode, self.num_hops = REPLACE if sampler.replace else DISTINCT, sampler.num_hops
         self.columns = {relation: self.place_graph(own) for relation, own in graph.relations.items()}
         steps = [f"{hop}.{number}" for hop in range(self.num_hops) for number in range(len(self.columns))]
@@ -59,13 +67,14 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
         self.seeds = [check_vertices(some, self.host_graph.num_nodes[self.seed_type]) for some in seeds]
-        self.rooms, span = self._bounds(max(len(some) for some in self.seeds))
-        self.dtype = np.promote_types(self.dtype, id_dtype(span))
+        self.rooms, most = self._bounds(max(len(some) for some in self.seeds))
+        room = max(self.rooms.values())
+        self.dtype = np.promote_types(self.dtype, id_dtype(4 * room + most + 2))
         self.given[f"nodes.{self.seed_type}"] = [len(some) for some in self.seeds]
-        self.begin_tables(span)
+        self.begin_tables(room + most + 2)
 
     def _bounds(self, most_seeds: int) -> tuple[dict[str, int], int]:
-        """The nodes of each type that a batch can have, and what is above four times those of one, and all edges of a step."""
+        """The nodes of each type that a batch can have, and the edges of a step."""
         graph = self.host_graph
         known = {name: most_seeds if name == self.seed_type else 0 for name in graph.num_nodes}
         most = 0
@@ -75,7 +84,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                 num_edges = graph.relations[source, name, destination].num_edges
                 edges = num_edges if fanouts[hop] < 0 else before[destination] * fanouts[hop]
                 known[source], most = min(graph.num_nodes[source], known[source] + edges), max(most, edges)
-        return known, 4 * max(known.values()) + most + 2
+        return known, most
 
     def _seeds_of(self, name: str) -> list[Array]:
         return self.seeds if name == self.seed_type else [np.zeros(0, np.int64)] * self.num_batches
@@ -94,6 +103,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             frontier.enter_seeds(self._seeds_of(name), self.sizes[f"nodes.{name}"])
         self.counts = [{name: f"nodes.{name}" for name in self.frontiers}]
         self.sampled: list[dict[Relation, _Sampled]] = []
+        self.schedules: list[tuple[int, GraphDraws, int, str]] = []
         for hop in range(self.num_hops):
             before, known = self.counts[-1], {name: frontier.known for name, frontier in self.frontiers.items()}
             self.counts.append(dict(before))
@@ -109,7 +119,8 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         end, counts = sizes[f"edges{step}"], self.counts[-1]
         draws = GraphDraws(self.columns[relation], self.launch, self.buffers, self.kernel, f".{destination}")
         requests = self.frontiers[destination].nodes, zeros, sizes[num_dst]
-        draw = fanout, self.mode, self.addresses[hop * len(self.columns) + number]
+        place = hop * len(self.columns) + number
+        draw = fanout, self.mode, self.addresses[place]
         indptr = self.matrix(f"indptr.{step}", capacity + 1, self.dtype)
         draws.count(requests, capacity, draw, indptr)
         exclusive_scan(self.launch, indptr, capacity, zeros, sizes[num_dst], zeros, self.sums(capacity), end)
@@ -120,11 +131,18 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             self.matrix(f"indices.{step}", most, id_dtype(self.host_graph.num_nodes[source])),
         )
         if most:
-            draws.draw(requests, capacity, capacity, draw, (edges.indptr, edges.edge_ids, edges.indices))
+            draws.expected = self.expected(place)
+            schedule = draws.draw(requests, capacity, capacity, draw, (edges.indptr, edges.edge_ids, edges.indices))
+            self.schedules.append((place, draws, fanout, schedule))
             after = f"nodes{step}"
             frontier.relabel(edges.indices, most, (zeros, end), sizes[counts[source]], sizes[after])
             counts[source] = after
         return _Sampled(edges, num_dst, f"edges{step}")
+
+    def learn_sizes(self) -> None:
+        """The first bulk tells how many requests a seed leads to, for each relation."""
+        numbers = [int(self.host_size(own.num_dst).sum()) for hop in self.sampled for own in hop.values()]
+        self.learn_requests(numbers, self.schedules)
 
     def batches(self) -> Bulk[HeteroMiniBatch]:
         """The mini-batches."""
@@ -143,6 +161,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                     {relation: block(b, own, counts[relation[0]]) for relation, own in hop.items()}
                     for hop, counts in zip(reversed(hops), reversed(self.counts), strict=False)
                 ),
+                seed_counts={name: len(self.seeds[b]) if name == self.seed_type else 0 for name in nodes},
                 seed_type=self.seed_type,
                 num_seeds=len(self.seeds[b]),
             )

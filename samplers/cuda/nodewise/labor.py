@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.kernels.cuda.draw import DISTINCT
 from hoptrain.kernels.cuda.nodewise import importance
@@ -47,7 +47,8 @@ class _Evenly(Bounded):
         weights = self.matrix(f"weights{hop}", output[1].shape[1], np.uint32)
         graph = self.graph.arrays()[:2]
         self._launch_ordered(self.order, kernels.write_kept, capacity << self.lane_bits, *graph, *self.rule, *output)
-        self.launch.rows(kernels.weigh_kept, capacity, self.graph.indptr, *requests, self.targets[hop], output[0], weights)
+        lanes, rule = capacity << self.lane_bits, (*requests, self.targets[hop], self.lane_bits)
+        self.launch.rows(kernels.weigh_kept, lanes, self.graph.indptr, *rule, output[0], weights)
         return weights
 
 
@@ -57,17 +58,22 @@ class CudaLabor(_Evenly):
     Then two sizes of a hop are read back.
     """
 
-    own_sizes = ("in_edges", "sources")
+    own_sizes = ("in_edges", "sources", "kept")
+    sizes_of_hop = ("long", "restart")
 
     def __init__(self, graph: Graph, sampler: LaborSampler, workspace: Workspace) -> None:
         """Copy the graph.
 
         Raises:
-            InputError: as of ``Bounded``.
+            InputError: as of ``Bounded``; by weights.
         """
+        if sampler.weighted:
+            raise InputError(
+                "LaborSampler(weighted=True) on a device: it has kernels for the CPU only; sample there, or leave weighted out"
+            )
         super().__init__(graph, sampler, workspace)
-        self.forgets = sampler.importance_rounds > 0
         self.rounds_of = [sampler.importance_rounds if fanout > 0 else 0 for fanout in sampler.fanouts]
+        self.restarts = tuple(f"restart{hop}" for hop, rounds in enumerate(self.rounds_of) if rounds)
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         hop = len(self.schedule)
@@ -76,14 +82,18 @@ class CudaLabor(_Evenly):
             super()._count(requests, capacity, draw, counts)
             return
         high, target, known = requests[2], self.targets[hop], self.known
-        columns = self._list_sources(requests, capacity, draw)
+        columns, edge_ids = self._list_sources(requests, capacity, draw)
         weighed = self._find_importances(high, capacity, columns, target)
-        self.rule = high, *columns, target, draw[2], *weighed
-        self.launch.rows(importance.count_important, capacity, self.nodes, *self.rule, counts)
-        self.frontier.forget(known, high)
+        most, num_edges = edge_ids.shape[1], self.sizes["in_edges"]
+        kept, rule = self.matrix("kept", most + 1, self.dtype), (high, num_edges, *columns, target)
+        self.launch.rows(importance.decide_edges, most, self.nodes, *rule, draw[2], *weighed, kept)
+        exclusive_scan(self.launch, kept, most, self.zeros, num_edges, self.zeros, self.sums(most), self.sizes["kept"])
+        self.launch.rows(importance.count_important, capacity, high, columns[0], kept, counts)
+        self.rule = edge_ids, *rule, *weighed, kept
+        self.frontier.forget(known, high, self.sizes[f"restart{hop}"])
 
-    def _list_sources(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> tuple[Any, Any]:
-        """The columns of the requests with local ids; sources become nodes, in all as many as the size "sources" says."""
+    def _list_sources(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> tuple[tuple[Any, Any], Any]:
+        """The columns of the requests with local ids, and the edges' ids; sources become nodes, in all as many as the size "sources" says."""
         ends = self.matrix("ends", capacity + 1, self.dtype)
         num_edges, self.num_sources = self.sizes["in_edges"], self.sizes["sources"]
         self.draws.count(requests, capacity, draw, ends)
@@ -93,7 +103,7 @@ class CudaLabor(_Evenly):
         edge_ids = self.matrix("source_edge_ids", most, id_dtype(self.num_graph_edges))
         self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, (ends, edge_ids, sources)))
         self.frontier.relabel(sources, most, (self.zeros, num_edges), requests[2], self.num_sources)
-        return ends, sources
+        return (ends, sources), edge_ids
 
     def _find_importances(self, high: Any, capacity: int, columns: tuple[Any, Any], target: int) -> tuple[Any, Any]:
         """Importances by local id and the destinations' scales, as the bits of doubles."""
@@ -102,8 +112,12 @@ class CudaLabor(_Evenly):
         )
         for rows in (values, inverses, factor):
             self.launch.rows(importance.fill_first, self.known, self.num_sources, rows, np.uint64(0) if rows is factor else _ONE)
+        long = self.sizes[f"long{len(self.schedule) - 1}"], self.matrix("long", capacity, self.dtype)
+        self.launch.rows(importance.list_long, capacity, high, columns[0], target, *long)
         for i in range(self.rounds + 1):
-            self.launch.rows(importance.find_scales, capacity, high, *columns, target, values, inverses, scales, factor)
+            rest = *columns, target, values, inverses, scales, factor
+            self.launch.rows(importance.find_scales, capacity, high, *rest)
+            self.launch.block_each(importance.find_long_scales, capacity, *long, *rest, shared_bytes=importance.PIECES_BYTES)
             if i < self.rounds:
                 self.launch.rows(importance.multiply, self.known, self.num_sources, values, factor, inverses)
         return values, scales
@@ -113,6 +127,6 @@ class CudaLabor(_Evenly):
             return super()._draw(requests, capacity, draw, output)
         hop = len(self.schedule) - 1
         weights = self.matrix(f"weights{hop}", output[1].shape[1], np.uint32)
-        self.launch.rows(importance.write_important, capacity, *self.graph.arrays()[:2], requests[0], *self.rule, *output, weights)
+        self.launch.rows(importance.write_important, self.rule[0].shape[1], self.graph.indices, *self.rule, *output[1:], weights)
         self.launch.rows(importance.weigh_important, weights.shape[1], self.num_edges[hop], weights)
         return weights

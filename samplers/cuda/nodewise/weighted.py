@@ -20,6 +20,8 @@ class CudaWeighted(CudaNeighbor):
     Hops with a fanout of -1 take distinct edges, none of weight 0, with ``replace`` as well.
     """
 
+    sizes_of_hop = ("waiting",)
+
     def __init__(self, graph: Graph, sampler: NeighborSampler, columns: WeightedColumns, workspace: Workspace) -> None:
         """Copy the graph and its weights, 8 bytes an edge, to where the device reads them.
 
@@ -40,14 +42,15 @@ class CudaWeighted(CudaNeighbor):
     def _draw(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]) -> Any:
         if self._repeats(draw):
             return super()._draw(requests, capacity, draw, output)
-        fanout, _, address = draw
+        hop, (fanout, _, address) = len(self.schedule), draw
         indptr, indices, threshold, alias = self.graph.arrays()
         order = self._order(requests, capacity, draw)
-        found = self.matrix("found", self.known, np.int32)
-        columns = self.weights, self.positive
-        rest = *requests, *order, fanout, address, *output, found
-        self._launch_ordered(order, kernels.draw_weighted, capacity, indptr, indices, threshold, alias, *columns, *rest)
-        self._launch_ordered(order, kernels.draw_rest, capacity, indptr, indices, *columns, *rest)
+        found, waiting = self.matrix("found", self.known, np.int32), self.matrix("waiting", self.known, self.dtype)
+        columns, rest = (self.weights, self.positive), (fanout, address, *output, found, self.sizes[f"waiting{hop}"], waiting)
+        self._launch_ordered(order, kernels.draw_weighted, capacity, indptr, indices, threshold, alias, *columns, *requests, *order, *rest)
+        self.launch.block_each(
+            kernels.draw_rest, capacity, indptr, indices, *columns, requests[0], *rest, shared_bytes=self.thresholds.scan_bytes
+        )
         return None
 
     def _repeats(self, draw: tuple[int, int, Any]) -> bool:

@@ -109,20 +109,20 @@ class CudaWalks(_Individual):
         """Walk; there is one hop, and no block."""
         program = self.program
         copies, width, count = program.num_walks, program.steps + 1, self.num_nodes[0]
-        self.room = self.known * copies
-        walks = self.buffers.array("walks", (self.num_batches * self.room, width), self.id_dtype)
-        states = self.buffers.array("states", (self.num_batches * self.room, max(1, program.state_size)), np.int64)
+        most_walks = self.known * copies
+        walks = self.buffers.array("walks", (self.num_batches * most_walks, width), self.id_dtype)
+        states = self.buffers.array("states", (self.num_batches * most_walks, max(1, program.state_size)), np.int64)
         kernel = _walk_kernel(type(program))
         self.launch.rows(
-            kernel, self.room, self.parameters, *self.columns, self.nodes, count, copies, self.addresses[0], self.room,
+            kernel, most_walks, self.parameters, *self.columns, self.nodes, count, copies, self.addresses[0], most_walks,
             walks, states, self.sizes["wrong"],
         )  # fmt: skip
-        most = self.room * width
+        most = most_walks * width
         self.local = self.matrix("local", most, self.id_dtype)
         end = self.num_edges[0]
-        self.launch.rows(kernels.list_vertices, most, walks, self.room, count, copies, self.local, end)
+        self.launch.rows(kernels.list_vertices, most, walks, most_walks, count, copies, self.local, end)
         self.frontier.relabel(self.local, most, (self.zeros, end), *self.num_nodes[:2])
-        self.launch.rows(kernels.mark_ends, most, walks, self.room, end, self.local)
+        self.launch.rows(kernels.mark_ends, most, walks, most_walks, end, self.local)
 
     def batches(self) -> Bulk[MiniBatch]:
         """With their walks."""

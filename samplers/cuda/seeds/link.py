@@ -64,19 +64,19 @@ class CudaLinks:
             if sampler.exclude != "none":
                 dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
                 options["edit"] = partial(drop_edges, dropped)
-        labels = [own for _, _, own in found]
-        sizes, num_labels = [own.shape for own in pairs], [len(own) for own in labels]
-        on_device = [
-            self._buffers.uploaded(name, [own.reshape(-1) for own in rows], rows[0].dtype)
-            for name, rows in (("pairs", pairs), ("labels", labels))
-        ]
+        extras = [sampler.extra(graph, ids, own, labels) for (ids, _, labels), own in zip(found, pairs, strict=True)]
+        on_device = {
+            name: self._buffers.uploaded(name, [extra[name].reshape(-1) for extra in extras], rows.dtype)
+            for name, rows in extras[0].items()
+        }
+        shapes = [{name: rows.shape for name, rows in extra.items()} for extra in extras]
         finish = self.inner.start(ends, **options)
 
         def finished() -> Bulk[MiniBatch]:
-            flat_pairs, all_labels = map(stream.result, on_device)
+            rows = {name: stream.result(own) for name, own in on_device.items()}
 
             def with_pairs(b: int, batch: MiniBatch) -> MiniBatch:
-                own = {"pairs": flat_pairs[b, : prod(sizes[b])].reshape(sizes[b]), "labels": all_labels[b, : num_labels[b]]}
+                own = {name: rows[name][b, : prod(shape)].reshape(shape) for name, shape in shapes[b].items()}
                 return replace(batch, extra=batch.extra | own)
 
             batches: Bulk[MiniBatch] = finish()

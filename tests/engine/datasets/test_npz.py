@@ -99,7 +99,6 @@ def test_a_vertex_without_a_label_is_in_no_split():
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("hetero_acm", "a heterogeneous graph"),
         ("temporal_jodie_wikipedia", "a temporal graph"),
         ("kg_fb15k237", "a knowledge graph"),
         ("cifar10_lossless4k", "labelled samples without edges"),

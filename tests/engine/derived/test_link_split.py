@@ -1,33 +1,38 @@
-"""Links held out of a graph."""
+"""Links held out of a graph, at random, by time or as given, and pairs without a link."""
 
 import numpy as np
 import pytest
 
-from hoptrain.engine import Graph, InputError
-from hoptrain.engine.derived.link_split import hold_out_links
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.derived.link_split import given_links, hold_out_latest, hold_out_links, pairs_without_link
 
 
 def edges_of(graph):
     return list(zip(graph.indices.tolist(), np.repeat(np.arange(graph.num_nodes), graph.in_degrees()).tolist(), strict=True))
 
 
-def test_links_go_with_all_their_edges():
+def links_in(graph):
+    return {frozenset(edge) for edge in edges_of(graph)} - {frozenset([v]) for v in range(graph.num_nodes)}
+
+
+@pytest.fixture
+def graph():
     """Multi-edges, single directions, self loops, weights and times."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 30, (2, 200))
     src, dst = np.r_[src, dst[:80]], np.r_[dst, src[:80]]
-    graph = Graph.from_edges(src, dst, 30, weights=np.arange(280.0), times=np.arange(280))
-    pairs = {frozenset(edge) for edge in edges_of(graph)} - {frozenset([v]) for v in range(30)}
+    return Graph.from_edges(src, dst, 30, weights=np.arange(280.0), times=rng.permutation(280) // 4)
+
+
+def test_links_go_with_all_their_edges(graph):
+    pairs = links_in(graph)
     train, held = hold_out_links(graph, {"val": 0.1, "test": 0.2}, seed=3)
     seen = []
     for name, share in (("val", 0.1), ("test", 0.2)):
-        number = int(share * len(pairs))
-        assert held[name].labels.tolist() == [1.0] * number + [0.0] * number
-        found = [frozenset(pair) for pair in held[name].pairs.T.tolist()]
-        assert set(found[:number]) <= pairs
-        assert not set(found[number:]) & pairs
-        assert all(len(pair) == 2 for pair in found)
-        seen += found[:number]
+        found = [frozenset(pair) for pair in held[name].T.tolist()]
+        assert len(found) == int(share * len(pairs))
+        assert set(found) <= pairs
+        seen += found
     assert len(set(seen)) == len(seen)
     kept = [edge not in seen for edge in map(frozenset, edges_of(graph))]
     assert edges_of(train) == [edge for edge, stays in zip(edges_of(graph), kept, strict=True) if stays]
@@ -39,6 +44,52 @@ def test_links_go_with_all_their_edges():
     assert edges_of(other) != edges_of(train)
 
 
+def test_the_latest_links_are_held_out(graph):
+    """Against dictionaries: a link is as old as its first edge, and the graph ends before the first link held out."""
+    first = {}
+    for edge, time in zip(map(frozenset, edges_of(graph)), graph.times.tolist(), strict=True):
+        first[edge] = min(time, first.get(edge, time))
+    times = sorted(first[link] for link in links_in(graph))
+    train, held = hold_out_latest(graph, {"val": 0.1, "test": 0.2})
+    of_test = times[len(times) - int(0.2 * len(times))]
+    before = [time for time in times if time < of_test]
+    of_val = before[len(before) - int(0.1 * len(times))]
+    for name, begin, end in (("val", of_val, of_test), ("test", of_test, 10**9)):
+        assert {frozenset(pair) for pair in held[name].T.tolist()} == {link for link in links_in(graph) if begin <= first[link] < end}
+    expected = [edge for edge, time in zip(edges_of(graph), graph.times.tolist(), strict=True) if time < of_val]
+    assert edges_of(train) == expected
+    assert list(held) == ["val", "test"]
+
+
+def test_nothing_is_held_out_of_no_share(graph):
+    train, held = hold_out_latest(graph, {"val": 0.0, "test": 0.0})
+    assert edges_of(train) == edges_of(graph)
+    assert held["test"].shape == (2, 0)
+
+
+@pytest.mark.parametrize("with_train", [True, False])
+def test_given_links_are_those_of_the_splits(with_train):
+    edge_index = np.array([[0, 1, 2, 3, 4, 5], [1, 0, 1, 2, 0, 3]])
+    splits = {"val": np.array([2]), "test": np.array([5, 3])} | ({"train": np.array([0, 1])} if with_train else {})
+    train, held = given_links(Dataset(edge_index=edge_index, edge_splits=splits))
+    assert held["val"].tolist() == [[2], [1]]
+    assert held["test"].tolist() == [[5, 3], [3, 2]]
+    assert sorted(edges_of(train)) == [(0, 1), (1, 0)] + ([] if with_train else [(4, 0)])
+
+
+def test_pairs_have_no_link_and_are_as_likely(graph):
+    pairs = pairs_without_link(graph)(20_000, 5, 1)
+    links = links_in(graph)
+    assert not {frozenset(pair) for pair in pairs.T.tolist()} & links
+    assert (pairs[0] != pairs[1]).all()
+    number = 30 * 29 - 2 * len(links)
+    counts = np.unique(pairs[0] * 30 + pairs[1], return_counts=True)[1]
+    assert len(counts) == number
+    expected = 20_000 / number
+    assert ((counts - expected) ** 2 / expected).sum() < number + 5 * (2 * number) ** 0.5
+
+
+@pytest.mark.parametrize("hold_out", [hold_out_links, hold_out_latest])
 @pytest.mark.parametrize(
     ("shares", "message"),
     [
@@ -47,12 +98,18 @@ def test_links_go_with_all_their_edges():
         ({"val": 1e-9}, "the share 1e-09 of 3 links is none: hold out more, or nothing"),
     ],
 )
-def test_shares_that_cannot_be(shares, message):
+def test_shares_that_cannot_be(hold_out, shares, message):
     with pytest.raises(InputError, match=message):
-        hold_out_links(Graph.from_edges([0, 1, 2], [1, 2, 0]), shares)
+        hold_out(Graph.from_edges([0, 1, 2], [1, 2, 0], times=[0, 1, 2]), shares)
 
 
-def test_a_complete_graph_has_no_negatives():
+def test_what_cannot_be():
     src, dst = np.divmod(np.arange(25), 5)
     with pytest.raises(InputError, match="hardly any pair of vertices is without a link"):
-        hold_out_links(Graph.from_edges(src, dst, 5), {"val": 0.4})
+        pairs_without_link(Graph.from_edges(src, dst, 5))(4, 0, 0)
+    with pytest.raises(InputError, match="the graph has no times"):
+        hold_out_latest(Graph.from_edges(src, dst, 5), {"val": 0.1})
+    with pytest.raises(InputError, match="no earlier link is left to learn from"):
+        hold_out_latest(Graph.from_edges(src, dst, 5, times=np.zeros(25, int)), {"val": 0.1})
+    with pytest.raises(InputError, match="data has no edge_splits"):
+        given_links(Dataset(graph=Graph.from_edges(src, dst, 5)))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,31 @@ def test_steps_may_start_anywhere(pool_of):
     pool = pool_of(Numbers(), 3)
     assert [step for step, _ in values(pool.run(0, range(7, 12)))] == [7, 8, 9, 10, 11]
     assert values(pool.run(0, range(5, 5))) == []
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_run_may_be_extended(pool_of, num_workers):
+    pool = pool_of(Numbers(actions={9: "input"}), num_workers)
+    run = pool.run(0, range(1))
+    found = values([next(run)])
+    for stop in (2, 3, 9):
+        pool.extend(stop)
+        found += values(islice(run, stop - len(found)))
+    assert found == [(step, [step] * 10) for step in range(9)]
+    pool.extend(12)
+    with pytest.raises(InputError, match="seed 9 is bad"):
+        next(run)
+    pool.extend(20)
+    assert values(pool.run(1, range(4))) == [(step, [100 + step] * 10) for step in range(4)]
+
+
+def test_a_replaced_worker_goes_on_to_where_the_run_was_extended(pool_of):
+    pool = pool_of(Numbers(), 1)
+    run = pool.run(0, range(2))
+    next(run)
+    os.kill(pool.pids()[0], signal.SIGKILL)
+    pool.extend(5)
+    assert [step for step, _ in values(run)] == [1, 2, 3, 4]
 
 
 def test_workers_import_no_torch_and_stay(pool_of):

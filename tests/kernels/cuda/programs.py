@@ -31,13 +31,18 @@ def _types(program, rest):
     return (typeof(program.parameters()), *sigutils.normalize_signature(f"void({rest})")[0])
 
 
+def of_walks(program):
+    """The kernel of a program's walks, and its types."""
+    kind = type(program)
+    return walk_kernel(kind.next, kind.transit_of), _types(program, _WALKS)
+
+
 def _of_programs():
     programs = {
         "walk": RandomWalk(4, restart=0.3), "node2vec": Node2Vec(4, p=0.5, q=2.0), "metapath": MetapathWalk(np.arange(9), [0, 1]),
     }  # fmt: skip
     for name, program in programs.items():
-        kind = type(program)
-        yield name, walk_kernel(kind.next, kind.transit_of), _types(program, _WALKS)
+        yield name, *of_walks(program)
     by_sample, by_transit = block_kernels(Sage.next)
     yield "program by sample", by_sample, _types(Sage(), _BLOCKS)
     yield "program by transit", by_transit, _types(Sage(), _BLOCKS)

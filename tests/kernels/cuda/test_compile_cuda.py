@@ -7,35 +7,63 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_program_key import CHANGES
 
 SCRIPT = """
 import json, sys
 from unittest import mock
+from numba import typeof
 from numba.cuda.core import sigutils
 from numba.cuda.cudadrv import runtime
 from numba.cuda.dispatcher import _Kernel
 from resources import device
-from hoptrain.kernels.cuda.compile import KERNELS
-from hoptrain.kernels.cuda.scan import add_sums
 
-dispatcher, signatures = KERNELS["add_sums"]
-arguments, _ = sigutils.normalize_signature(signatures[0])
-without_a_device = mock.patch.object(_Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin((int(sys.argv[1]), 0, "")))
-with device(int(sys.argv[1]), 0), without_a_device, mock.patch.object(runtime.runtime, "get_version", lambda: (13, 0)):
+which, major, *change = json.loads(sys.argv[1])
+if which == "program":
+    from programs import of_walks
+    from test_program_key import walker
+    dispatcher, arguments = of_walks(walker(*change))
+else:
+    from hoptrain.kernels.cuda import KERNELS
+    dispatcher, signatures = KERNELS[which]
+    arguments, _ = sigutils.normalize_signature(signatures[0])
+without_a_device = mock.patch.object(_Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin((major, 0, "")))
+with device(major, 0), without_a_device, mock.patch.object(runtime.runtime, "get_version", lambda: (13, 0)):
     kernel = dispatcher.compile(arguments)
 found = dispatcher.stats
 print(json.dumps([sum(found.cache_hits.values()), sum(found.cache_misses.values()), kernel.entry_name]))
 """
 
 
+def compiled(folder, *what):
+    """Hits, misses and the name of a kernel that a process compiles, or loads, which keeps machine code in ``folder``."""
+    here = str(Path(__file__).parent)
+    environment = os.environ | {"HOPTRAIN_CACHE": str(folder), "PYTHONPATH": here, "NUMBA_ENABLE_CUDASIM": "0"}
+    child = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(what)], env=environment, stdout=subprocess.PIPE, check=True, timeout=60
+    )
+    return json.loads(child.stdout)
+
+
 @pytest.mark.long
 def test_machine_code_is_loaded_by_the_second_process(tmp_path):
     """And that of another architecture is not."""
-    here = str(Path(__file__).parent)
-    environment = os.environ | {"HOPTRAIN_CACHE": str(tmp_path), "PYTHONPATH": here, "NUMBA_ENABLE_CUDASIM": "0"}
-    found = []
-    for major in ("9", "9", "8"):
-        child = subprocess.run([sys.executable, "-c", SCRIPT, major], env=environment, stdout=subprocess.PIPE, check=True, timeout=60)
-        found.append(json.loads(child.stdout))
+    found = [compiled(tmp_path, "add_sums", major) for major in (9, 9, 8)]
     assert [hits_and_misses for *hits_and_misses, _ in found] == [[0, 1], [1, 0], [0, 1]]
+    assert found[0][2] == found[1][2]
+
+
+@pytest.mark.long
+def test_machine_code_of_a_program_is_loaded_while_nothing_of_it_changed(tmp_path):
+    """Nor that of a program which was edited, or whose parameters have other names; one that has no key is compiled each time."""
+    edited, renamed, unkeyed = (
+        CHANGES["a function of a function"],
+        ("factor", "divisor"),
+        ("njit\ndef helper", "register_jitable\ndef helper"),
+    )
+    runs = [[9], [9], [8], [9, *edited], [9, *edited], [9, *renamed], [9, *unkeyed], [9, *unkeyed], [9]]
+    found = [compiled(tmp_path, "program", *run) for run in runs]
+    hits = [hit for hit, _, _ in found]
+    assert hits == [0, 1, 0, 0, 1, 0, 0, 0, 1]
+    assert [misses for _, misses, _ in found] == [1 - hit for hit in hits]
     assert found[0][2] == found[1][2]

@@ -5,9 +5,9 @@ import pytest
 from conftest import make_graph
 from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
-from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.samplers import HeteroSampler, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import choose_schedule, expected_transits, schedule_bytes
 from hoptrain.samplers.cuda.drivers import driver_for
 
@@ -54,10 +54,25 @@ def test_the_first_bulk_tells_how_many_requests_there_are():
     sampler, seeds = NeighborSampler([8, 8, 8]), [np.arange(3), np.arange(5, 8)]
     sampler.sample_bulk(graph, seeds, workspace=workspace)
     driver = workspace.on_device.driver
-    assert driver._expected(0) == 6
+    assert driver.expected(0) == 6
     found = sampler.sample_bulk(graph, seeds)
-    assert driver._expected(1) == sum(batch.blocks[1].num_dst for batch in found)
-    assert driver._expected(2) == sum(batch.blocks[0].num_dst for batch in found)
+    assert driver.expected(1) == sum(batch.blocks[1].num_dst for batch in found)
+    assert driver.expected(2) == sum(batch.blocks[0].num_dst for batch in found)
+
+
+def test_the_first_bulk_tells_that_of_each_relation():
+    """In the second hop two relations go into different numbers of vertices; no seed has led to those of the third one yet."""
+    pairs = {("p", "cites", "p"): [[0] * 4, range(1, 5)], ("p", "of", "a"): [[0], [0]], ("a", "writes", "p"): [[0] * 4, range(1, 5)]}
+    graph = HeteroGraph.from_edges({"p": 5, "a": 1}, {relation: tuple(map(np.array, ends)) for relation, ends in pairs.items()})
+    workspace, sampler, seeds = Workspace(device="cuda"), HeteroSampler([4, 4], "p"), [np.arange(1, 3), np.arange(2, 5)]
+    workspace.on_device.thresholds = TESTED
+    sampler.sample_bulk(graph, seeds, workspace=workspace)
+    driver, found = workspace.on_device.driver, sampler.sample_bulk(graph, seeds)
+    num_dst = [sum(batch.blocks[1 - hop][relation].num_dst for batch in found) for hop in range(2) for relation in driver.columns]
+    assert [driver.expected(step) for step in range(6)] == num_dst
+    assert len(set(num_dst)) > 2
+    used = {step: draws.expected for step, draws, _, _ in driver.schedules}
+    assert used == {step: num_dst[step] for step in used}
 
 
 def test_a_bulk_whose_schedule_changes_is_not_captured_before_it_was_queued(monkeypatch):

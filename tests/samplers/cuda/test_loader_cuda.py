@@ -138,12 +138,6 @@ def test_graph_and_features_lie_where_they_are_asked_for(small):
     assert {rows.placement for rows in loader._feed._rows.values()} == {"device"}
 
 
-def test_a_place_that_there_is_not(small):
-    for name in ("graph_placement", "feature_placement"):
-        with pytest.raises(InputError, match="placement is 'disk'"):
-            next(iter(loader_of(small, device="cuda", **{name: "disk"})))
-
-
 @pytest.mark.parametrize(
     ("cache", "rows"), [(0.2, 8), pytest.param("60B", 5, marks=pytest.mark.long), pytest.param("1KiB", 40, marks=pytest.mark.long)]
 )
@@ -198,6 +192,20 @@ def test_a_cache_that_does_not_fit(small, monkeypatch):
         next(iter(loader_of(small, device="cuda", device_cache=0.5)))
 
 
+def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(small, monkeypatch):
+    """What is free is asked once the graph is placed, and again once batches were counted."""
+    loader, asked = loader_of(small, device="cuda", device_cache=0.5), []
+
+    def free():
+        asked.append(loader._task.workspace.on_device.driver.graph is not None)
+        return 1e9 if len(asked) == 1 else 200.0
+
+    monkeypatch.setattr(device_cache, "free_memory", free)
+    with pytest.raises(InputError, match=r"device_cache is 0.5: .* the GPU has 0.00 GiB free"):
+        next(iter(loader))
+    assert asked == [True, True]
+
+
 def test_ranks(small):
     """Numbers of batches follow one another on a rank, whatever the bulk."""
     for rank in (0, 1):
@@ -215,9 +223,10 @@ def test_a_new_iterator_ends_the_one_before(small):
         next(old)
 
 
-def test_what_a_worker_with_a_device_writes(small):
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_what_a_worker_with_a_device_writes(small, expand):
     """Structure comes from the device, features from the host."""
-    loader = loader_of(small, device="cuda", num_workers=1)
+    loader = loader_of(small, expand, device="cuda", num_workers=1)
     out = {}
 
     def allocate(specs):
@@ -225,7 +234,7 @@ def test_what_a_worker_with_a_device_writes(small):
         return out
 
     header = loader._task.make_batch(0, 2, allocate)
-    expected = contents(list(loader_of(small))[2])
+    expected = contents(list(loader_of(small, expand))[2])
     assert {name: array.tolist() for name, array in out.items()} == expected[1]
     assert (header.num_seeds, header.batch, [block.num_src for block in header.blocks]) == (expected[0][0], expected[0][3], expected[0][6])
 
@@ -244,6 +253,9 @@ class OnlyOnTheCPU(Sampler):
         ({"bulk": 2, "device": "cuda", "num_workers": 1}, "bulk is 2"),
         ({"bulk": 0, "device": "cuda"}, "bulk is 0"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"device": "cuda:x"}, "device is 'cuda:x': .* \"cuda:1\""),
+        ({"graph_placement": "disk", "device": "cuda"}, "graph_placement is 'disk': it is one of auto, device, pinned"),
+        ({"feature_placement": "pined", "device": "cuda"}, "feature_placement is 'pined': .*; did you mean pinned?"),
         ({"graph_placement": "pinned"}, "graph_placement is 'pinned': it tells where a GPU reads the graph"),
         ({"feature_placement": "pinned", "device": "cuda", "num_workers": 1}, "feature_placement is 'pinned': it tells"),
         ({"device_cache": 0.1}, "device_cache is 0.1: it is memory of a GPU that samples"),

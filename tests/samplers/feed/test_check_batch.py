@@ -121,6 +121,8 @@ TYPED = {
     "0 blocks: there is one for each of num_hops, 1": lambda b: replace(b, blocks=()),
     "vertex 0 twice in node_ids": lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], -1, 0)}),
     "other seeds than it was asked for": lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], [0, 1], [2, 0])}),
+    r"seed_counts \{'a': 20\} and num_seeds 2: these are all of them": lambda b: replace(b, num_seeds=2),
+    r"extra\['trees'\] of str: extras travel as arrays": lambda b: replace(b, extra={"trees": "x"}),
     r"blocks\[0\].* with 999 sources: they are the first of \d+ nodes": lambda b: replace(
         b, blocks=({key: replace(block, num_src=999) for key, block in b.blocks[0].items()},)
     ),

@@ -1,9 +1,10 @@
-"""Batches that the consumer gives: with workers as without, epoch after epoch, at their addresses."""
+"""Batches that the consumer gives: with workers as without, epoch after epoch, at their addresses, in memory that does not grow with the epoch."""
 
 import numpy as np
 import pytest
 
 from hoptrain.engine import Dataset, Graph
+from hoptrain.engine.queue.shared_memory import dumps
 from hoptrain.engine.schedule import Address
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.feed.given import GivenBatches
@@ -19,10 +20,12 @@ def data():
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_every_step_has_the_items_given_for_it(data, num_workers):
-    given, sampler = GivenBatches(3, 6), NeighborSampler([2, 2])
+    given, sampler = GivenBatches(3), NeighborSampler([2, 2])
     with SampleLoader(data, sampler, schedule=given, num_workers=num_workers) as loader:
         for epoch, items in enumerate(EPOCHS):
-            assert given.give((1 << 64) - 1 - epoch, items)
+            given.begin((1 << 64) - 1 - epoch, len(items))
+            for step, seeds in enumerate(items):
+                given.give(step, seeds)
             batches = [(batch.seeds.tolist(), batch.node_ids.tolist(), batch.x.tolist()) for batch in loader]
             wanted = [
                 sampler.sample(data.graph, seeds, seed=(1 << 64) - 1 - epoch, epoch=epoch, batch=step) for step, seeds in enumerate(items)
@@ -32,17 +35,26 @@ def test_every_step_has_the_items_given_for_it(data, num_workers):
             ]
 
 
-def test_what_has_no_room_is_not_taken():
-    given = GivenBatches(2, 3)
-    room = len(given._plan)
-    assert given.give(1, EPOCHS[1])
-    assert not given.give(2, EPOCHS[0])
-    assert not given.give(2, [np.zeros(room, np.int64)])
-    assert (given.num_steps, given.address(7, 0), given.batch_items(7, 0).tolist()) == (1, Address(1, 7, 0), [2, 6])
+def test_steps_take_the_places_of_those_before():
+    given = GivenBatches(3)
+    given.begin(1, 1000)
+    copy = GivenBatches.__new__(GivenBatches)
+    copy.__dict__.update(given.__dict__)  # as a worker has it, which is told of nothing
+    sizes = [5, 0, 3, 9000, 1, 7, 20_000, 9000, 5] + [2] * 900
+    for step, size in enumerate(sizes):
+        given.give(step, np.arange(size) + step)
+        for seen in range(max(0, step - 2), step + 1):
+            for who in (given, copy):
+                assert np.array_equal(who.batch_items(0, seen), np.arange(sizes[seen]) + seen)
+                assert who.num_step_items(seen) == sizes[seen]
+    assert len(given._plan) < 2 * (20_000 + 9000 + 9000) * 5 // 4 + 2 * 9000 * 5 // 4
+    assert len(dumps(given)[0]) < 1000, "workers get it by reference"
 
 
 def test_ranks_have_addresses_of_their_own():
-    given = GivenBatches(2, 4, rank=1, world_size=2)
-    given.give(3, [np.array([1, 2]), np.array([0])])
+    given = GivenBatches(2, rank=1, world_size=2)
+    given.begin(3, 2)
+    for step, items in enumerate([np.array([1, 2]), np.array([0])]):
+        given.give(step, items)
     assert [given.address(0, step) for step in range(2)] == [Address(3, 0, 2), Address(3, 0, 3)]
     assert [given.num_step_items(step) for step in range(2)] == [2, 1]

@@ -1,9 +1,11 @@
 """The feed for given items: the sampler's batches at their addresses, by processes that stay as long as their work does."""
 
+from itertools import count, islice
+
 import numpy as np
 import pytest
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work
 
@@ -14,53 +16,106 @@ ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
 def work():
     generator = np.random.default_rng(2)
     graph = Graph.from_edges(*generator.integers(0, 40, (2, 300)), 40)
-    return Work(graph, NeighborSampler([2, 2]), generator.random((40, 3), np.float32))
+    return Work(graph, NeighborSampler([2, 2]), {"x": generator.random((40, 3), np.float32)})
 
 
-def listed(batches):
-    return [
-        (batch.node_ids.tolist(), batch.blocks[0].edge_ids.tolist(), None if batch.x is None else batch.x.tolist()) for batch in batches
-    ]
+def contents(batch):
+    return batch.node_ids.tolist(), batch.blocks[0].edge_ids.tolist(), None if batch.x is None else batch.x.tolist()
+
+
+def made(step, items, source):
+    """A loader's batch."""
+    return contents(source(items))
+
+
+@pytest.fixture
+def feed():
+    feeds = []
+
+    def make(*arguments, **options):
+        feeds.append(GivenFeed(*arguments, **options))
+        return feeds[-1]
+
+    yield make
+    for each in feeds:
+        each.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_batches_are_those_of_their_addresses(work, feed, num_workers):
+    one, pools = feed(num_workers, prefetch=3, timeout=60), []
+    for epoch in (4, 9):
+        wanted = [work.sampler.sample(work.graph, seeds, seed=7, epoch=epoch, batch=2 + step) for step, seeds in enumerate(ITEMS)]
+        expected = [(*contents(batch)[:2], work.stores["x"][batch.node_ids].tolist()) for batch in wanted]
+        assert list(one.epoch(work, Place(7, epoch, 1, 2, len(ITEMS)), ITEMS, made)) == expected
+        pools.append(one._pool)
+    assert pools[0] is pools[1]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_an_epoch_without_an_end(work, feed, num_workers):
+    """Items of every size, asked for a few steps ahead."""
+    asked = []
+
+    def endless():
+        for step in count():
+            asked.append(step)
+            yield np.arange(step % 40 + 1)
+
+    ahead = max(1, num_workers * 3)
+    batches = feed(num_workers).epoch(work, Place.of(7, 0, None), endless(), made)
+    for step, batch in enumerate(islice(batches, 60)):
+        expected = work.sampler.sample(work.graph, np.arange(step % 40 + 1), seed=7, batch=step)
+        assert batch[:2] == contents(expected)[:2]
+        assert asked == list(range(step + ahead))
+
+
+def test_large_items_make_room(work, feed):
+    wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
+    items = [np.arange(size) for size in (3, 40_000, 5, 50_000, 6)]
+    batches = feed(1).epoch(Work(wide, work.sampler, {}), Place.of(7, 0, 5), items, lambda step, items, source: len(source(items).seeds))
+    assert list(batches) == [3, 40_000, 5, 50_000, 6]
+
+
+def test_ranks_have_batches_of_their_own_in_an_epoch_of_unknown_length(monkeypatch):
+    numbers = set()
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        place = Place.of(7, 0, None)
+        numbers |= {place.rank * place.num_steps + step for step in (0, 1, 10**9)}
+    assert len(numbers) == 9
+    assert max(numbers) < 1 << 32
+
+
+def test_other_work_is_started_anew(work, feed):
+    one, place = feed(1), Place(7, 0, 0, 1, len(ITEMS))
+    with_rows = list(one.epoch(work, place, ITEMS, made))
+    without = list(one.epoch(work._replace(stores={}), place, ITEMS, made))
+    assert [batch[:2] for batch in with_rows] == [batch[:2] for batch in without]
+    assert all(x is None for _, _, x in without)
+    other = one.epoch(work._replace(sampler=NeighborSampler([1])), place, ITEMS, lambda step, items, source: len(source(items).blocks))
+    assert set(other) == {1}
+
+
+def test_an_epoch_without_steps_has_no_batch(work, feed):
+    one = feed(1)
+    assert list(one.epoch(work, Place(7, 0, 0, 1, 0), [], made)) == []
+    assert one._pool is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_batches_are_those_of_their_addresses(work, num_workers):
-    feed = GivenFeed(num_workers, prefetch=3, timeout=60)
-    loaders = []
-    for epoch in (4, 9):
-        place = Place(7, epoch, 1, 2, len(ITEMS))
-        wanted = [work.sampler.sample(work.graph, seeds, seed=7, epoch=epoch, batch=2 + step) for step, seeds in enumerate(ITEMS)]
-        expected = [(batch.node_ids.tolist(), batch.blocks[0].edge_ids.tolist(), work.rows[batch.node_ids].tolist()) for batch in wanted]
-        assert listed(feed.batches(work, place, ITEMS)) == expected
-        assert feed.items(1).tolist() == [1, 5]
-        loaders.append(feed._loader)
-    assert loaders[0] is loaders[1]
-    feed.close()
-
-
-def test_other_work_is_started_anew(work):
-    feed, place = GivenFeed(0), Place(7, 0, 0, 1, len(ITEMS))
-    with_rows = listed(feed.batches(work, place, ITEMS))
-    without = listed(feed.batches(work._replace(rows=None), place, ITEMS))
-    assert [batch[:2] for batch in with_rows] == [batch[:2] for batch in without]
-    assert all(x is None for _, _, x in without)
-    other = feed.batches(work._replace(sampler=NeighborSampler([1])), place, ITEMS)
-    assert {len(batch.blocks) for batch in other} == {1}
-
-
-def test_a_few_more_items_start_nothing_anew(work, monkeypatch):
-    monkeypatch.setattr("hoptrain.samplers.feed.given.SHARE_FROM_BYTES", 0)  # else there is room for thousands
-    feed, place = GivenFeed(0), Place(7, 0, 0, 1, 1)
-    loaders = []
-    for number in (16, 20, 10, 40):
-        (batch,) = feed.batches(work, place, [np.arange(number)])
-        assert batch.seeds.tolist() == list(range(number))
-        loaders.append(feed._loader)
-    assert loaders[0] is loaders[1] is loaders[2] is not loaders[3]
-
-
-def test_an_epoch_without_steps_has_no_batch(work):
-    assert list(GivenFeed(1).batches(work, Place(7, 0, 0, 1, 0), [])) == []
+def test_what_a_loader_may_not_do(work, feed, num_workers):
+    one, place = feed(num_workers), Place(7, 0, 0, 1, 2)
+    with pytest.raises(InputError, match="made without asking hoptrain"):
+        next(one.epoch(work, place, ITEMS, lambda step, items, source: items))
+    with pytest.raises(InputError, match="asked for other seeds the second time"):
+        next(one.epoch(work, place, ITEMS, lambda step, items, source: [source(items), source(items + 1)]))
+    before = one.epoch(work, place, ITEMS, made)
+    next(before)
+    assert len(list(one.epoch(work, place, ITEMS, made))) == 2
+    with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
+        next(before)
 
 
 def test_places_have_states_of_their_own():

@@ -13,7 +13,9 @@ from reference import hetero as reference
 from hoptrain.engine import HeteroDataset, InputError
 from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader, Workspace
+from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.scratch import hop as one_hop
+from hoptrain.samplers.scratch.alias import build_alias_tables
 
 
 def as_lists(batch):
@@ -27,26 +29,40 @@ def as_lists(batch):
 TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("c", "r", "b"), ("b", "s", "a")]
 
 
+MODES = {
+    "distinct": {},
+    "replace": {"replace": True},
+    "weighted": {"replace": True, "weighted": True},
+    "weighted distinct": {"weighted": True},
+}
+
+
 @st.composite
 def problems(draw):
-    """A graph of up to three types and five relations, two of them between the same types; seeds of one type; fanouts for each relation."""
+    """A graph of up to three types and five relations, two of them between the same types; seeds of one type or two; fanouts for each relation."""
     num_nodes = {name: draw(st.integers(1, 12)) for name in "abc"}
-    edges = {}
+    edges, weights = {}, {}
     for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
         pair = st.tuples(st.integers(0, num_nodes[relation[0]] - 1), st.integers(0, min(4, num_nodes[relation[2]] - 1)))
         edges[relation] = tuple(np.array(draw(st.lists(pair, max_size=40)), np.int64).reshape(-1, 2).T)
-    graph = HeteroGraph.from_edges(num_nodes, edges)
+        if not weights or draw(st.booleans()):
+            number = len(edges[relation][0])
+            own = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=number, max_size=number))
+            weights[relation] = np.array([own[0] or 1.0, *own[1:]] if own else [], np.float32)  # those of a relation are not all 0
+    graph = HeteroGraph.from_edges(num_nodes, edges, weights=weights)
     seed_type, hops = draw(st.sampled_from("abc")), draw(st.integers(1, 3))
     fanout = st.sampled_from([-1, 0, 1, 2, 5])
+    kinds = draw(st.sampled_from([[seed_type], sorted({seed_type, "b"})]))
     return {
         "graph": graph,
-        "seed_type": seed_type,
+        "seed_type": seed_type if len(kinds) == 1 and draw(st.booleans()) else None,
         "fanouts": {relation: draw(st.lists(fanout, min_size=hops, max_size=hops)) for relation in graph.relations},
         "bulk": [
-            draw(st.lists(st.integers(0, num_nodes[seed_type] - 1), min_size=1, max_size=5, unique=True))
+            {k: draw(st.lists(st.integers(0, num_nodes[k] - 1), min_size=1, max_size=5, unique=True)) for k in kinds}
             for _ in range(draw(st.sampled_from([1, 5])))
         ],
-        "replace": draw(st.booleans()),
+        "mode": draw(st.sampled_from(list(MODES))),
+        "expand": draw(st.sampled_from(["all", "new"])),
     }
 
 
@@ -54,30 +70,47 @@ LONE = {
     "graph": HeteroGraph.from_edges({"a": 1, "b": 0}, {("a", "r", "a"): ([0, 0], [0, 0]), ("b", "r", "a"): ([], [])}),
     "seed_type": "a",
     "fanouts": {("a", "r", "a"): [1, -1], ("b", "r", "a"): [3, -1]},
-    "bulk": [[0]],
-    "replace": False,
+    "bulk": [{"a": [0]}],
+    "mode": "distinct",
+    "expand": "all",
 }
 
 
+def tables_of(graph):
+    """What the reference draws by weight from."""
+    weighted = {relation: columns for relation, columns in graph.relations.items() if columns.weights is not None}
+    return {relation: (*build_alias_tables(columns), columns.weights) for relation, columns in weighted.items()}
+
+
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LONE, threads=1, address=(0, 0))
+@example(problem=LONE | {"seed_type": None, "expand": "new"}, threads=2, address=(0, 0))
 def test_any_problem(problem, threads, address):
     graph, seed_type, fanouts, (epoch, first) = problem["graph"], problem["seed_type"], problem["fanouts"], address
-    sampler = HeteroSampler({relation_name(relation): own for relation, own in fanouts.items()}, seed_type, problem["replace"])
+    options, expand = MODES[problem["mode"]], problem["expand"]
+    named = {relation_name(relation): own for relation, own in fanouts.items()}
+    sampler = HeteroSampler(named, seed_type, **options, expand=expand)
+    tables = tables_of(graph) if "weighted" in options else None
     expected = [
-        reference.batch(graph, seed_type, seeds, fanouts, problem["replace"], (2**64 - 3, epoch, first + i))
+        reference.batch(graph, seeds, fanouts, "replace" in options, (2**64 - 3, epoch, first + i), expand=expand, tables=tables)
         for i, seeds in enumerate(problem["bulk"])
     ]
-    workspace, bulk = Workspace(threads), [np.array(seeds) for seeds in problem["bulk"]]
+    workspace = Workspace(threads)
+    bulk = [np.array(seeds[seed_type]) if seed_type else graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_hop, "EXACT_COUNT", 8)
         for _ in range(2):  # the second time over used scratch
             batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
             assert [as_lists(batch) for batch in batches] == expected
-    alone = sampler.sample(graph, bulk[0], seed=2**64 - 3, epoch=epoch, batch=first)
+            for batch, items in zip(batches, bulk, strict=True):
+                check_batch(batch, sampler, graph, items)
+    alone = sampler.sample(graph, bulk[0] if seed_type else problem["bulk"][0], seed=2**64 - 3, epoch=epoch, batch=first)
     assert as_lists(alone) == expected[0]
+    filled = alone.header().filled(alone.arrays())
+    assert as_lists(filled) == expected[0]
+    assert filled.node_counts[-1] == {name: len(ids) for name, ids in alone.node_ids.items()}
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -143,6 +176,24 @@ def test_a_fanout_of_zero_leaves_a_relation_out(graph):
     assert [[block.num_edges > 0 for block in hop.values()] for hop in batch.blocks] == [[True, False], [False, True]]
 
 
+def test_edges_are_named_by_the_users_ids():
+    rng = np.random.default_rng(0)
+    num_nodes = {"a": 50, "b": 30, "c": 20}
+    edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
+    graph = HeteroGraph.from_edges(num_nodes, edges)
+    data = HeteroDataset(graph=graph, seed_type="a", splits={"train": np.arange(20)})
+    sampler = HeteroSampler([3, 2], "a")
+    batches = [sampler.sample(graph, np.arange(9)), *SampleLoader(data, sampler, batch_size=20)]
+    for batch in [*batches, batches[0].to("cpu")]:
+        for hop in batch.blocks:
+            for (source, name, destination), block in hop.items():
+                src, dst = block.edge_index()
+                ids = batch.ids_of((source, name, destination), block.edge_ids)
+                assert type(ids) is type(block.edge_ids)
+                assert edges[source, name, destination][0][ids].tolist() == batch.node_ids[source][src].tolist()
+                assert edges[source, name, destination][1][ids].tolist() == batch.node_ids[destination][dst].tolist()
+
+
 def test_tensors_share_memory(graph):
     typed = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
     batch = HeteroSampler([3], "v").sample(typed, np.arange(5))
@@ -159,7 +210,8 @@ def contents(batch):
     return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"facts": (batch.epoch, batch.batch, batch.seed)}
 
 
-def test_workers_change_nothing():
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_workers_change_nothing(expand):
     rng = np.random.default_rng(0)
     num_nodes = {"a": 50, "b": 30, "c": 20}
     edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
@@ -167,16 +219,16 @@ def test_workers_change_nothing():
     data = HeteroDataset(graph=graph, seed_type="a", x=x, y=y, splits={"train": np.arange(45)})
     batches = []
     for num_workers in (0, 2):
-        loader = SampleLoader(data, HeteroSampler([3, 2], "a"), batch_size=8, num_workers=num_workers, seed=5)
+        loader = SampleLoader(data, HeteroSampler([3, 2], "a", expand=expand), batch_size=8, num_workers=num_workers, seed=5)
         batches.append([contents(batch) for _ in range(2) for batch in loader])
         loader.close()
     assert len(batches[0]) == 12
     assert batches[0] == batches[1]
-    batch = next(iter(loader := SampleLoader(data, HeteroSampler([3, 2], "a"), batch_size=8, seed=5)))
+    batch = next(iter(loader := SampleLoader(data, HeteroSampler([3, 2], "a", expand=expand), batch_size=8, seed=5)))
     assert contents(batch) == batches[0][0]
     assert (batch.x["b"] == x["b"][batch.node_ids["b"]]).all()
     assert (batch.y == batch.seeds).all()
-    alone = HeteroSampler([3, 2], "a").sample(graph, batch.seeds, seed=5)
+    alone = HeteroSampler([3, 2], "a", expand=expand).sample(graph, batch.seeds, seed=5)
     assert as_lists(alone) == as_lists(batch)
     assert (batch.num_step_seeds, batch.pid) == (8, os.getpid())
     assert batch.made_at > 0
@@ -235,7 +287,7 @@ def test_papers_by_their_authors_and_subjects(acm):
     fanouts = {"paper:to:author": [0, 3], "author:to:paper": [4, 4], "paper:to:subject": [-1, 2], "subject:to:paper": [-1, -1]}
     batch = HeteroSampler(fanouts, "paper").sample(graph, papers, seed=3)
     by_relation = {tuple(name.split(":")): own for name, own in fanouts.items()}
-    assert as_lists(batch) == reference.batch(graph, "paper", papers.tolist(), by_relation, False, (3, 0, 0))
+    assert as_lists(batch) == reference.batch(graph, {"paper": papers.tolist()}, by_relation, False, (3, 0, 0))
     assert batch.num_edges > 1000
 
 
@@ -308,3 +360,7 @@ def test_what_does_not_fit_the_graph():
     many = HeteroGraph({"a": 1}, {("a", str(i), "a"): ([0, 0], []) for i in range(256)})
     with pytest.raises(InputError, match="the graph has 256 relations: HeteroSampler takes at most 255"):
         HeteroSampler([1], "a").sample(many, np.array([0]))
+    with pytest.raises(InputError, match="weighted=True, but no relation has weights"):
+        HeteroSampler([1], "a", weighted=True).sample(graph, np.array([0]))
+    with pytest.raises(InputError, match="expand is 'old'"):
+        HeteroSampler([1], "a", expand="old")

@@ -84,9 +84,11 @@ def test_nodes_stay_if_the_excluded_edges_are_between_seeds(graph):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_loader_deals_out_seeds_and_edges(graph, num_workers):
-    sampler, given = ExcludingSampler(SAMPLERS["some"]), GivenBatches(2, 30)
+    sampler, given = ExcludingSampler(SAMPLERS["some"]), GivenBatches(2)
     items = [items_of(SEEDS[:2], np.arange(20)), items_of(SEEDS[2:])]
-    given.give(5, items)
+    given.begin(5, 2)
+    for step, asked in enumerate(items):
+        given.give(step, asked)
     with SampleLoader(Dataset(graph=graph), sampler, schedule=given, num_workers=num_workers) as loader:
         for step, batch in enumerate(loader):
             wanted = sampler.sample(graph, items[step], seed=5, batch=step)

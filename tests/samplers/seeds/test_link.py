@@ -33,7 +33,7 @@ def problems(draw):
             for _ in range(draw(st.sampled_from([1, 3])))
         ],
         "options": (
-            draw(st.sampled_from(["uniform", "in_batch", "degree"])),
+            draw(st.sampled_from(["uniform", "in_batch", "degree", "filtered"])),
             draw(st.integers(0, 3)),
             draw(st.sampled_from(["none", "self", "reverse"])),
         ),
@@ -184,6 +184,21 @@ def test_in_batch_negatives():
         others = np.bincount(drawn[i], minlength=4)
         assert others[i] == 0
         assert chi_square(np.delete(others, i), 200 / 3) < 13.9  # 2 degrees of freedom
+
+
+@pytest.mark.parametrize("graph", [STAR, Graph(STAR.indptr, np.concatenate([c[::-1] for c in np.split(STAR.indices, STAR.indptr[1:-1])]))])
+def test_filtered_negatives(graph):
+    """Each vertex that an edge's source has no edge to, as often as any other; whether columns ascend or not."""
+    for edge in (0, 8, 12):
+        source, counts = graph.indices[edge], negatives_of(graph, "filtered", np.array([edge]), 100)
+        allowed = np.setdiff1d(np.arange(10), [source, *graph.destinations()[graph.indices == source]])
+        assert counts[allowed].sum() == 2000
+        assert chi_square(counts[allowed], 2000 / len(allowed)) < 27.9  # at most 9 degrees of freedom
+
+
+def test_a_vertex_linked_with_all_keeps_its_last_draw():
+    graph = Graph.from_edges(np.zeros(10, int), np.arange(10), 10)
+    assert negatives_of(graph, "filtered", np.array([3]), 100).min() > 0
 
 
 def test_each_part_of_the_address_changes_the_negatives(graph):

@@ -1,11 +1,11 @@
-"""Subgraphs by DGL's laws: what a single draw hits, over many addresses; all edges between the vertices; no weights."""
+"""Subgraphs by DGL's and PyG's laws: what a single draw hits, over many addresses; all edges between the vertices; no weights."""
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers.subgraphs.unweighted import ByDegrees, ByOutDegree, Walks
+from hoptrain.samplers.subgraphs.unweighted import ByDegrees, ByOutDegree, BySources, BySumOfDegrees, Walks
 
 DRAWS = 4000
 ALL = np.arange(30)
@@ -33,19 +33,22 @@ def fits(counts, law):
     return chisquare(counts[law > 0], law[law > 0] * counts.sum() / law.sum()).pvalue >= 1e-4
 
 
-def test_vertices_by_out_degree(graph):
+@pytest.mark.parametrize(("kind", "least"), [(ByOutDegree, 1), (BySources, 0)])
+def test_vertices_by_out_degree(graph, kind, least):
     counts = np.zeros(30)
-    for batch in drawn(ByOutDegree(1, normalise=False, num_subgraphs=1), graph):
+    for batch in drawn(kind(1, normalise=False, num_subgraphs=1), graph):
         counts[batch.node_ids] += 1
-    assert fits(counts, np.maximum(np.bincount(graph.indices, minlength=30), 1))
+    assert fits(counts, np.maximum(np.bincount(graph.indices, minlength=30), least))
 
 
-def test_edges_by_both_degrees(graph):
+@pytest.mark.parametrize("kind", [ByDegrees, BySumOfDegrees])
+def test_edges_by_both_degrees(graph, kind):
     src, dst = graph.indices, graph.destinations()
     law, counts = np.zeros((30, 30)), np.zeros((30, 30))
-    each = 1 / np.bincount(dst)[dst] + 1 / np.bincount(src)[src]
+    into, out_of = np.bincount(dst, minlength=30), np.bincount(src, minlength=30)
+    each = 1 / into[dst] + 1 / out_of[src] if kind is ByDegrees else into[src] + out_of[dst]
     np.add.at(law, (np.minimum(src, dst), np.maximum(src, dst)), each)
-    for batch in drawn(ByDegrees(1, normalise=False, num_subgraphs=1), graph):
+    for batch in drawn(kind(1, normalise=False, num_subgraphs=1), graph):
         counts[batch.node_ids.min(), batch.node_ids.max()] += 1
     assert fits(counts, law)
 

@@ -18,7 +18,7 @@ from hoptrain.trainers import GraphDataModule
 from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
 from hoptrain.trainers.tasks.hops import HopDataModule
 from hoptrain.trainers.tasks.images import ImageDataModule
-from hoptrain.trainers.tasks.links import LinkDataModule
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def contents(batch):
 def test_every_task_takes_data_in_memory(folders, dataset):
     links = LinkDataModule(dataset=dataset, sampler=LinkSampler(NeighborSampler([3])), num_workers=0, seed=0)
     by_name = LinkDataModule(dataset=str(folders / "full"), sampler=LinkSampler(NeighborSampler([3])), num_workers=0, seed=0)
-    np.testing.assert_array_equal(links.held_out["test"].pairs, by_name.held_out["test"].pairs)
+    np.testing.assert_array_equal(links.held_out["test"].links, by_name.held_out["test"].links)
     hops = [HopDataModule(data, num_hops=2, seed=0).collate(np.arange(9), None)[0] for data in (dataset, str(folders / "full"))]
     assert hops[0].equal(hops[1])
     images = ImageDataModule(pictures(), batch_size=5, seed=0)

@@ -14,7 +14,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.datasets.events import Events
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.events.predictor import EventPredictor, ranks
+from hoptrain.trainers.tasks.events.predictor import EventPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 SMALL = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
@@ -121,11 +121,6 @@ def test_two_ranks_learn_as_one(monkeypatch):
             mean = (others[0].grad + others[1].grad) / 2
             torch.testing.assert_close(mean, parameter.grad, rtol=1e-4, atol=1e-6)
     assert int(one.model.memory.num_taken) == module.data.ends[0]
-
-
-def test_ranks_of_events():
-    scores, others = torch.tensor([0.5, 0.5, 0.5]), torch.tensor([[0.1, 0.2], [0.5, 0.9], [0.7, 0.8]])
-    assert ranks(scores, others).tolist() == [1.0, 2.5, 3.0]
 
 
 CONFIG = """

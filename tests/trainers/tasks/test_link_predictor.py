@@ -11,7 +11,8 @@ from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.runs.callbacks import ProgressBar
-from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor, scores_of
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.pairs.links import LinkPredictor, with_hard_negatives
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
@@ -68,24 +69,127 @@ def test_held_out_links_pass_no_message(folder):
     graph = module.data.graph
     left = set(zip(graph.indices.tolist(), np.repeat(np.arange(200), graph.in_degrees()).tolist(), strict=True))
     for held in module.held_out.values():
-        pairs = held.pairs[:, held.labels > 0].T.tolist()
+        pairs = held.links.T.tolist()
         assert pairs
         assert not left & ({(u, v) for u, v in pairs} | {(v, u) for u, v in pairs})
     batch = next(iter(module.train_dataloader())).to("cpu")
     nodes, links = batch.node_ids, batch.extra["pairs"][:, batch.extra["labels"] > 0]
     assert {(int(nodes[u]), int(nodes[v])) for u, v in links.T} <= left
-    assert len(module.val_dataloader().dataset[0].labels) == len(module.held_out["val"].labels)
+    share = module.val_dataloader().dataset[0]
+    assert share.links.shape == share.others.shape == module.held_out["val"].links.shape
 
 
-def test_scores():
-    vectors = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.0, 2.0]])
-    assert scores_of(vectors, torch.tensor([[0, 1], [2, 0]])).tolist() == [4.0, 1.0]
+def groups(**changed):
+    """What ``folder`` holds, with splits of its edges: of val and test each link once, the other direction is in no split."""
+    rng = np.random.default_rng(0)
+    src, dst = np.nonzero(np.triu(rng.random((40, 40)) < 0.2, 1))
+    order = rng.permutation(len(src))
+    val, test, train = order[:12], order[12:24], order[24:]
+    splits = {"train": np.r_[train, train + len(src)], "val": val, "test": test}
+    graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 40, times=np.tile(np.argsort(order), 2))
+    return Dataset(graph=graph, x=rng.normal(size=(40, 6)).astype(np.float32), **{"edge_splits": splits} | changed)
+
+
+def judged(data, model, **options):
+    """The figures of one epoch's validation, and the parts."""
+    module = LinkDataModule(data, sampler(num_negatives=3), batch_size=64, num_workers=0, seed=1, **options)
+    predictor = LinkPredictor(module.num_features, module.num_hops, hidden_channels=8, out_channels=6, **model)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+    trainer = Trainer(max_epochs=1, accelerator="cpu", use_distributed_sampler=False, num_sanity_val_steps=0, **quiet)
+    trainer.fit(predictor, module)
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}, predictor.eval(), module
+
+
+def ranks_in(predictor, module, candidates):
+    """The ranks of the validation's links, pair by pair: ``candidates`` gives pairs to beat for each link and side."""
+    vectors = predictor.infer(np.arange(40))
+    ranks = []
+    with torch.no_grad():
+        for link in module.held_out["val"].links.T:
+            for pairs in candidates(link.tolist()):
+                own, others = (predictor.decoder(*vectors[np.array(part).T]) for part in ([link], pairs))
+                ranks.append(1 + ((others > own).sum() + (others >= own).sum()).item() / 2)
+    return np.array(ranks)
+
+
+@pytest.mark.parametrize("decoder", ["dot", "complex"])
+def test_links_among_all_vertices(decoder):
+    """Filtered of every known link, whatever its split."""
+    data = groups()
+    logged, predictor, module = judged(data, {"score": "mrr", "decoder": decoder}, eval_negatives="all")
+    known = set(zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), strict=True))
+
+    def candidates(link):
+        u, v = link
+        yield [(u, w) for w in range(40) if (u, w) not in known]
+        yield [(w, v) for w in range(40) if (w, v) not in known]
+
+    assert logged["val_mrr"] == pytest.approx((1 / ranks_in(predictor, module, candidates)).mean(), rel=1e-5)
+
+
+def test_links_among_their_own_negatives():
+    rng = np.random.default_rng(2)
+    negatives = {name: rng.integers(0, 40, (2, 12, 9)) for name in ("val", "test")}
+    of = {tuple(link): negatives["val"][:, i].T.tolist() for i, link in enumerate(given_val().T.tolist())}
+    logged, predictor, module = judged(groups(negatives=negatives), {"score": "hits@3", "hard_negatives": 2})
+    ranks = ranks_in(predictor, module, lambda link: [of[tuple(link)]])
+    assert logged["val_hits@3"] == pytest.approx((ranks <= 3).mean())
+    logged, predictor, module = judged(groups(negatives=negatives), {"score": "auc"})
+    flat = negatives["val"].reshape(2, -1).T.tolist()
+    ranks = ranks_in(predictor, module, lambda _: [flat])
+    assert logged["val_auc"] == pytest.approx(1 - (ranks - 1).mean() / len(flat))
+
+
+def given_val():
+    data = groups()
+    places = data.graph.places_of(data.edge_splits["val"])
+    return np.stack([data.graph.indices[places], data.graph.destinations()[places]])
+
+
+def test_given_links_pass_no_message_and_none_but_train_does():
+    module = judged(groups(), {"score": "ap", "decoder": "mlp"})[2]
+    assert (module.held_out["val"].links == given_val()).all()
+    assert module.data.graph.num_edges == len(groups().edge_splits["train"])
+
+
+def test_links_of_the_latest_times():
+    data = groups(edge_splits={})
+    module = LinkDataModule(data, sampler(), num_workers=0, split="time", val_share=0.1, test_share=0.1)
+    times = {
+        frozenset(edge): time
+        for *edge, time in zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), data.graph.times.tolist(), strict=True)
+    }
+    val, test = ([times[frozenset(link)] for link in module.held_out[name].links.T.tolist()] for name in ("val", "test"))
+    assert module.data.graph.times.max() < min(val) <= max(val) < min(test)
+
+
+def test_hard_negatives_are_those_that_score_highest():
+    scores = torch.tensor([0.5, -0.5, 3.0, 1.0, 2.0, -1.0, -3.0, -2.0])
+    labels = torch.tensor([1.0, 1.0, 0, 0, 0, 0, 0, 0])
+    kept, own = with_hard_negatives(scores, labels, 2)
+    assert kept.tolist() == [0.5, -0.5, 3.0, 2.0, -1.0, -2.0]
+    assert own.tolist() == [1.0, 1.0, 0, 0, 0, 0]
+    assert with_hard_negatives(scores, labels, None)[0] is scores
+    assert with_hard_negatives(scores[:2], labels[:2], 2)[0].tolist() == [0.5, -0.5]  # in_batch, of a single link
 
 
 def test_mistakes(folder):
     for wrong in (NeighborSampler([5]), sampler(edges=[0, 1])):
         with pytest.raises(InputError, match="links are dealt out by a LinkSampler without edges"):
             LinkDataModule(dataset=str(folder), sampler=wrong, num_workers=0)
+    own = {"val": np.zeros((2, 12, 2), int), "test": np.zeros((2, 12, 2), int)}
+    for make, message in (
+        (lambda: judged(groups(), {"score": "auc"}, eval_negatives="all"), "score is auc: here each link has a rank"),
+        (lambda: judged(groups(), {}, eval_negatives="given"), "eval_negatives is given and data has none for the 12 links of val"),
+        (lambda: judged(groups(negatives=own), {}, split="share"), "has none for the"),
+        (lambda: judged(groups(), {}, val_share=0.2), "split is given with val_share 0.2 and test_share 0.1: .* leave them out"),
+        (lambda: judged(groups(), {}, split="random"), "split is 'random': it is one of share, time, given"),
+        (lambda: judged(groups(), {"hard_negatives": 4}), "hard_negatives is 4 and the sampler's num_negatives 3"),
+        (lambda: LinkPredictor(4, 2, hard_negatives=0), "hard_negatives is 0: at least one"),
+        (lambda: LinkPredictor(4, 2, score="recall"), "links are scored by auc, ap, mrr or hits@K"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()
     trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     with pytest.raises(InputError, match=r"run it with trainer.fit\(model, datamodule=LinkDataModule"):
         trainer.fit(LinkPredictor(4, 2), [0])

@@ -9,7 +9,8 @@ from hoptrain.engine import InputError
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.tasks.item_classifier import ItemClassifier
-from hoptrain.trainers.tasks.links import LinkDataModule, LinkPredictor
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 

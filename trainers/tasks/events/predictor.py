@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
-from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import MiniBatch
+from hoptrain.trainers.models.ranks import ranks_among
 from hoptrain.trainers.models.tgn import TGN, EventMemory
+from hoptrain.trainers.scores.links import TITLES, PooledScore, RankScore
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.events.data import EventDataModule
 from hoptrain.trainers.tasks.graph_task import dropout_seed
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
+
+_FURTHER = {"auc": PooledScore, "mrr": RankScore}
+"""The scores that are logged beside the average precision."""
 
 
 class EventPredictor(ScoredModule):
@@ -32,7 +36,7 @@ class EventPredictor(ScoredModule):
     """
 
     score_name = TASKS["events"].score
-    score_title = "average precision"
+    score_title = TITLES[score_name]
     scored = STAGES[1:]
 
     def __init__(
@@ -67,8 +71,8 @@ class EventPredictor(ScoredModule):
         sizes = {"memory_channels": memory_channels, "time_channels": time_channels, "hidden_channels": hidden_channels, "heads": heads}
         if min(sizes.values()) < 1 or hidden_channels % heads:
             raise InputError(f"{sizes}: all are at least 1, and the heads share hidden_channels out evenly; correct them")
-        super().__init__(BinaryAveragePrecision)
-        self.further = nn.ModuleDict({f"{stage}_{name}": kind() for stage in self.scored for name, kind in _FURTHER.items()})
+        super().__init__(partial(PooledScore, self.score_name))
+        self.further = nn.ModuleDict({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in _FURTHER.items()})
         self.save_hyperparameters()
         self.model = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
         # Every rank computes the same memory by itself; by default DDP would send rank 0's to the others, at every step.
@@ -133,9 +137,9 @@ class EventPredictor(ScoredModule):
         events, others = scores[:number], scores[number:].view(number, -1)
         one = torch.cat([events, others[:, 0]])
         halves = torch.cat([labels[:number], torch.zeros_like(events)])
-        self.count(stage, one, halves.long(), F.binary_cross_entropy_with_logits(one, halves, reduction="sum"))
-        metric_of(self.further, f"{stage}_auc").update(one, halves.long())
-        metric_of(self.further, f"{stage}_mrr").update(1 / ranks(events, others))
+        self.count(stage, one, halves, F.binary_cross_entropy_with_logits(one, halves, reduction="sum"))
+        metric_of(self.further, f"{stage}_auc").update(one, halves)
+        metric_of(self.further, f"{stage}_mrr").update(ranks_among(events, others), labels[:number])
 
     def on_validation_epoch_end(self) -> None:
         """Log loss and scores over all ranks, and let the memory's copy go."""
@@ -153,12 +157,3 @@ class EventPredictor(ScoredModule):
             metric = metric_of(self.further, f"{stage}_{name}")
             self.log(f"{stage}_{name}", metric.compute())
             metric.reset()
-
-
-_FURTHER = {"auc": BinaryAUROC, "mrr": MeanMetric}
-
-
-def ranks(scores: Tensor, others: Tensor) -> Tensor:
-    """(N,) from 1: those of ``scores`` (N,) among ``others`` (N, K), the mean of the best and the worst where some are equal."""
-    own = scores[:, None]
-    return 1 + ((others > own).sum(1) + (others >= own).sum(1)) / 2

@@ -1,5 +1,7 @@
 """Programs on CUDA give what they give on the CPU, by both schedules and in any bulk."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_graph
@@ -9,6 +11,7 @@ from work_cuda_case import check_bulk_of_16, check_bulks
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, Workspace
+from hoptrain.samplers.cuda.tables import FIRST_SHARE
 
 pytestmark = needs_cuda
 KIND = {"edge_types": np.arange(200) % 3, "metapath": [0, 1]}
@@ -36,9 +39,9 @@ class BeyondWalk(RandomWalk):
         return len(transit.neighbors) if step == 2 else 0
 
 
-def workspace(kernel):
+def workspace(kernel, **thresholds):
     made = Workspace(device="cuda", kernel=kernel)
-    made.on_device.thresholds = TESTED
+    made.on_device.thresholds = replace(TESTED, **thresholds)
     return made
 
 
@@ -57,6 +60,14 @@ def test_equal_to_the_cpu(small, name, kernel):
         found = program.sample_bulk(small, bulk, workspace=space, **address)
         assert all(equal(a, b) for a, b in zip(found, program.sample_bulk(small, bulk, **address), strict=True))
         assert [batch.batch for batch in found] == list(range(2, 2 + len(bulk)))
+
+
+def test_walks_for_which_a_packed_table_is_too_small(graph):
+    """They are walked again, with a larger one."""
+    program, space = RandomWalk(60, num_walks=8), workspace("sample", cache_bytes=0)
+    seeds = [np.array([3, 8])]
+    assert equal(program.sample_bulk(graph, seeds, workspace=space)[0], program.sample_bulk(graph, seeds)[0])
+    assert space.on_device.driver.tables.share < FIRST_SHARE
 
 
 def test_weights_are_seen():

@@ -1,0 +1,81 @@
+"""Machine code of a program's kernels on disk, by all that is compiled into it.
+
+Numba-cuda's own cache would not do: it looks at the file of the kernel, not at the user's functions, and takes the class of the program's
+parameters, which each process makes anew, for another one. A file holds one kernel for one set of types and one architecture; what it is named
+by is found when it is compiled, since that is when Numba reads global values.
+"""
+
+import contextlib
+import hashlib
+import os
+import pickle
+
+from numba import cuda
+from numba.core import config, types
+from numba.cuda.serialize import dumps
+
+from hoptrain.kernels.cuda.compile import CACHE_DIR, jit
+from hoptrain.kernels.cuda.programs.key import NoKeyError, text_of
+
+_FOLDER = CACHE_DIR / "programs"
+
+
+def program_kernel(*functions):
+    """A decorator: compile for CUDA a kernel that is made of ``functions`` of the user's, besides ours."""
+
+    def register(function):
+        kernel = jit(function)
+        if not config.ENABLE_CUDASIM:
+            kernel._cache = _Files(function.__qualname__, functions)
+        return kernel
+
+    return register
+
+
+def program_function(function):
+    """A device function that is made of functions of the user's; the simulator interprets it: compiled ones take no arrays there."""
+    return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)
+
+
+class _Files:
+    """What a dispatcher of numba-cuda's asks for kernels on disk, as ``numba.cuda.core.caching._Cache`` has it."""
+
+    cache_path = str(_FOLDER)
+
+    def __init__(self, name, functions):
+        self._name, self._functions = name, functions
+
+    def load_overload(self, arguments, context):
+        """The kernel for some types; None if it is not there."""
+        context.refresh()
+        path = self._path(arguments, context.codegen())
+        with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):  # not there, or lost half of itself when the machine stopped
+            return pickle.loads(path.read_bytes()) if path else None
+        return None
+
+    def save_overload(self, arguments, kernel):
+        """Keep a kernel. A full disk is no reason to fail."""
+        path = self._path(arguments, kernel.codegen)
+        if path is None or kernel.launch_config_sensitive:
+            return
+        with contextlib.suppress(OSError):
+            _FOLDER.mkdir(mode=0o700, exist_ok=True)
+            own = path.with_suffix(f".{os.getpid()}")
+            own.write_bytes(dumps(kernel))
+            own.replace(path)  # whole or not at all, for whoever reads it meanwhile
+
+    def _path(self, arguments, codegen):
+        """The file of a kernel; None where it cannot be told what it is made of."""
+        try:
+            functions = text_of(self._functions)
+        except NoKeyError:
+            return None
+        parts = self._name, functions, *map(_type_text, arguments), codegen.magic_tuple()
+        return _FOLDER / hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _type_text(kind):
+    """A type; of a named tuple also the names, by which its kernel reads it."""
+    if isinstance(kind, types.BaseTuple):
+        return f"{kind}{getattr(kind, 'fields', '')}({', '.join(map(_type_text, kind.types))})"
+    return str(kind)

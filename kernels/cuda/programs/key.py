@@ -1,0 +1,112 @@
+"""What a function of a user's is compiled from, as a text: equal texts give equal machine code, in any process.
+
+That is its byte code and constants and, likewise, all that it names: what it closes over, and global numbers, arrays, modules and compiled
+functions, since Numba builds in their values. Functions of libraries and of ours stand there by name: versions and the folder of the machine
+code tell those apart.
+"""
+
+import dis
+import hashlib
+import sys
+from types import CodeType, FunctionType, ModuleType
+
+import numba
+import numpy as np
+
+_VERSIONS = f"Python {sys.version}, NumPy {np.__version__}, Numba {numba.__version__}"
+_KNOWN = ("builtins", "math", "numpy", "numba", "hoptrain.kernels.shared", "hoptrain.kernels.cuda")
+"""Modules whose contents follow from versions, or from the hash of our sources."""
+_PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
+
+
+class NoKeyError(Exception):
+    """A function uses something whose effect on the machine code cannot be told."""
+
+
+def text_of(functions):
+    """The text of some functions.
+
+    Raises:
+        NoKeyError: they use something that has none, such as a function that is not compiled by itself.
+    """
+    seen = {}
+    return "\n".join([_VERSIONS, *(_function(function, seen) for function in functions)])
+
+
+def _function(function, seen):
+    """A function that is compiled; ``seen`` has a number for each so far, since functions may call one another in a circle."""
+    options = getattr(function, "targetoptions", {})
+    function = getattr(function, "py_func", function)
+    if type(function) is not FunctionType or options.get("link"):
+        raise NoKeyError(f"{function!r} is no function, or has code from elsewhere")
+    if function in seen:
+        return f"function {seen[function]}"
+    seen[function] = len(seen)
+    code = function.__code__
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError as error:
+        raise NoKeyError(f"{function!r} closes over what is not there yet") from error
+    parts = _code(code, function.__globals__, seen), options, function.__defaults__, function.__kwdefaults__, cells
+    return f"function({parts[0]}; {', '.join(_value(part, seen) for part in parts[1:])})"
+
+
+def _code(code, known, seen):
+    """Byte code, of nested functions as well, and the values of global names."""
+    shape = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    parts = [code.co_code.hex(), getattr(code, "co_exceptiontable", b"").hex(), repr((shape, names))]
+    parts += [_code(const, known, seen) if isinstance(const, CodeType) else _value(const, seen) for const in code.co_consts]
+    used = sorted({step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")})
+    for name in used:
+        if name in known:
+            parts.append(f"{name} = {_global(known[name], code.co_names, seen)}")
+    return f"code({'; '.join(parts)})"
+
+
+def _global(value, names, seen):
+    """A global value. Of a module what it has under ``names``, among which its attributes are that the code reads."""
+    if not isinstance(value, ModuleType) or _is_known(value.__name__):
+        return _value(value, seen)
+    found = [(name, getattr(value, name)) for name in sorted(set(names)) if hasattr(value, name)]
+    return f"module({', '.join(f'{name} = {_global(attribute, names, seen)}' for name, attribute in found)})"
+
+
+def _value(value, seen):
+    """A value that is built into the machine code."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return f"{kind.__name__} {value!r}"
+    if kind in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        return f"{kind.__name__}{getattr(value, '_fields', '')}({', '.join(_value(item, seen) for item in value)})"
+    if kind in (frozenset, dict):
+        items = value.items() if kind is dict else value
+        return f"{kind.__name__}({', '.join(sorted(_value(item, seen) for item in items))})"
+    if isinstance(value, np.generic | np.ndarray) and not value.dtype.hasobject:
+        array = np.asarray(value)
+        digest = hashlib.sha256(array.tobytes()).hexdigest()
+        return f"{kind.__name__}({array.dtype.descr}, {array.shape}, {array.strides}, {digest})"
+    if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+        return f"type {value.__name__}{value._fields}({_value(value._field_defaults, seen)})"
+    if (name := _known_name(value)) is not None:
+        return name
+    if hasattr(value, "py_func"):
+        return _function(value, seen)
+    raise NoKeyError(f"{value!r} is of a kind that has no key")
+
+
+def _known_name(value):
+    """The name of what a known module holds under it; else None."""
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}" if _is_known(value.__name__) else None
+    if isinstance(value, np.ufunc):
+        module, name = "numpy", value.__name__
+    else:
+        function = getattr(value, "py_func", value)
+        module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    found = getattr(sys.modules.get(module), name, None) if isinstance(module, str) and isinstance(name, str) else None
+    return f"{module}.{name}" if found is value and _is_known(module) else None
+
+
+def _is_known(module):
+    return any(module == known or module.startswith(f"{known}.") for known in _KNOWN)

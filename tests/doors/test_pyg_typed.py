@@ -1,0 +1,263 @@
+"""PyG's loaders of typed graphs over hoptrain beside PyG's own, whose sampler is a slow one: the same attributes, the same meaning of every id."""
+
+from itertools import chain
+
+import pyg_reference
+import pytest
+import torch
+from pyg_case import some_typed_data
+from torch_geometric.nn import GraphSAGE, HeteroConv, SAGEConv, to_hetero
+from torch_geometric.sampler import NumNeighbors
+from torch_geometric.utils import trim_to_layer
+
+import hoptrain.pyg
+from hoptrain import InputError
+
+WRITES = ("author", "writes", "paper")
+BY_TYPE = {
+    ("paper", "cites", "paper"): [3, 2],
+    WRITES: [-1, 1],
+    ("paper", "of", "author"): [0, 4],
+    ("paper", "in", "venue"): [2, 2],
+}
+
+
+@pytest.fixture
+def data():
+    return some_typed_data()
+
+
+NODES = {
+    "plain": {},
+    "ids": {"input_nodes": ("author", torch.arange(3, 80, 3))},
+    "all of a type": {"input_nodes": "venue"},
+    "all": {"num_neighbors": [-1, -1]},
+    "by type": {"num_neighbors": BY_TYPE},
+    "by type, with a default": {"num_neighbors": NumNeighbors({WRITES: [2, 2]}, default=[1, 0])},
+    "with replacement": {"replace": True},
+    "bidirectional": {"subgraph_type": "bidirectional", "num_neighbors": [-1, -1]},
+    "seeds twice": {"input_nodes": ("paper", torch.tensor([5, 9, 5, 7, 9, 5, 8])), "num_neighbors": [-1, -1]},
+}
+LINKS = {
+    "plain": {"edge_label_index": WRITES},
+    "within a type": {"edge_label_index": ("paper", "cites", "paper"), "num_neighbors": [-1, -1]},
+    "binary": {"edge_label_index": WRITES, "neg_sampling_ratio": 1.5, "num_neighbors": [-1, -1]},
+    "triplet": {"edge_label_index": (WRITES, None), "neg_sampling": "triplet"},
+    "given": {"edge_label_index": (WRITES, torch.arange(60).view(2, 30))},
+}
+
+
+def loaders(kind, data, num_neighbors=(4, 3), **options):
+    """Ours and PyG's."""
+    if kind == "Neighbor":
+        options.setdefault("input_nodes", ("paper", data["paper"].train_mask))
+    ours, theirs = (getattr(module, f"{kind}Loader") for module in (hoptrain.pyg, pyg_reference))
+    num_neighbors = list(num_neighbors) if isinstance(num_neighbors, tuple) else num_neighbors
+    return ours(data, num_neighbors, **options), theirs(data, num_neighbors, **options)
+
+
+def check_meaning(batch, data):
+    """Every id names what PyG says that it names."""
+    for kind in data.node_types:
+        for name in ("x", "y", "born"):
+            assert (name in batch[kind]) == (name in data[kind])
+            if name in data[kind]:
+                assert torch.equal(batch[kind][name], data[kind][name][batch[kind].n_id])
+        assert ("num_nodes" in batch[kind]) == ("num_nodes" in data[kind])
+        assert batch[kind].num_nodes == len(batch[kind].n_id)
+    for relation in data.edge_types:
+        store, whole, (source, _, destination) = batch[relation], data[relation], relation
+        if "e_id" not in store:
+            continue  # PyG leaves ids out where it adds another relation's edges, turned round
+        assert torch.equal(store.edge_attr, whole.edge_attr[store.e_id])
+        ends = torch.stack([batch[source].n_id[store.edge_index[0]], batch[destination].n_id[store.edge_index[1]]])
+        wanted = whole.edge_index[:, store.e_id]
+        assert ((ends == wanted) | (ends == wanted.flip(0))).all()
+
+
+def form(batch):
+    """Names, kinds, dtypes and numbers of dimensions of every type."""
+    return {
+        str(store._key): {
+            name: (value.dtype, value.dim()) if isinstance(value, torch.Tensor) else type(value) for name, value in store.items()
+        }
+        for store in batch.stores
+    }
+
+
+def edges_of(batch, relation, options):
+    """The multiset of edges, by number and by the vertices that they join, in trees where there are some."""
+    (source, _, destination), store = relation, batch[relation]
+    who = {kind: batch[kind].n_id + (batch[kind].batch * 1000 if "batch" in batch[kind] else 0) for kind in (source, destination)}
+    numbers = torch.zeros(store.num_edges) if options.get("subgraph_type") == "bidirectional" else store.e_id
+    return sorted(
+        zip(who[source][store.edge_index[0]].tolist(), who[destination][store.edge_index[1]].tolist(), numbers.tolist(), strict=True)
+    )
+
+
+def check_alike(mine, wanted, data, options):
+    """One batch of ours beside one of PyG's of the same seeds."""
+    assert form(mine) == form(wanted)
+    check_meaning(mine, data)
+    assert mine.name == "graph"
+    if "num_sampled_edges" in mine["paper", "cites", "paper"]:
+        assert all(sum(mine[kind].num_sampled_nodes) == mine[kind].num_nodes for kind in data.node_types)
+        assert all(sum(mine[relation].num_sampled_edges) == mine[relation].num_edges for relation in data.edge_types)
+    if options.get("num_neighbors") == [-1, -1] or options.get("temporal_strategy") == "last":
+        for relation in data.edge_types:
+            assert edges_of(mine, relation, options) == edges_of(wanted, relation, options)
+        for kind in data.node_types:
+            assert mine[kind].get("num_sampled_nodes") == wanted[kind].get("num_sampled_nodes")
+
+
+@pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional graph:UserWarning")
+@pytest.mark.parametrize("options", NODES.values(), ids=NODES)
+def test_batches_of_nodes(data, options):
+    ours, theirs = loaders("Neighbor", data, batch_size=20, **options)
+    assert len(ours) == len(theirs)
+    kind = "paper" if "input_nodes" not in options else ours.input_data.input_type
+    for mine, wanted in zip(ours, theirs, strict=True):
+        check_alike(mine, wanted, data, options)
+        size = mine[kind].batch_size
+        assert size == wanted[kind].batch_size
+        assert torch.equal(mine[kind].n_id[:size], wanted[kind].n_id[:size])
+        assert torch.equal(mine[kind].input_id, wanted[kind].input_id)
+
+
+@pytest.mark.parametrize("options", LINKS.values(), ids=LINKS)
+def test_batches_of_links(data, options):
+    ours, theirs = loaders("LinkNeighbor", data, batch_size=100, **options)
+    relation = ours.input_data.input_type
+    source, _, destination = relation
+    for mine, wanted in zip(ours, theirs, strict=True):
+        # Negatives are drawn by torch's generator, which stands elsewhere: only positives are the same.
+        alone = {} if "neg_sampling_ratio" in options else options
+        check_alike(mine, wanted, data, alone)
+        if "edge_label_index" in mine[relation]:
+            label, other = mine[relation].edge_label_index, wanted[relation].edge_label_index
+            number = len(mine[relation].input_id)
+            assert label.shape == other.shape
+            for end, kind in enumerate((source, destination)):
+                assert torch.equal(mine[kind].n_id[label[end, :number]], wanted[kind].n_id[other[end, :number]])
+        else:
+            assert torch.equal(mine[source].n_id[mine[source].src_index], wanted[source].n_id[wanted[source].src_index])
+            assert mine[destination].dst_neg_index.shape == wanted[destination].dst_neg_index.shape
+
+
+def test_numbers_that_nothing_drawn_decides(data):
+    """How many edges of each relation the seeds have."""
+    ours, theirs = loaders("Neighbor", data, num_neighbors=BY_TYPE, batch_size=20)
+    for mine, wanted in zip(ours, theirs, strict=True):
+        for relation in data.edge_types:
+            assert mine[relation].num_sampled_edges[0] == wanted[relation].num_sampled_edges[0]
+
+
+def test_a_seed_that_stands_there_twice_has_its_edges_twice(data):
+    batch = next(iter(loaders("Neighbor", data, batch_size=3, input_nodes=("paper", torch.tensor([5, 9, 5])), num_neighbors=(3,))[0]))
+    store = batch[WRITES]
+    first, again = (store.e_id[store.edge_index[1] == place] for place in (0, 2))
+    assert batch["paper"].n_id[:3].tolist() == [5, 9, 5]
+    assert torch.equal(first, again)
+    assert len(first) > 0
+
+
+@pytest.mark.parametrize("kind", ["nodes", "links"])
+def test_workers_change_nothing(data, kind):
+    def epochs(num_workers):
+        torch.manual_seed(7)
+        options = {"batch_size": 150, "shuffle": True, "num_workers": num_workers}
+        if kind == "nodes":
+            loader = hoptrain.pyg.NeighborLoader(data, [3, 3], "author", **options)
+        else:
+            loader = hoptrain.pyg.LinkNeighborLoader(data, [3, 3], WRITES, neg_sampling="binary", **options)
+        found = [[batch.clone().to_dict() for batch in loader] for _ in range(2)]
+        loader.close()
+        return found
+
+    here, there = epochs(0), epochs(2)
+    for one, other in zip(chain(*here), chain(*there), strict=True):
+        tensors = {(key, name): value for key, store in one.items() if isinstance(store, dict) for name, value in store.items()}
+        assert all(torch.equal(value, other[key][name]) for (key, name), value in tensors.items() if isinstance(value, torch.Tensor))
+
+
+def test_weighted_edges_are_drawn_by_weight(data):
+    data[WRITES].weight = torch.where(torch.arange(400) % 2 == 0, 0.0, data[WRITES].weight)
+    loader = hoptrain.pyg.NeighborLoader(data, [2], "paper", batch_size=50, weight_attr="weight")
+    edges = torch.cat([batch[WRITES].e_id for batch in loader])
+    assert len(edges) > 100
+    assert (edges % 2 == 1).all()
+
+
+def test_vertices_are_drawn_backward(data):
+    hops = hoptrain.pyg.NeighborSampler(data, {**BY_TYPE, WRITES: [-1, 0]}, sample_direction="backward")
+    batch = next(iter(hoptrain.pyg.NeighborLoader(data, [-1], "author", batch_size=20, neighbor_sampler=hops)))
+    check_meaning(batch, data)
+    assert torch.equal(batch[WRITES].e_id.sort().values, (data[WRITES].edge_index[0] < 20).nonzero().flatten())
+
+
+def test_models_of_pyg_train_and_trim(data):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = torch.nn.ModuleList(
+                HeteroConv({relation: SAGEConv((-1, -1), 8) for relation in data.edge_types}) for _ in range(2)
+            )
+
+        def forward(self, batch, *, trims):
+            x, edges = dict(batch.x_dict), batch.edge_index_dict
+            for layer, conv in enumerate(self.convs):
+                if trims:
+                    x, edges, _ = trim_to_layer(layer, batch.num_sampled_nodes_dict, batch.num_sampled_edges_dict, x, edges)
+                x = conv(x, edges)
+            return x["paper"][: batch["paper"].batch_size]
+
+    data["venue"].x = torch.ones(6, 2)
+    loader, model = hoptrain.pyg.NeighborLoader(data, [3, 3], ("paper", data["paper"].train_mask), batch_size=10), Model()
+    for batch in loader:
+        torch.testing.assert_close(model(batch, trims=True), model(batch, trims=False))
+    of_types = to_hetero(GraphSAGE((-1, -1), 8, 2, 3), data.metadata())
+    assert of_types(batch.x_dict, batch.edge_index_dict)["paper"].shape == (batch["paper"].num_nodes, 3)
+
+
+def test_a_change_is_seen(data):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], "paper", batch_size=60, num_workers=1)
+    for change in range(3):
+        if change == 1:
+            data["paper"].x += 1
+        if change == 2:
+            data["author"].x = torch.rand(80, 4)
+        for batch in loader:
+            check_meaning(batch, data)
+    loader.close()
+    data[WRITES].edge_index = data[WRITES].edge_index.flip(1).contiguous()
+    check_meaning(next(iter(hoptrain.pyg.NeighborLoader(data, [2], "paper", batch_size=60))), data)
+
+
+WRONG = [
+    ({"input_nodes": None}, "input_nodes is None: of a HeteroData it is a type of vertices"),
+    ({"input_nodes": "reader"}, "input_nodes is 'reader': .* the types are paper, author, venue"),
+    ({"input_nodes": ("paper", torch.ones(7, dtype=torch.bool))}, "input_nodes of paper is torch.bool of shape .7,."),
+    ({"num_neighbors": {WRITES: [2]}}, "Missing number of neighbors for edge type"),
+    (
+        {"num_neighbors": {WRITES: 2}},
+        "num_neighbors is .*: it is a list with an integer for each hop, .* or a dict of such lists by edge type",
+    ),
+    ({"subgraph_type": "induced"}, "subgraph_type induced with disjoint, time_attr, sample_direction or a HeteroData"),
+    ({"weight_attr": "heavy"}, "data has no attribute 'heavy'"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_what_cannot_be_honoured_is_refused(data, options, message):
+    options = {"num_neighbors": [2], "input_nodes": "paper", "batch_size": 50} | options
+    with pytest.raises((InputError, ValueError), match=message):
+        next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
+
+
+def test_edges_that_cannot_be_are_named_by_their_number(data):
+    data[WRITES].edge_index[0, 3] = 80
+    with pytest.raises(InputError, match=r"edge 3 leads from vertex 80 to .*: author:writes:paper has 80 and 120 vertices"):
+        hoptrain.pyg.NeighborLoader(data, [2], "paper")
+    del data[WRITES].edge_index
+    with pytest.raises(InputError, match="author:writes:paper has neither edge_index nor adj_t"):
+        hoptrain.pyg.NeighborLoader(data, [2], "paper")

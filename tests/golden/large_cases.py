@@ -1,0 +1,70 @@
+"""A case of every sampler that has a driver for CUDA, on a graph of any size, as users have them: what ``test_bulks_cuda.py`` samples on a device."""
+
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from golden_samplers import Layer, Sage
+
+from hoptrain import samplers as s
+from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED, Workload
+from hoptrain.engine import Graph, HeteroGraph, load_dataset
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The twin of ogbn-products with weights and times; ``split`` are the vertices to train on."""
+
+    graph: Graph
+    split: np.ndarray
+
+    @classmethod
+    def of(cls, scale):
+        data, rng = load_dataset("synthetic:products", scale=scale), np.random.default_rng(0)
+        graph = data.graph.in_memory()
+        extra = {"weights": rng.random(graph.num_edges, dtype=np.float32), "times": rng.integers(0, 1000, graph.num_edges)}
+        return cls(Graph(graph.indptr, graph.indices, **extra, is_sorted=graph.is_sorted, validate=False), data.splits["train"])
+
+    def typed(self):
+        """The graph's edges as three relations: within a type, into it from another one, and back."""
+        columns, relations = (self.graph.indptr, self.graph.indices), (("p", "near", "p"), ("q", "far", "p"), ("p", "of", "q"))
+        return HeteroGraph({"p": self.graph.num_nodes, "q": self.graph.num_nodes}, dict.fromkeys(relations, columns))
+
+
+def work(sampler: Any, twin: Twin, graph: Any = None, batch_size: int = 1024) -> Workload:
+    """The sampler prepared as the loader does it, and what its batches are asked for by."""
+    graph = graph or twin.graph
+    ready = sampler.prepare(graph, twin.split)
+    units = ready.items(graph, twin.split)
+    return Workload(graph=graph, options={}, batch_size=min(batch_size, len(units)), sampler=ready, units=units)
+
+
+def timed(name):
+    """As ``hoptrain bench algorithms`` times it, with clusters by a formula: METIS may be absent."""
+
+    def make(twin):
+        with patch("hoptrain.samplers.subgraphs.cluster.partition", lambda graph, number: np.arange(graph.num_nodes) * 7 % number):
+            return ALGORITHMS[name].workload(twin.graph, twin.split, quick=True)
+
+    return make
+
+
+LARGE = {name: timed(name) for name in TIMED} | {
+    "vrgcn": lambda twin: work(s.VRGCNSampler([2, 2]), twin),
+    "temporal": lambda twin: work(s.TemporalSampler([10, 5], seed_times=np.arange(twin.graph.num_nodes) % 1000), twin),
+    "temporal, recent": lambda twin: work(
+        s.TemporalSampler([10, 5], seed_times=np.full(twin.graph.num_nodes, 500), strategy="recent"), twin
+    ),
+    "typed": lambda twin: work(s.HeteroSampler([10, 5], "p"), twin, twin.typed()),
+    "asgcn": lambda twin: work(s.ASGCNSampler([512, 512]), twin, batch_size=512),
+    "program, blocks": lambda twin: work(Sage([10, 5]), twin),
+    "program, collective": lambda twin: work(Layer(), twin, batch_size=256),
+    "metapath": lambda twin: work(s.MetapathWalk(np.arange(twin.graph.num_edges) % 3, [0, 1, 2], length=9, num_walks=2), twin),
+    "ripple": lambda twin: work(s.RippleWalkSampler(1000), twin, batch_size=1),
+    "shadow, ppr": lambda twin: work(s.ShadowPPRSampler(top=50, alpha=0.25, epsilon=1e-3), twin, batch_size=64),
+    "links": lambda twin: work(s.LinkSampler(s.NeighborSampler([10, 5])), twin),
+    "links, temporal": lambda twin: work(s.LinkSampler(s.TemporalSampler([5, 3]), "degree", num_negatives=2), twin, batch_size=512),
+    "mvs": lambda twin: work(s.MVSSampler(s.NeighborSampler([10, 5]), num_draws=512), twin),
+}
+"""By name, what makes the case of a twin. Every driver has one: ``test_golden_cuda.py``."""

@@ -1,0 +1,94 @@
+"""What HeteroSampler takes besides: weights, nested hops, seeds of several types, fanouts with a default."""
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from hoptrain.engine import Graph, HeteroDataset, InputError
+from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
+
+
+@pytest.mark.parametrize("options", [{"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
+def test_one_relation_is_neighbour_sampling_also_nested_and_by_weight(weighted_graph, options):
+    graph, seeds = weighted_graph, np.arange(0, 190, 7)
+    relation = ("v", "to", "v")
+    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: graph.weights})
+    ours = HeteroSampler([4, -1, 3], "v", expand="new", **options).sample(typed, seeds, seed=9, epoch=2, batch=5)
+    theirs = NeighborSampler([4, -1, 3], expand="new", **options).sample(graph, seeds, seed=9, epoch=2, batch=5)
+    assert ours.nested
+    assert ours.num_edges == theirs.num_edges
+    assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
+    for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
+        assert {name: array.tolist() for name, array in hop[relation].arrays().items()} == {
+            name: array.tolist() for name, array in block.arrays().items()
+        }
+
+
+@pytest.fixture
+def weighted_graph(graph):
+    return Graph(graph.indptr, graph.indices, weights=np.random.default_rng(5).random(graph.num_edges, np.float32))
+
+
+def test_relations_without_weights_draw_uniformly_beside_those_with_some():
+    """Of a hub's 6 edges in each relation, 1 of which weighs as much as the others together."""
+    edges = (np.arange(6), np.zeros(6, int))
+    relations = {("a", "heavy", "b"): edges, ("a", "plain", "b"): edges}
+    weights = {("a", "heavy", "b"): np.array([5, 1, 1, 1, 1, 1], np.float32)}
+    graph = HeteroGraph.from_edges({"a": 6, "b": 1}, relations, weights=weights)
+    sampler = HeteroSampler([1], "b", weighted=True)
+    batches = [sampler.sample(graph, np.array([0]), batch=number) for number in range(3000)]
+    for name, probabilities in (("heavy", [0.5, *[0.1] * 5]), ("plain", [1 / 6] * 6)):
+        drawn = np.concatenate([batch.blocks[0]["a", name, "b"].edge_ids for batch in batches])
+        found = np.bincount(drawn, minlength=6)
+        assert chisquare(found, np.array(probabilities) * 3000).pvalue > 1e-4
+
+
+def test_seeds_of_several_types():
+    graph = LONE_TYPES
+    batch = HeteroSampler([2]).sample(graph, {"b": [1, 0], "a": np.array([3])})
+    assert {name: ids.tolist() for name, ids in batch.seeds.items()} == {"b": [1, 0], "a": [3]}
+    assert (batch.seed_type, batch.num_seeds, batch.seed_counts) == (None, 3, {"a": 1, "b": 2})
+    assert graph.numbered({"b": [1, 0], "a": [3]}).tolist() == [5, 4, 3]
+    assert {name: (ids.tolist(), places.tolist()) for name, (ids, places) in graph.by_type(np.array([5, 3, 4])).items()} == {
+        "a": ([3], [1]),
+        "b": ([1, 0], [0, 2]),
+    }
+    with pytest.raises(InputError, match="seed 1 is given twice"):
+        HeteroSampler([2]).sample(graph, {"b": [1, 0, 1]})
+    with pytest.raises(InputError, match="'c' is no type of the graph's: it has a, b"):
+        HeteroSampler([2]).sample(graph, {"c": [1]})
+    with pytest.raises(InputError, match="vertex 4 of type 'a' does not exist: there are 0 to 3"):
+        HeteroSampler([2]).sample(graph, {"a": [4]})
+    with pytest.raises(InputError, match="seeds are int64 of shape"):
+        HeteroSampler([2]).sample(graph, {})
+    with pytest.raises(InputError, match="seeds by type, and seed_type is 'a'"):
+        HeteroSampler([2], "a").sample(graph, {"a": [1]})
+    data = HeteroDataset(graph=graph, seed_type="a", splits={"train": np.arange(3)})
+    with pytest.raises(InputError, match="without seed_type: a split has vertices of one type"):
+        SampleLoader(data, HeteroSampler([1]))
+
+
+LONE_TYPES = HeteroGraph.from_edges({"a": 4, "b": 2}, {("a", "r", "b"): ([0, 1, 2], [0, 0, 1]), ("b", "s", "a"): ([0, 1], [3, 2])})
+
+
+def test_fanouts_with_a_default():
+    graph = LONE_TYPES
+    whole = HeteroSampler({"a:r:b": [1, 2], "b:s:a": [3, 1]}, "b").sample(graph, np.arange(2))
+    short = HeteroSampler({("a", "r", "b"): [1, 2]}, "b", default=[3, 1])
+    assert contents(short.sample(graph, np.arange(2))) == contents(whole)
+    assert repr(short) == "HeteroSampler(fanouts={'a:r:b': [1, 2]}, default=[3, 1], seed_type='b', replace=False)"
+    with pytest.raises(InputError, match=r"default is \[1\] beside fanouts for all relations"):
+        HeteroSampler([1], "b", default=[1])
+    with pytest.raises(InputError, match="fanouts name a:t:b, the graph's relations are a:r:b, b:s:a: name some of these"):
+        HeteroSampler({"a:t:b": [1]}, "b", default=[1]).sample(graph, np.arange(2))
+
+
+def contents(batch):
+    return {name: array.tolist() for name, array in batch.arrays().items()}
+
+
+@pytest.mark.parametrize("options", [{"weighted": True}, {"expand": "new"}, {"seed_type": None}])
+def test_what_has_no_kernels_for_cuda_is_refused(options):
+    with pytest.raises(InputError, match=r"^HeteroSampler with .* and device=\"cuda\": it has no kernels for CUDA; use device=\"cpu\"$"):
+        HeteroSampler([1], **({"seed_type": "a"} | options)).sample(LONE_TYPES, np.array([0]), device="cuda")

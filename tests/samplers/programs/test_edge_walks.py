@@ -1,0 +1,77 @@
+"""Walks that tell their edges: every step is an edge, by the law of weights and of ends; -1 after an end."""
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.samplers import Workspace
+from hoptrain.samplers.programs.edge_walks import edge_walks
+from hoptrain.samplers.scratch.alias import build_alias_tables
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """20 vertices; the first has no in-edges, those of the second weigh nothing."""
+    generator = np.random.default_rng(2)
+    src, dst = generator.integers(0, 20, 160), generator.integers(1, 20, 160)
+    return Graph.from_edges(src, dst, 20, weights=np.where(dst == 1, 0, generator.random(160)))
+
+
+ROOTS = np.tile(np.arange(20), 400)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_every_step_is_an_edge(graph, is_weighted):
+    tables = (build_alias_tables(graph),) if is_weighted else ()
+    walks, places = edge_walks(graph, ROOTS, 5, 0.2, *tables, seed=3)
+    assert (walks[:, 0] == ROOTS).all()
+    taken = places >= 0
+    assert (walks[:, 1:][taken] == graph.indices[places[taken]]).all()
+    assert (walks[:, :-1][taken] == graph.destinations()[places[taken]]).all()
+    assert (walks[:, 1:][~taken] == -1).all()
+    assert not (taken[:, 1:] & ~taken[:, :-1]).any(), "after an end there is nothing"
+    assert not taken[walks[:, :-1] == 0].any()
+    assert taken[walks[:, :-1] == 1].any() != is_weighted
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_edges_follow_their_law(graph, is_weighted):
+    tables = (build_alias_tables(graph),) if is_weighted else ()
+    _, places = edge_walks(graph, np.full(20_000, 7), 2, 0.0, *tables, seed=3)
+    column = slice(*graph.indptr[7:9])
+    law = graph.weights[column] if is_weighted else np.ones(column.stop - column.start)
+    counts = np.bincount(places[:, 0], minlength=graph.num_edges)[column]
+    assert counts.sum() == 20_000
+    assert chisquare(counts, 20_000 * law / law.sum()).pvalue > 1e-4
+
+
+def test_walks_end_before_a_step_with_its_probability():
+    ring = Graph.from_edges(np.arange(9), (np.arange(9) + 1) % 9, 9)
+    ends = np.array([0.0, 0.5, 1 / 3])
+    _, places = edge_walks(ring, np.zeros(9000, np.int64), 3, ends, seed=1)
+    lengths = np.bincount((places >= 0).sum(1), minlength=4)
+    assert chisquare(lengths[1:], [4500, 1500, 3000]).pvalue > 1e-4
+    assert lengths[0] == 0
+    assert (edge_walks(ring, np.arange(9), 3, 1.0).places == -1).all()
+
+
+def test_threads_change_nothing_and_addresses_everything(graph):
+    one = edge_walks(graph, ROOTS, 4, seed=5, workspace=Workspace(1))
+    assert all(np.array_equal(*both) for both in zip(one, edge_walks(graph, ROOTS, 4, seed=5, workspace=Workspace(3)), strict=True))
+    for address in ({"seed": 6}, {"seed": 5, "epoch": 1}, {"seed": 5, "batch": 1}):
+        assert not np.array_equal(one.places, edge_walks(graph, ROOTS, 4, **address).places)
+
+
+WRONG = [
+    (([0], 0), "length is 0: a walk has 1 to"),
+    (([20], 2), "seed 20 is not in the graph"),
+    (([0], 2, 1.5), "ends are 1.5: a walk of 2 steps ends by one probability"),
+    (([0], 2, [0.1]), r"ends are \[0.1\]: a walk of 2 steps"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_what_cannot_be(graph, arguments, message):
+    with pytest.raises(InputError, match=message):
+        edge_walks(graph, *arguments)

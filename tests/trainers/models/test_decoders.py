@@ -1,0 +1,82 @@
+"""Decoders beside their formulas, and ranks among all vertices beside a loop over pairs."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain.engine import Graph, InputError
+from hoptrain.trainers.models import ranks
+from hoptrain.trainers.models.decoders import make_decoder
+
+NAMES = ("dot", "mlp", "distmult", "complex")
+
+
+def vectors(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_formulas():
+    source, destination = vectors(5, 6), vectors(5, 6, seed=1)
+    assert torch.equal(make_decoder("dot", 6)(source, destination), (source * destination).sum(1))
+    distmult = make_decoder("distmult", 6)
+    assert torch.allclose(distmult(source, destination), torch.einsum("nc,c,nc->n", source, distmult.relations[0], destination))
+    decoder = make_decoder("complex", 6)
+    as_complex = [torch.complex(*rows.chunk(2, -1)) for rows in (source, decoder.relations[0], destination)]
+    expected = (as_complex[0] * as_complex[1] * as_complex[2].conj()).sum(-1).real
+    assert torch.allclose(decoder(source, destination), expected, atol=1e-6)
+    mlp = make_decoder("mlp", 6)
+    hidden, last = mlp.pair.mlp.lins
+    expected = last(torch.relu(hidden(torch.cat([source, destination], 1))))[:, 0]
+    assert torch.allclose(mlp(source, destination), expected)
+
+
+@pytest.mark.parametrize("name", ["distmult", "complex"])
+def test_relations_have_weights_of_their_own(name):
+    decoder = type(make_decoder(name, 4))(4, 3)
+    source, destination, kinds = vectors(6, 4), vectors(6, 4, seed=1), torch.arange(6) % 3
+    together = decoder(source, destination, kinds)
+    for i, kind in enumerate(kinds.tolist()):
+        assert torch.allclose(together[i], decoder(source[i], destination[i], torch.tensor(kind)))
+    assert not torch.allclose(together, decoder(source, destination))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("is_source", [True, False])
+def test_against_all_is_pair_by_pair(name, is_source):
+    decoder, rows = make_decoder(name, 4), vectors(7, 4)
+    found = decoder.against(rows[:3], rows, is_source)
+    for i, j in itertools.product(range(3), range(7)):
+        pair = (rows[i], rows[j]) if is_source else (rows[j], rows[i])
+        assert torch.allclose(found[i, j], decoder(*pair), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("most", [1, 40, 1 << 20])
+def test_filtered_ranks(name, most, monkeypatch):
+    """Every pair by itself, whatever the parts."""
+    monkeypatch.setattr(ranks, "MOST_NUMBERS", most)
+    rng = np.random.default_rng(3)
+    src, dst = rng.integers(0, 12, (2, 30))
+    rows, links = (vectors(12, 4) * 2).round(), torch.from_numpy(np.stack([src, dst])[:, :8])
+    decoder = make_decoder(name, 4)
+    known = {(int(u), int(v)) for u, v in zip(src, dst, strict=True)}
+    known |= {(v, u) for u, v in known}
+    found = ranks.ranks_among_all(decoder, rows, links, Graph.from_pairs(src, dst, 12))
+    expected = []
+    for given, other, is_source in ((links[0], links[1], True), (links[1], links[0], False)):
+        scores = decoder.against(rows[given], rows, is_source).tolist()
+        for u, v, own in zip(given.tolist(), other.tolist(), scores, strict=True):
+            others = [own[w] for w in range(12) if (u, w) not in known]
+            expected.append(1 + (sum(x > own[v] for x in others) + sum(x >= own[v] for x in others)) / 2)
+    assert found.tolist() == expected
+    pairs = torch.cat([links, links.flip(0)], 1)
+    assert torch.allclose(ranks.scores_in_parts(decoder, rows, pairs), decoder(*rows[pairs]), atol=1e-6)
+
+
+def test_mistakes():
+    with pytest.raises(InputError, match="decoder is 'dots': it is one of dot, mlp, distmult, complex; did you mean dot"):
+        make_decoder("dots", 4)
+    with pytest.raises(InputError, match="out_channels is 5 with decoder complex: half of them are imaginary; give an even number"):
+        make_decoder("complex", 5)

@@ -1,0 +1,137 @@
+"""Models of typed graphs: the same as PyG's on the whole graph, exactly in inference, and every parameter that trains is used."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import HeteroConv, SAGEConv
+from typed_case import typed_classifier, typed_data, typed_graph, typed_module
+
+from hoptrain.engine import InputError
+from hoptrain.samplers import HeteroSampler
+from hoptrain.trainers.models import inference
+from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
+from hoptrain.trainers.models.typed.inference import exact_typed_logits
+from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
+
+DATA = typed_data()
+NODES = np.array([0, 5, 85, 44])  # 85 has no neighbours
+MODELS = {"rgcn": {}, "bases": {"arch": "rgcn", "num_bases": 2}, "gat": {"arch": "gat"}, "hgt": {"arch": "hgt"}}
+
+
+def make(name, **options):
+    torch.manual_seed(0)
+    return typed_classifier(typed_module(DATA), **MODELS[name] | options).model.eval()
+
+
+def whole(batch, data=DATA):
+    """What a model takes of a batch."""
+    batch = batch.to("cpu")
+    x = {name: torch.from_numpy(rows)[batch.node_ids[name].long()] for name, rows in data.x.items()}
+    return x, batch.node_ids, batch.blocks
+
+
+def exact(model, nodes, data=DATA):
+    return exact_typed_logits(model, data, nodes, normalize=False, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("most_edges", [30, 1 << 20])
+def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges, monkeypatch):
+    monkeypatch.setattr(inference.chunks, "__defaults__", (most_edges,))
+    model = make(name)
+    with torch.no_grad():
+        at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, NODES)))
+    torch.testing.assert_close(exact(model, NODES), at_once, rtol=1e-4, atol=1e-5)
+    assert exact(model, NODES[:0]).shape == (0, 3)
+
+
+def test_rgcn_equals_pyg_on_the_whole_graph():
+    """PyG's own program over edge lists: HeteroConv on all vertices, with the model's weights."""
+    model = make("rgcn")
+    edges = {
+        relation: torch.from_numpy(np.stack([of.indices, np.repeat(np.arange(len(of.indptr) - 1), np.diff(of.indptr))])).long()
+        for relation, of in DATA.graph.relations.items()
+    }
+    hidden = {name: F.relu(model.inputs[name](torch.from_numpy(rows))) for name, rows in DATA.x.items()}
+    hidden["subject"] = model.tables["subject"].weight
+    for layer in model.layers:
+        theirs = HeteroConv({relation: SAGEConv((8, 8), 8) for relation in edges}, aggr="sum")
+        theirs.load_state_dict(layer.conv.state_dict(), strict=False)
+        out = theirs(hidden, {relation: edges[relation] for relation in dict(layer.conv.convs.items())})
+        hidden = {name: F.relu(rows) for name, rows in out.items()}
+    torch.testing.assert_close(exact(model, NODES), model.head(hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_that_trains_has_a_gradient(name):
+    """Also where a batch reaches no vertex of a type: DDP would wait for one that has none."""
+    for seeds in (np.arange(20), np.array([85])):
+        model = make(name).train()
+        model(*whole(HeteroSampler([2, 2], "paper").sample(DATA.graph, seeds))).sum().backward()
+        assert all((parameter.grad is not None) == parameter.requires_grad for parameter in model.parameters())
+        assert model.tables["subject"].weight.grad.is_sparse
+        frozen = {key for key, parameter in model.named_parameters() if not parameter.requires_grad}
+        assert all(name == "hgt" and ("skip" in key or "out_lin" in key) for key in frozen)
+
+
+def test_layers_have_the_relations_that_scores_depend_on():
+    relations = list(typed_graph().relations)
+    author, subject, by, on = relations
+    assert relations_by_layer(relations, "paper", 3) == [relations, relations, [author, subject]]
+    assert relations_by_layer([author, by], "paper", 2) == [[author, by], [author]]
+    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {"subject": 12}, relations, "paper", 8, 3, 1)
+    assert [list(model.inputs), list(model.tables)] == [["paper", "author"], ["subject"]]
+    assert relations_by_layer([author, on], "paper", 2) == [[author], [author]]
+    with pytest.raises(InputError, match="no relation leads to paper: its vertices have no neighbours to learn from"):
+        relations_by_layer([by, on], "paper", 2)
+
+
+def test_a_type_that_nothing_leads_to_keeps_its_vectors():
+    """Authors have no in-edges: their vectors pass the first layer unchanged."""
+    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {}, list(typed_graph().relations)[:1], "paper", 8, 3, 2).eval()
+    hidden = {"paper": torch.rand(4, 8), "author": torch.rand(6, 8)}
+    block = HeteroSampler([-1], "paper").sample(DATA.graph, NODES).to("cpu").blocks[0]
+    hidden["author"] = torch.rand(block[("author", "writes", "paper")].num_src, 8)
+    out = model.layer(0, hidden, block)
+    assert torch.equal(out["author"], hidden["author"])
+    assert out["paper"].shape == (4, 8)
+
+
+def test_dense_and_sparse_adam_are_torchs():
+    """Step by step those of two optimisers, also after the state has gone through a checkpoint."""
+    torch.manual_seed(0)
+    one, two = ([torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(4, 2))] for _ in range(2))
+    both = DenseAndSparseAdam(one[:1], one[1:], lr=0.1, weight_decay=0.01)
+    apart = [torch.optim.Adam(two[:1], lr=0.1, weight_decay=0.01), torch.optim.SparseAdam(two[1:], lr=0.1)]
+    for step in range(6):
+        dense, rows = torch.rand(3), torch.sparse_coo_tensor(torch.tensor([[step % 4, 1]]), torch.rand(2, 2), (4, 2), check_invariants=True)
+        for parameters in (one, two):
+            parameters[0].grad, parameters[1].grad = dense.clone(), rows.clone()
+        if step == 3:
+            state = both.state_dict()
+            both = DenseAndSparseAdam(one[:1], one[1:], lr=5.0, weight_decay=0.3)
+            both.load_state_dict(state)
+        both.step()
+        for optimizer in apart:
+            optimizer.step()
+        assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert [group["lr"] for group in both.param_groups] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arch": "rgcm"}, "arch"),
+        ({"hidden_channels": 0}, "a model of 2 layers over 0 to 3 channels with 2 heads: all are at least 1"),
+        ({"arch": "hgt", "heads": 3}, "hidden_channels 8 cannot be shared by 3 heads: give a multiple of heads"),
+        ({"arch": "gat", "num_bases": 2}, "num_bases is 2 with arch gat"),
+        ({"num_bases": -1}, "num_bases is -1 with arch rgcn"),
+        ({"embeddings": False}, "vertices of type subject have no features: give them some, or set embeddings: true.*each of the 12"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+    ],
+)
+def test_what_cannot_be_built(options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        typed_classifier(typed_module(DATA), **options)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,153 @@
+"""Classification on typed graphs: what is trained on, runs that learn and that go on, and data that are refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+from typed_case import ENDS, NUM_NODES, sizes_of, typed_classifier, typed_data, typed_graph, typed_module
+
+from hoptrain.engine import Dataset, HeteroGraph, InputError
+from hoptrain.samplers import HeteroSampler, NeighborSampler
+from hoptrain.trainers import HeteroClassifier, HeteroDataModule
+from hoptrain.trainers.commands.lightning import run
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+
+
+class Stop(Callback):
+    def on_train_batch_end(self, trainer, *arguments):
+        if trainer.global_step == 6:
+            raise KeyError("power cut")
+
+
+def fit(folder, workers=0, callbacks=(), **options):
+    """Four steps an epoch, three epochs; the weights and the optimiser's state at the end."""
+    torch.manual_seed(0)
+    module = typed_module(str(folder / "data"), num_workers=workers)
+    model = typed_classifier(module)
+    checkpoints = ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    trainer = Trainer(
+        max_epochs=3, accelerator="cpu", callbacks=[checkpoints, *callbacks], use_distributed_sampler=False, num_sanity_val_steps=0,
+        enable_progress_bar=False, enable_model_summary=False, logger=False, default_root_dir=folder,
+    )  # fmt: skip
+    trainer.fit(model, module, weights_only=True, **options)
+    state = trainer.optimizers[0].state_dict()["state"]
+    moments = {f"{number}.{name}": torch.as_tensor(value) for number, own in state.items() for name, value in own.items()}
+    return {name: value.clone() for name, value in model.state_dict().items()} | moments
+
+
+@pytest.mark.long
+def test_killed_and_resumed_with_other_workers(tmp_path):
+    """From a step in the middle of the second epoch, by two workers, then by none: to the bit, the table's moments too."""
+    typed_data().save(tmp_path / "data")
+    whole = fit(tmp_path)
+    for file in (tmp_path / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(KeyError):
+        fit(tmp_path, workers=2, callbacks=[Stop()])
+    resumed = fit(tmp_path, ckpt_path=tmp_path / "checkpoints" / "step=5.ckpt")
+    assert any("exp_avg" in name for name in whole)
+    assert whole.keys() == resumed.keys()
+    assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
+
+
+@pytest.mark.long
+def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
+    typed_data().save(tmp_path / "data")
+    sampler = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [4, 4], "seed_type": "paper"}}
+    options = {
+        "task": "hetero",
+        "data": {"dataset": str(tmp_path / "data"), "sampler": sampler, "batch_size": 16, "num_workers": 0},
+        "model": {"hidden_channels": 16, "embeddings": True, "lr": 0.02, "dropout": 0.2},
+        "trainer": {
+            "max_epochs": 15, "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False,
+            "default_root_dir": str(tmp_path / "runs"),
+        },
+    }  # fmt: skip
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump(options))
+    cli = run(["fit", "--config", str(config)])
+    assert cli.trainer.callback_metrics["test_acc"] > 0.7
+    assert "test accuracy 0." in capsys.readouterr().out
+    best = cli.trainer.checkpoint_callback.best_model_path
+    run(["predict", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "scores"), "--ckpt_path", best])
+    assert np.load(tmp_path / "scores" / "predictions.npy").shape == (90, 3)
+
+
+def test_a_step_weighs_seeds_alike(monkeypatch):
+    """The loss of a step is the sum over its seeds, shared by the ranks' seeds together."""
+    module = typed_module(typed_data())
+    model = typed_classifier(module, dropout=0.0)
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                      enable_model_summary=False, use_distributed_sampler=False, limit_train_batches=1)  # fmt: skip
+    trainer.fit(model, module)
+    batch = next(iter(module.train_dataloader())).to("cpu")
+    monkeypatch.setattr(model, "log", lambda *arguments, **options: None)
+    one = model.training_step(batch, 0)
+    two = model.training_step(replace(batch, num_step_seeds=2 * batch.num_seeds), 0)
+    torch.testing.assert_close(one, 2 * two)
+    torch.testing.assert_close(one, torch.nn.functional.cross_entropy(model(batch), batch.y))
+
+
+def without(relation=None, kind=None):
+    """The graph without edges of a relation, or vertices of a type."""
+    graph = typed_graph()
+    numbers = NUM_NODES | ({kind: 0} if kind else {})
+    none = np.empty(0, np.int64)
+    columns = {}
+    for key, own in graph.relations.items():
+        is_bare = key[1] == relation or kind in key
+        columns[key] = (np.zeros(numbers[key[2]] + 1, np.int64), none) if is_bare else (own.indptr, own.indices)
+    return HeteroGraph(numbers, columns)
+
+
+def test_data_that_cannot_be_learnt_from():
+    y = np.zeros((90, 3), np.int64)
+    y[:, 0] = 1
+    for changes, message in (
+        ({"y": None}, "typed has no labels: task hetero takes one class for each vertex of type paper"),
+        ({"y": y}, "typed has several labels a vertex: task hetero takes one class"),
+        ({"graph": without("of")}, "typed: relation subject:of:paper has no edges: nothing can be learnt of it; leave it out"),
+        (
+            {"graph": without(kind="subject")},
+            "typed: type subject has no vertices: nothing can be learnt of it; leave it and its relations out",
+        ),
+        ({"splits": {}}, "typed has no split 'train'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            typed_module(typed_data(**changes)).train_dataloader()
+    module = typed_module(typed_data(graph=without("on")), fanouts=(3,))  # not within reach of one layer
+    assert len(ENDS) == len(module.relations)
+
+
+def test_samplers_and_data_of_the_other_kind(dataset):
+    with pytest.raises(InputError, match="NeighborSampler on typed, a typed graph"):
+        HeteroDataModule(typed_data(), NeighborSampler([2]))
+    with pytest.raises(InputError, match="seed_type is 'author', that of typed 'paper'"):
+        HeteroDataModule(typed_data(), HeteroSampler([2], "author"))
+    with pytest.raises(InputError, match="the data are a Dataset: give a name, or a HeteroDataset in memory"):
+        HeteroDataModule(Dataset(name="plain", graph=dataset.graph, x=dataset.x, y=dataset.y), HeteroSampler([2], "paper"))
+
+
+def test_a_model_of_other_data_is_refused():
+    module = typed_module(typed_data())
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+    fewer = HeteroClassifier(**sizes_of(module) | {"num_vertices": {"subject": 11}, "embeddings": True})
+    with pytest.raises(InputError, match=r"the model has num_vertices {'subject': 11}, typed with this sampler {'subject': 12}"):
+        trainer.fit(fewer, module)
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
+    with pytest.raises(InputError, match="HeteroClassifier needs the graph that it learns from"):
+        trainer.test(typed_classifier(module), module.test_dataloader(), verbose=False)
+
+
+def test_splits_by_name():
+    data = typed_data()
+    named = replace(data, splits={f"{name}_20": ids for name, ids in data.splits.items()})
+    module = typed_module(named, splits="20")
+    assert {name: len(ids) for name, ids in module.data.splits.items()} == {"train": 50, "val": 20, "test": 20}
+    with pytest.raises(InputError, match="typed has no split 'train_40': it has train_20, val_20, test_20"):
+        typed_module(named, splits="40")

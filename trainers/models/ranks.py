@@ -1,0 +1,75 @@
+"""Ranks of links: among pairs that are given, or among all vertices, in parts of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hoptrain.engine import Graph
+from hoptrain.engine.arrays import Array
+
+MOST_NUMBERS = 1 << 24
+"""Numbers of a part, about; a link and what it is compared with are never divided."""
+
+
+@torch.no_grad()
+def scores_in_parts(decoder: Any, vectors: Tensor, pairs: Tensor) -> Tensor:
+    """Scores (N,) of ``pairs`` (2, N), sources above destinations, of the rows of ``vectors`` (V, C)."""
+    parts: Any = torch.split(pairs, max(1, MOST_NUMBERS // (2 * vectors.shape[1])), 1)
+    return torch.cat([decoder(*vectors[part]) for part in parts])
+
+
+def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
+    """(N,) from 1: those of ``scores`` (N,) among ``others`` (N, K), the mean of the best and the worst where some are equal.
+
+    What is not a number ranks last, or above others: hence the negations.
+    """
+    own = scores[:, None]
+    return 1 + ((~(others <= own)).sum(1) + (~(others < own)).sum(1)) / 2
+
+
+@torch.no_grad()
+def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph) -> Tensor:
+    """Ranks of links, each twice: of its destination among all vertices for its source, and of its source for its destination.
+
+    Filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other vertices that are known to be linked with the
+    given one do not count.
+
+    Args:
+        decoder: scores of pairs by vectors; ``against`` those of vectors and all others.
+        vectors: (V, C) of all vertices.
+        links: (2, N) int64, sources above destinations.
+        known: the graph of all links that are known, of ``links`` too, in both directions.
+
+    Returns:
+        (2 N,) ranks, those of the destinations first.
+    """
+    ranks = [
+        _ranks_of(scores, given[rows], other[rows], known)
+        for given, other, is_source in ((links[0], links[1], True), (links[1], links[0], False))
+        for rows, scores in _against_all(decoder, vectors, given, is_source)
+    ]
+    return torch.cat(ranks)
+
+
+def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool) -> Iterator[tuple[slice, Tensor]]:
+    """Scores (n, V) of some of ``given`` (N,) with every vertex, and which of them."""
+    most = max(1, MOST_NUMBERS // (len(vectors) * decoder.numbers_a_pair(vectors.shape[1])))
+    for begin in range(0, len(given), most):
+        rows = slice(begin, begin + most)
+        yield rows, decoder.against(vectors[given[rows]], vectors, is_source)
+
+
+def _ranks_of(scores: Tensor, given: Tensor, other: Tensor, known: Graph) -> Tensor:
+    """(n,) ranks of the vertices ``other`` (n,) by ``scores`` (n, V) of ``given`` (n,) with every vertex."""
+    own = scores.gather(1, other[:, None])[:, 0]
+    nodes = given.cpu().numpy()
+    begins, ends = known.indptr[nodes].astype(np.int64), known.indptr[nodes + 1].astype(np.int64)
+    columns: Array = np.concatenate([known.indices[begin:end] for begin, end in zip(begins, ends, strict=True)]).astype(np.int64)
+    rows = np.repeat(np.arange(len(nodes)), ends - begins)
+    scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(columns).to(scores.device)] = -torch.inf
+    return ranks_among(own, scores)

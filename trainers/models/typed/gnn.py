@@ -1,0 +1,171 @@
+"""Graph neural networks over blocks of several relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hoptrain.engine import InputError
+from hoptrain.engine.errors import check_choice
+from hoptrain.engine.hetero_graph import Relation
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.edge_layers import temporary_files_that_go
+from hoptrain.trainers.models.typed.layers import Blocks, Hidden, TypedArch, make_typed_layer
+
+
+class TypedGNN(nn.Module):
+    """An input for each type, ``num_layers`` convolutions of width H, a linear map to the classes of the seeds' type.
+
+    A type with features has a linear map of its own as input; one without has a vector for each of its vertices, whose gradients are sparse. Between
+    two layers stand activation (ELU for gat, else ReLU; none for hgt, which has its own) and dropout. A type that no relation leads to keeps its
+    vectors. A layer has only the relations that scores depend on: the last one those that lead to the seeds' type, and so on outward.
+
+    Attributes:
+        relations: of each layer.
+        needed: types whose vectors enter each layer.
+    """
+
+    def __init__(
+        self,
+        arch: TypedArch,
+        in_channels: Mapping[str, int],
+        num_vertices: Mapping[str, int],
+        relations: Sequence[Relation],
+        seed_type: str,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int,
+        *,
+        dropout: float = 0.5,
+        input_dropout: float = 0.0,
+        heads: int = 4,
+        num_bases: int = 0,
+    ) -> None:
+        """Build the layers.
+
+        Args:
+            arch: rgcn, gat or hgt.
+            in_channels: features of a vertex, by type, of the types that have some.
+            num_vertices: vertices of the types without features.
+            relations: of the graph.
+            seed_type: the type of the seeds.
+            hidden_channels: H (with attention over all heads together).
+            out_channels: number of classes.
+            num_layers: number of hops of a mini-batch.
+            dropout: share of hidden inputs dropped (and of gat's attention).
+            input_dropout: share of features dropped.
+            heads: attention heads of gat and hgt, which share ``hidden_channels``.
+            num_bases: matrices that rgcn's relations share; 0 gives each its own.
+
+        Raises:
+            InputError: sizes that do not fit, a word that is none of these.
+        """
+        super().__init__()
+        check_choice("arch", arch, get_args(TypedArch))
+        _check_sizes(arch, hidden_channels, out_channels, num_layers, heads, num_bases)
+        with temporary_files_that_go():
+            from torch_geometric.nn.module_dict import ModuleDict  # a type may be called anything
+
+        self.seed_type = seed_type
+        self.relations = relations_by_layer(relations, seed_type, num_layers)
+        self.needed = [_ends(own) for own in self.relations]
+        names = [name for name in (*in_channels, *num_vertices) if name in self.needed[0]]
+        self.inputs = ModuleDict({name: nn.Linear(in_channels[name], hidden_channels) for name in names if name in in_channels})
+        self.tables = ModuleDict({name: _table(num_vertices[name], hidden_channels) for name in names if name in num_vertices})
+        options: dict[str, Any] = {"heads": heads, "num_bases": num_bases, "dropout": dropout}
+        self.layers = nn.ModuleList(make_typed_layer(arch, hidden_channels, own, **options) for own in self.relations)
+        self.head = nn.Linear(hidden_channels, out_channels)
+        self.activation: nn.Module = nn.Identity() if arch == "hgt" else nn.ELU() if arch == "gat" else nn.ReLU()
+        self.dropout, self.input_dropout = nn.Dropout(dropout), nn.Dropout(input_dropout)
+        self._freeze_unused(hidden_channels)
+
+    def _freeze_unused(self, channels: int) -> None:
+        """Ask no gradient of what no score depends on, as HGT's weights of types that a layer reads alone: DDP would wait for them."""
+        edge = Block(indptr=torch.tensor([0, 1]), indices=torch.tensor([0]), edge_ids=torch.tensor([0]), num_src=1)
+        hidden: Hidden = {name: torch.zeros(1, channels) for name in self.needed[0]}
+        for i, own in enumerate(self.relations):
+            hidden = self.layer(i, hidden, dict.fromkeys(own, edge))
+        parameters = list(self.layers.parameters())
+        gradients = torch.autograd.grad(hidden[self.seed_type].sum(), parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.requires_grad_(gradient is not None)
+
+    def forward(self, x: Hidden, node_ids: Mapping[str, Tensor], blocks: Sequence[Blocks]) -> Tensor:
+        """Scores of the seeds.
+
+        Args:
+            x: (S_t, F_t) float features of the input nodes of type t.
+            node_ids: (S_t,) their ids.
+            blocks: those of each relation, a dictionary a layer, the outermost first.
+
+        Returns:
+            (B, out_channels) logits.
+        """
+        hidden: Hidden = self.embed(x, node_ids)
+        for i, hop in enumerate(blocks):
+            hidden = self.layer(i, hidden, hop)
+        return hidden[self.seed_type]
+
+    def embed(self, x: Hidden, node_ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What enters layer 0, (S_t, H) by type; arguments as of ``forward``."""
+        made = {name: F.relu(linear(self.input_dropout(x[name]))) for name, linear in self.inputs.items()}
+        return made | {name: table(node_ids[name].long()) for name, table in self.tables.items()}
+
+    def layer(self, i: int, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Layer ``i`` alone, with what stands before and after it; of the last one the scores, under the seeds' type."""
+        hidden = {name: self.dropout(hidden[name]) for name in self.needed[i]}
+        out: dict[str, Tensor] = self.layers[i](hidden, {relation: blocks[relation] for relation in self.relations[i]})
+        if i == self.num_layers - 1:
+            return {self.seed_type: self.head(self.activation(out[self.seed_type]))}
+        return hidden | {name: self.activation(rows) for name, rows in out.items()}
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops that ``forward`` takes."""
+        return len(self.layers)
+
+
+def relations_by_layer(relations: Sequence[Relation], seed_type: str, num_layers: int) -> list[list[Relation]]:
+    """Of each layer the relations that scores of ``seed_type`` depend on, the outermost first.
+
+    Raises:
+        InputError: no relation leads to ``seed_type``.
+    """
+    wanted, found = {seed_type}, []
+    for _ in range(num_layers):
+        found.append([relation for relation in relations if relation[2] in wanted])
+        wanted |= set(_ends(found[-1]))
+    if found and not found[0]:
+        raise InputError(
+            f"no relation leads to {seed_type}: its vertices have no neighbours to learn from; add the reverse of one that begins there"
+        )
+    return found[::-1]
+
+
+def _ends(relations: Sequence[Relation]) -> list[str]:
+    """The types that relations join, sources first, each once."""
+    return list(dict.fromkeys([relation[0] for relation in relations] + [relation[2] for relation in relations]))
+
+
+def _table(rows: int, channels: int) -> nn.Embedding:
+    table = nn.Embedding(rows, channels, sparse=True)
+    nn.init.normal_(table.weight, std=channels**-0.5)
+    return table
+
+
+def _check_sizes(arch: TypedArch, hidden_channels: int, out_channels: int, num_layers: int, heads: int, num_bases: int) -> None:
+    """Refuse a model that cannot be built."""
+    if min(num_layers, hidden_channels, out_channels, heads) < 1:
+        raise InputError(
+            f"a model of {num_layers} layers over {hidden_channels} to {out_channels} channels with {heads} heads: all are at least 1; correct it"
+        )
+    if arch != "rgcn" and hidden_channels % heads:
+        raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
+    if num_bases < 0 or (num_bases and arch != "rgcn"):
+        raise InputError(
+            f"num_bases is {num_bases} with arch {arch}: matrices that rgcn's relations share, 0 for one each; correct it or leave it out"
+        )

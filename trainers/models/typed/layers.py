@@ -1,0 +1,123 @@
+"""PyG's convolutions of typed graphs, over the blocks of one hop.
+
+Each maps vectors by type to those of the destinations, by type: (S_t, H) with S_t at least the sources that a block has of type t, to (num_dst, H)
+for every type that a relation leads to. A type's first rows are its destinations.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hoptrain.engine.hetero_graph import Relation
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.edge_layers import temporary_files_that_go
+
+TypedArch = Literal["rgcn", "gat", "hgt"]
+Hidden: TypeAlias = Mapping[str, Tensor]
+Blocks: TypeAlias = Mapping[Relation, Block]
+
+
+def make_typed_layer(
+    arch: TypedArch, channels: int, relations: Sequence[Relation], *, heads: int, num_bases: int, dropout: float
+) -> nn.Module:
+    """One layer over ``relations``, from ``channels`` (H) to as many."""
+    with temporary_files_that_go():
+        if arch == "hgt":
+            return HGTLayer(channels, relations, heads)
+        if arch == "rgcn" and num_bases:
+            return BasisLayer(channels, relations, num_bases)
+        return RelationLayer(arch, channels, relations, heads=heads, dropout=dropout)
+
+
+class RelationLayer(nn.Module):
+    """A convolution for each relation, the results added up: PyG's ``HeteroConv``, which is also what its ``to_hetero`` makes of a model.
+
+    * ``rgcn``: the mean over each relation by weights of its own, and the vertex itself (Schlichtkrull et al. 2018): ``SAGEConv``.
+    * ``gat``: attention among the edges of each relation, and the vertex itself by a linear map: ``GATConv``.
+    """
+
+    def __init__(self, arch: TypedArch, channels: int, relations: Sequence[Relation], *, heads: int, dropout: float) -> None:
+        super().__init__()
+        from torch_geometric.nn import GATConv, HeteroConv, SAGEConv
+
+        attention: dict[str, Any] = {"heads": heads, "dropout": dropout, "residual": True, "add_self_loops": False}
+        ends, width = (channels, channels), channels // heads
+
+        def make() -> nn.Module:
+            conv: nn.Module = SAGEConv(ends, channels) if arch == "rgcn" else GATConv(ends, width, **attention)
+            return conv
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There exist node types")  # that no relation leads to: they keep their vectors
+            self.conv: nn.Module = HeteroConv({relation: make() for relation in relations}, aggr="sum")
+
+    def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop."""
+        ends = {relation: (hidden[relation[0]], hidden[relation[2]][: block.num_dst]) for relation, block in blocks.items()}
+        out: dict[str, Tensor] = self.conv(ends, _edges(blocks))
+        return out
+
+
+class BasisLayer(nn.Module):
+    """R-GCN whose relations share ``num_bases`` matrices, each with coefficients of its own (Schlichtkrull et al. 2018): PyG's ``RGCNConv``.
+
+    It takes the vertices of all types in one row and multiplies all destinations once for each relation.
+    """
+
+    def __init__(self, channels: int, relations: Sequence[Relation], num_bases: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import RGCNConv
+
+        self.conv = RGCNConv(channels, channels, len(relations), num_bases=num_bases)
+
+    def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop."""
+        num_dst = destinations(blocks)
+        sources = {name: hidden[name] for name in dict.fromkeys(relation[0] for relation in blocks)}
+        first_src, first_dst = _offsets({name: len(rows) for name, rows in sources.items()}), _offsets(num_dst)
+        edges, kinds = [], []
+        for number, (relation, block) in enumerate(blocks.items()):
+            begin = torch.tensor([[first_src[relation[0]]], [first_dst[relation[2]]]], device=block.indptr.device)
+            edges.append(block.edge_index() + begin)
+            kinds.append(torch.full((block.num_edges,), number, device=block.indptr.device))
+        own = torch.cat([hidden[name][:number] for name, number in num_dst.items()])
+        out = self.conv((torch.cat(list(sources.values())), own), torch.cat(edges, dim=1), torch.cat(kinds))
+        return dict(zip(num_dst, out.split(list(num_dst.values())), strict=True))
+
+
+class HGTLayer(nn.Module):
+    """Heterogeneous graph transformer (Hu et al. 2020, "Heterogeneous graph transformer"): PyG's ``HGTConv``."""
+
+    def __init__(self, channels: int, relations: Sequence[Relation], heads: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import HGTConv
+
+        self.names = list(dict.fromkeys(name for source, _, destination in relations for name in (source, destination)))
+        self.conv = HGTConv(channels, channels, (self.names, list(relations)), heads)
+
+    def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop."""
+        # It fails where no type has a vertex: one that has none gets one without edges, which the slices below drop.
+        padded = {name: F.pad(hidden[name], (0, 0, 0, int(not len(hidden[name])))) for name in self.names}
+        out = self.conv(padded, _edges(blocks))
+        return {name: out[name][:number] for name, number in destinations(blocks).items()}
+
+
+def destinations(blocks: Blocks) -> dict[str, int]:
+    """Number of destinations of each type that a relation leads to."""
+    return {relation[2]: block.num_dst for relation, block in blocks.items()}
+
+
+def _edges(blocks: Blocks) -> dict[Relation, Tensor]:
+    return {relation: block.edge_index() for relation, block in blocks.items()}
+
+
+def _offsets(counts: Mapping[str, int]) -> dict[str, int]:
+    """Where each begins if they stand one after another."""
+    return {name: sum(list(counts.values())[:place]) for place, name in enumerate(counts)}

@@ -1,0 +1,147 @@
+"""The data of link prediction: links that are held out, the pairs that they are told from, and training batches of the others."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.derived.link_split import (
+    HeldOut,
+    LinkSplit,
+    given_links,
+    hold_out_latest,
+    hold_out_links,
+    pairs_without_link,
+)
+from hoptrain.engine.errors import check_choice
+from hoptrain.samplers import LinkSampler, Sampler
+from hoptrain.trainers.tasks.node_data import GraphDataModule
+
+Split = Literal["share", "time", "given"]
+EvalNegatives = Literal["uniform", "all", "given"]
+_SHARES = (0.05, 0.1)
+
+
+class LinkBatch(NamedTuple):
+    """This rank's share of the links to evaluate.
+
+    Attributes:
+        links: (2, N) int64 global ids.
+        others: (2, M) or (2, N, K) pairs that are none; None for all vertices.
+    """
+
+    links: Tensor
+    others: Tensor | None
+
+
+class LinkDataModule(GraphDataModule):
+    """Holds links out of a data set's graph, and feeds training with the others through a ``LinkSampler``.
+
+    Messages pass along the links that are left, in validation and test too. Labels are not needed.
+
+    Attributes:
+        held_out: the links of validation and test, and what they are told from.
+        known: with ``eval_negatives`` all the graph of all links, also those held out, in both directions; else None.
+    """
+
+    def __init__(
+        self,
+        dataset: str | Dataset,
+        sampler: Sampler,
+        val_share: float = _SHARES[0],
+        test_share: float = _SHARES[1],
+        split_seed: int = 0,
+        split: Split | None = None,
+        eval_negatives: EvalNegatives | None = None,
+        **options: Any,
+    ) -> None:
+        """Open the data set and hold out links.
+
+        Args:
+            dataset: as ``GraphDataModule``; labels are not needed.
+            sampler: a ``LinkSampler`` without edges.
+            val_share: part of the links for validation.
+            test_share: part of the links for the test.
+            split_seed: of the choice of these links: another seed of the training has the same.
+            split: which links are held out: a share of them at random, those of the latest time, or those given by ``Dataset.edge_splits``. By
+                default given ones where there are some, else share.
+            eval_negatives: what links are told from in validation and test: as many uniform pairs that are no links, ``all`` vertices, each with
+                either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some,
+                else uniform.
+            options: as ``GraphDataModule``; ``batch_size`` counts edges.
+
+        Raises:
+            InputError: a sampler that is no ``LinkSampler``, or names its edges; shares or a seed that have no effect; as the functions of
+                ``hoptrain.engine.derived.link_split``.
+        """
+        for name, value, choices in (("split", split, Split), ("eval_negatives", eval_negatives, EvalNegatives)):
+            if value is not None:
+                check_choice(name, value, get_args(choices))
+        self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
+        self._split, self._eval_negatives = split, eval_negatives
+        self.known: Graph | None = None
+        super().__init__(dataset, sampler, **options)
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """The data set without the links that are held out."""
+        if not isinstance(self.sampler, LinkSampler) or self.sampler.edges is not None:
+            raise InputError(
+                f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
+            )
+        graph, links = self._held_out_links(data)
+        others = self._others(data, links)
+        self.held_out = {name: HeldOut(own, others[name]) for name, own in links.items()}
+        ends = {name: np.unique(own) for name, own in links.items() if own.shape[1]}
+        splits = {"train": np.arange(graph.num_nodes)} | ends
+        return Dataset(name=data.name, graph=graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
+
+    def _held_out_links(self, data: Dataset) -> LinkSplit:
+        split = self._split or ("given" if data.edge_splits else "share")
+        if split == "given":
+            if tuple(self._shares.values()) != _SHARES:
+                shares = " and ".join(f"{name}_share {share}" for name, share in self._shares.items())
+                raise InputError(f"split is given with {shares}: the links held out are those of {data.name}'s edge_splits; leave them out")
+            return given_links(data)
+        return hold_out_latest(data.graph, self._shares) if split == "time" else hold_out_links(data.graph, self._shares, self._split_seed)
+
+    def _others(self, data: Dataset, links: dict[str, Array]) -> dict[str, Array | None]:
+        kind = self._eval_negatives or ("given" if data.negatives else "uniform")
+        if kind == "all":
+            self.known = Graph.from_pairs(data.graph.indices, data.graph.destinations(), data.graph.num_nodes)
+            return dict.fromkeys(links)
+        if kind == "given":
+            for name, own in links.items():
+                found = data.negatives.get(name)
+                if found is None or (found.ndim == 3 and found.shape[1] != own.shape[1]):
+                    raise InputError(
+                        f"eval_negatives is given and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
+                        "the split, or take uniform or all"
+                    )
+            return dict(data.negatives)
+        draw = pairs_without_link(data.graph)
+        return {name: draw(own.shape[1], self._split_seed, place) for place, (name, own) in enumerate(links.items())}
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the validation links."""
+        return self._link_batches("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the test links."""
+        return self._link_batches("test")
+
+    def _link_batches(self, name: str) -> DataLoader[Any]:
+        batches = []
+        if name in self.held_out and self.held_out[name].links.shape[1]:
+            links, others = (None if pairs is None else self._share_of_pairs(pairs) for pairs in self.held_out[name])
+            batches.append(LinkBatch(links, others))  # type: ignore[arg-type]
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+    def _share_of_pairs(self, pairs: Array) -> Tensor:
+        """This rank's part of (2, N, ...) pairs."""
+        return torch.from_numpy(pairs[:, self.share(np.arange(pairs.shape[1]))])
