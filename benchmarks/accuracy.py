@@ -38,11 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--root", metavar="DIR", help="with --samplers or --events: folder that holds the data sets")
     parser.add_argument("--events", action="store_true", help="TGN on Wikipedia's edits, beside PyG's example")
-    parser.add_argument("--epochs", type=int, default=10, help="with --events: epochs of each run (default 10)")
+    parser.add_argument("--epochs", type=int, help="with --events: epochs of each run (default 10)")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
+    if args.events and (args.samplers or args.data or args.only or args.configs):
+        raise InputError("--samplers, --data, --only or --configs with --events: it has one data set and one configuration; leave them out")
+    if args.epochs is not None and not args.events:
+        raise InputError(f"--epochs is {args.epochs}: it is for --events; add it, or leave --epochs out")
     if args.samplers:
         from hoptrain.benchmarks.cases.accuracy import run_samplers  # here, lest --help wait for torch
 

@@ -43,7 +43,7 @@ def run_events(args: argparse.Namespace) -> Result:
     events = load_events(config["data"].pop("events"), root=args.root)
     if args.quick:
         events = replace(events, **{name: getattr(events, name)[:_QUICK_EVENTS] for name in ("src", "dst", "t")})
-    seeds, epochs = ([1], 1) if args.quick else (list(range(1, args.seeds + 1)), args.epochs)
+    seeds, epochs = ([1], 1) if args.quick else (list(range(1, args.seeds + 1)), args.epochs or 10)
     records: list[dict[str, Any]] = []
     for seed in seeds:
         for system, scored in ((HOPTRAIN, hoptrain_scores), ("PyG", pyg_scores)):

@@ -24,7 +24,7 @@ class EventSchedule(Schedule):
 
     def batch_items(self, epoch: int, step: int) -> Array:
         """The items (4,) of this rank's batch at a step."""
-        own = Schedule.batch_items(self, epoch, step)
+        own = super().batch_items(epoch, step)
         begin, end = self._step_bounds(step)
         return np.array([self.items[begin], self.items[end - 1] + 1, own[0], own[-1] + 1])
 
