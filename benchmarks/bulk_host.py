@@ -2,10 +2,13 @@
 
 No device is needed: the driver's calls are replaced by nothing (``hoptrain.benchmarks.common.stub_driver``), so the time is that of Python alone.
 Counts are those of a bulk like the one before; ``start`` queues it, ``finish`` takes it over once the device is done, and ``batch`` makes a mini-batch when
-it is asked for. Times are the least of the rounds, of one thread.
+it is asked for. ``feed`` is what the training process does for a mini-batch all in all (``DeviceFeed``): its part of the bulk, copies of its arrays,
+gathers of its rows, and the handing over. What torch's allocator and copies take on a device is in none of them. Times are the least of the rounds, of
+one thread.
 
 With ``--device-model`` it tells instead what bytes the bulks of an epoch move on that GPU and what time that predicts
-(``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch.
+(``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch. With ``--cache-shares`` it tells what share
+of the rows' reads a ``device_cache`` of that share of the rows would hit, in the epoch that it was counted in and in the next.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,14 +28,17 @@ import numpy as np
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import Record, Result
 from hoptrain.benchmarks.common.options import FANOUTS, QUICK_SCALE, SEED, num_rounds
-from hoptrain.benchmarks.common.stub_driver import StubStream, give_sizes, stubbed
+from hoptrain.benchmarks.common.stub_driver import StubStream, feeding, giving_sizes, stubbed
 from hoptrain.benchmarks.traffic.epoch import predict_epoch
+from hoptrain.benchmarks.traffic.hits import hit_rates
 from hoptrain.benchmarks.traffic.predict import DEVICES, device_named
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.device import is_simulated
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS, SCHEDULES
 from hoptrain.samplers.cuda.drivers import driver_for
+from hoptrain.samplers.feed.device_feed import DeviceFeed
+from hoptrain.samplers.feed.task import SampleTask
 
 COUNTED = ("replays", "launches", "host_to_device", "device_to_host", "synchronisations", "allocations")
 
@@ -47,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
     add("--device-model", metavar="GPU", help=f"tell the bytes of an epoch, and predict its time on one of: {', '.join(DEVICES)}")
+    add(
+        "--cache-shares",
+        type=float,
+        nargs="+",
+        metavar="SHARE",
+        help="tell what a device_cache of these shares of the rows, in (0, 1], would hit",
+    )
     add("--bandwidth", type=float, metavar="GB/S", help="with --device-model: the speed of its memory (default: what its maker says)")
 
 
@@ -56,6 +70,8 @@ def run(args: argparse.Namespace) -> Result:
     Raises:
         InputError: in the simulator, where there is no driver to replace; an unknown GPU; options that do not go together; no mini-batch.
     """
+    if args.cache_shares is not None:
+        return _hits(args)
     if is_simulated():
         raise InputError("NUMBA_ENABLE_CUDASIM is on: the simulator has no driver to replace; leave the variable out")
     bulks = args.bulks or ([1, 8] if args.quick else [1, 8, 64, 193])
@@ -77,6 +93,16 @@ def run(args: argparse.Namespace) -> Result:
     return Result(records=records, summary={f"max_{name}": max(float(row[name]) for row in records) for name in COUNTED}, seeds=[SEED])
 
 
+def _hits(args: argparse.Namespace) -> Result:
+    """What caches hit in two epochs."""
+    for name in ("device_model", "bandwidth", "rounds", "bulks"):
+        if (value := getattr(args, name)) is not None:
+            raise InputError(f"--{name.replace('_', '-')} {value} with --cache-shares: reads are counted, and nothing else; leave one out")
+    data = options.load(args.graph, args, scale=QUICK_SCALE)
+    records = list(hit_rates(data, NeighborSampler(args.fanouts), options.schedule(data, args.batch_size), args.cache_shares))
+    return Result(records=records, summary={"max_hit_rate": max(row["counted"] for row in records)}, seeds=[SEED])
+
+
 def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:
     """The bytes of an epoch's bulks."""
     if args.rounds is not None:
@@ -90,18 +116,26 @@ def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:
 
 
 def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Namespace, counts: Counter[str]) -> Record:
-    """Counts of one bulk, and milliseconds on the host, by a schedule, launch for launch or captured."""
-    sampler, workspace = NeighborSampler(args.fanouts), Workspace(device="cuda", kernel=way[0], placement="device", capture=way[1])
-    workspace._stream = StubStream(counts)
-    driver: Any = driver_for(data.graph, sampler, workspace)
-    seeds = list(_seeds(data.graph.num_nodes, args.batch_size, bulk))
-    sizes = _sizes(data, sampler, seeds[:4])
-    driver._fetch_sizes = partial(give_sizes, driver, sizes, counts)
-    start: Callable[[], Any] = partial(driver.start, seeds, seed=SEED, epoch=0, first_batch=0)
+    """Counts of one bulk and of a mini-batch in a feed, and milliseconds on the host, by a schedule, launch for launch or captured."""
+    sampler, seeds = NeighborSampler(args.fanouts), list(_seeds(data.graph.num_nodes, args.batch_size, bulk))
+
+    def workspace() -> Workspace:
+        made = Workspace(device="cuda", kernel=way[0], placement="device", gpu=0, capture=way[1])
+        made._stream = StubStream(counts)
+        return made
+
+    with giving_sizes(_sizes(data, sampler, seeds[:4]), counts), feeding(counts):
+        driver: Any = driver_for(data.graph, sampler, workspace())
+        start = partial(driver.start, seeds, seed=SEED, epoch=0, first_batch=0)
+        of_bulk = _of_bulk(start, bulk, num_rounds(args), counts)
+        return {**of_bulk, **_of_feed(data, sampler, workspace(), seeds, num_rounds(args), counts)}
+
+
+def _of_bulk(start: Callable[[], Any], bulk: int, rounds: int, counts: Counter[str]) -> Record:
     for _ in range(2):  # the first makes the buffers, and compiles
         start()()
     times = []
-    for _ in range(num_rounds(args)):
+    for _ in range(rounds):
         counts.clear()
         begin = time.thread_time()
         finish = start()
@@ -112,6 +146,25 @@ def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Name
         times.append((queued - begin, finished - queued, (time.thread_time() - finished) / bulk))
     start_ms, finish_ms, batch_ms = (1e3 * min(some) for some in zip(*times, strict=True))
     return {name: counts[name] for name in COUNTED} | {"start_ms": start_ms, "finish_ms": finish_ms, "batch_ms": batch_ms}
+
+
+def _of_feed(data: Dataset, sampler: NeighborSampler, workspace: Workspace, seeds: list[Any], rounds: int, counts: Counter[str]) -> Record:
+    """In runs of two bulks, one for each of the feed's buffers."""
+    bulk = len(seeds)
+    schedule: Any = SimpleNamespace(
+        seed=SEED, batch_items=lambda _, step: seeds[step % bulk], batch_number=lambda step: step, num_step_items=lambda _: len(seeds[0])
+    )
+    task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
+    feed: DeviceFeed[Any] = DeviceFeed(task, bulk, placement="device")
+    times = []
+    for _ in range(2 + rounds):  # two that make the buffers, compile and capture
+        counts.clear()
+        begin = time.thread_time()
+        for _ in feed.run(0, range(2 * bulk)):
+            pass
+        times.append((time.thread_time() - begin) / (2 * bulk))
+    per_batch = {f"feed_{name}": counts[name] / (2 * bulk) for name in ("launches", "allocations")}
+    return per_batch | {"feed_ms": 1e3 * min(times[2:])}
 
 
 def _seeds(num_vertices: int, number: int, bulk: int) -> Iterator[Any]:

@@ -7,12 +7,14 @@ allocator, so that sampler and training share one pool; else from Numba.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,9 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import BFLOAT16, Array
 from hoptrain.engine.errors import InputError, reason_of
+
+PLACEMENTS = ("auto", "device", "pinned")
+"""Where an array lies that a device reads: "device" memory, "pinned" host memory, or "auto", by what is free."""
 
 
 def split_device(device: str) -> tuple[str, int | None]:
@@ -128,6 +133,7 @@ class DeviceStream:
         if not is_simulated():
             gpu = default_gpu() if gpu is None else gpu
             cuda.select_device(gpu)
+        # Of priority 0, the lowest that CUDA has: nothing can stand behind a training on the default stream.
         self._torch_stream = self._torch.cuda.Stream(gpu) if self._torch else None
         self._device = self._torch_stream.device if self._torch_stream else None
         self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
@@ -208,12 +214,13 @@ class DeviceStream:
     def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
         """What queues all that ``work`` would queue, in one call (a CUDA graph); None without torch. Nothing is queued yet.
 
-        What ``work`` does on the host is done now, and not again. It must not wait, and not ask for memory.
+        What ``work`` does on the host is done now, and not again. It must not wait, and not ask for memory or give any back: Python's garbage
+        collector waits until it is done.
         """
         if not self._torch:
             return None
         graph = self._torch.cuda.CUDAGraph()
-        with self._torch.cuda.stream(self._torch_stream):
+        with _without_garbage_collection(), self._torch.cuda.stream(self._torch_stream):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()
@@ -229,6 +236,17 @@ class DeviceStream:
     def synchronize(self) -> None:
         """Wait for all that was queued here."""
         self.numba.synchronize()
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_on:
+            gc.enable()
 
 
 def _torch_dtype(torch: Any, dtype: np.dtype[Any]) -> Any:
@@ -248,7 +266,6 @@ class Buffers:
 
     Attributes:
         version: how often memory was made so far.
-        uploaded_names: of what was uploaded; whoever looks at them empties them.
     """
 
     def __init__(self, stream: DeviceStream, block: int = 256) -> None:
@@ -257,7 +274,6 @@ class Buffers:
         self._arrays: dict[str, Any] = {}
         self._pinned: dict[str, Array] = {}
         self.version = 0
-        self.uploaded_names: set[str] = set()
 
     def array(self, name: str, shape: Sequence[int], dtype: DTypeLike, *, keep: int = 0) -> Any:
         """An array of at least ``shape``, never empty, of undefined contents; of a matrix the first ``keep`` rows stay as they were."""
@@ -286,13 +302,12 @@ class Buffers:
             self.version += 1
         return old
 
-    def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> Any:
-        """A matrix (len(rows), width or more) whose rows begin with those given; their copy is queued from pinned memory."""
-        matrix = self.array(name, (len(rows), max(len(row) for row in rows)), dtype)
+    def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike, width: int) -> Any:
+        """A matrix (len(rows), ``width`` or more) whose rows begin with those given; their copy is queued from pinned memory."""
+        matrix = self.array(name, (len(rows), width), dtype)
         host = self.pinned(name, matrix)
         self.fill(name, rows)
         matrix.copy_to_device(host, stream=self._stream.numba)
-        self.uploaded_names.add(name)
         return matrix
 
     def fill(self, name: str, rows: Sequence[Array]) -> None:

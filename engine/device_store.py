@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream, to_host
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.device import PLACEMENTS, DeviceStream, to_host
+from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.placement.hot_rows import slots_of
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.placement.one_copy import one_copy
@@ -19,8 +20,6 @@ from hoptrain.kernels.cuda.gather import count_placed, gather, word_dtype
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.native.gather import placed_gather
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-
-PLACEMENTS = ("auto", "device", "pinned")
 
 _FREE_SHARE = 0.7
 """Part of the free device memory that graph and features may fill: the rest is for batches, the model and its activations."""
@@ -98,23 +97,47 @@ class DeviceGraph:
         return f"DeviceGraph(num_nodes={len(self.indptr) - 1:,}, num_edges={len(self.indices):,}, {places})"
 
 
-def chosen_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream) -> Callable[[Launch, Any, Any], None]:
-    """What copies rows: the kernel in CUDA C++ where CuPy is there, else Numba's, which do the same.
+Gather: TypeAlias = Callable[[Launch, Any, Any], None]
+"""``copy(launch, ids, rows)`` of a table: ids (N,) and rows (N, ...) are arrays as users get them."""
+
+
+def numba_gather(source: tuple[Any, ...], stream: DeviceStream) -> Gather:
+    """What copies rows by Numba's kernels.
 
     Args:
         source: as ``hoptrain.kernels.cuda.gather.gather`` takes it.
-        placement: of the whole table, "device" or "pinned".
         stream: of those who will read.
-
-    Returns:
-        ``copy(launch, ids, rows)``, where ids (N,) and rows (N, ...) are arrays as users get them.
     """
+    dtype = source[0].dtype
+    return lambda launch, ids, rows: gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), dtype))
+
+
+def native_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream) -> Gather:
+    """What copies the same rows by the kernel in CUDA C++; ``placement``, "device" or "pinned", is that of the whole table."""
     whole, parts, where = source if len(source) > 1 else (*source, (), None)
-    if native.reason_against() is None:
-        upload = partial(to_device, placement="device", stream=stream)
-        copy: Callable[[Launch, Any, Any], None] = placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
-        return copy
-    return lambda launch, ids, rows: gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), whole.dtype))
+    upload = partial(to_device, placement="device", stream=stream)
+    copy: Gather = placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
+    return copy
+
+
+def has_native() -> bool:
+    """Whether the kernels in CUDA C++ are used: CuPy is there, and compiles and loads them. If it cannot, a warning says so, once."""
+    return native.reason_against() is None and _loads()
+
+
+@cache
+def _loads() -> bool:
+    try:
+        native.load("gather")
+    except Exception as error:  # CuPy's errors, the compiler's and the driver's have no common class
+        warnings.warn(
+            f"rows are gathered by Numba's kernels, since CuPy does not load those in CUDA C++: {reason_of(error)}; install the one for this "
+            "CUDA (pip install 'hoptrain[cuda]'), or uninstall it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 class DeviceRows:
@@ -154,7 +177,7 @@ class DeviceRows:
         self._words = as_words(store)
         self._source: tuple[Any, ...] = (to_device(self._words, self.placement, stream, what, meeting),)
         self._hits: Any = None
-        self._copy = chosen_gather(self._source, self.placement, stream)
+        self._copy = self._chosen_gather()
         if hot is not None:
             self.keep_hot(hot)
 
@@ -169,7 +192,10 @@ class DeviceRows:
         where = to_device(slots_of(hot, len(self._words)), "device", self._stream)
         self._source = (self._source[0], parts, where)
         self._hits = to_device(np.zeros(1, np.int64), "device", self._stream)
-        self._copy = chosen_gather(self._source, self.placement, self._stream)
+        self._copy = self._chosen_gather()
+
+    def _chosen_gather(self) -> Gather:
+        return native_gather(self._source, self.placement, self._stream) if has_native() else numba_gather(self._source, self._stream)
 
     def take_hits(self) -> int:
         """How many rows came from those kept hot since this was asked last. Waits for the stream."""

@@ -14,16 +14,21 @@ if TYPE_CHECKING:
     from hoptrain.samplers.feed.loader import SampleLoader
     from hoptrain.samplers.layerwise.asgcn import ASGCNSampler
     from hoptrain.samplers.layerwise.fastgcn import FastGCNSampler
+    from hoptrain.samplers.layerwise.hgt import HGTSampler
     from hoptrain.samplers.layerwise.ladies import LadiesSampler
     from hoptrain.samplers.nodewise.hetero import HeteroSampler
+    from hoptrain.samplers.nodewise.hetero_labor import HeteroLaborSampler
+    from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
     from hoptrain.samplers.nodewise.labor import LaborSampler
     from hoptrain.samplers.nodewise.neighbor import NeighborSampler
     from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
+    from hoptrain.samplers.nodewise.probabilities import sampling_probabilities
     from hoptrain.samplers.nodewise.temporal import TemporalSampler
     from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
     from hoptrain.samplers.programs.program import Program, compile_program
     from hoptrain.samplers.programs.walks import MetapathWalk, Node2Vec, RandomWalk
     from hoptrain.samplers.scratch.workspace import Workspace
+    from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
     from hoptrain.samplers.seeds.link import LinkSampler
     from hoptrain.samplers.seeds.mvs import MVSSampler
     from hoptrain.samplers.subgraphs.cluster import ClusterSampler
@@ -39,16 +44,21 @@ _NAMES = {
     "samplers.feed.loader": "SampleLoader",
     "samplers.layerwise.asgcn": "ASGCNSampler",
     "samplers.layerwise.fastgcn": "FastGCNSampler",
+    "samplers.layerwise.hgt": "HGTSampler",
     "samplers.layerwise.ladies": "LadiesSampler",
     "samplers.nodewise.hetero": "HeteroSampler",
+    "samplers.nodewise.hetero_labor": "HeteroLaborSampler",
+    "samplers.nodewise.hetero_temporal": "HeteroTemporalSampler",
     "samplers.nodewise.labor": "LaborSampler",
     "samplers.nodewise.neighbor": "NeighborSampler",
     "samplers.nodewise.pinsage": "PinSAGESampler",
+    "samplers.nodewise.probabilities": "sampling_probabilities",
     "samplers.nodewise.temporal": "TemporalSampler",
     "samplers.nodewise.vrgcn": "VRGCNSampler",
     "samplers.programs.program": "Program compile_program",
     "samplers.programs.walks": "MetapathWalk Node2Vec RandomWalk",
     "samplers.scratch.workspace": "Workspace",
+    "samplers.seeds.hetero_link": "HeteroLinkSampler",
     "samplers.seeds.link": "LinkSampler",
     "samplers.seeds.mvs": "MVSSampler",
     "samplers.subgraphs.cluster": "ClusterSampler",
@@ -66,8 +76,12 @@ __all__ = [
     "Block",
     "ClusterSampler",
     "FastGCNSampler",
+    "HGTSampler",
+    "HeteroLaborSampler",
+    "HeteroLinkSampler",
     "HeteroMiniBatch",
     "HeteroSampler",
+    "HeteroTemporalSampler",
     "LaborSampler",
     "LadiesSampler",
     "LinkSampler",
@@ -94,6 +108,7 @@ __all__ = [
     "chance",
     "compile_program",
     "has_edge",
+    "sampling_probabilities",
 ]
 
 

@@ -14,7 +14,7 @@ from numba import cuda
 
 from hoptrain.engine import device
 from hoptrain.engine.arrays import as_array
-from hoptrain.engine.device import cuda_status, is_simulated
+from hoptrain.engine.device import DeviceStream, cuda_status, is_simulated
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -105,6 +105,70 @@ def put_stand_in(monkeypatch):
     """Let device memory be that of a ``StandIn``, which is returned."""
     instead = StandIn()
     monkeypatch.setattr(device, "torch_on_device", lambda: instead)
+    monkeypatch.setattr(DeviceStream, "capture", lambda self, work: None)
     monkeypatch.setattr(cuda, "external_stream", lambda pointer: cuda.stream(), raising=False)
     monkeypatch.setattr(cuda, "as_cuda_array", lambda tensor: cuda.to_device(np.empty(0)).__class__(tensor.numpy()), raising=False)
     return instead
+
+
+@pytest.fixture(name="launched")
+def _launched(monkeypatch):
+    """What was launched or uploaded one by one."""
+    names = []
+    kernel, array = type(cuda.jit(lambda: None)), type(cuda.to_device(np.empty(0)))
+    launch, upload = kernel.__call__, array.copy_to_device
+
+    def note(kernel, *arguments):
+        if not kernel._device:  # a function that a kernel calls
+            names.append(kernel.fn.__name__)
+        return launch(kernel, *arguments)
+
+    def note_upload(*given, **named):
+        names.append("upload")
+        upload(*given, **named)
+
+    monkeypatch.setattr(kernel, "__call__", note)
+    monkeypatch.setattr(array, "copy_to_device", note_upload)
+    return names
+
+
+@pytest.fixture(name="replays")
+def _replays(monkeypatch):
+    """How often something was done again that was captured: launches and copies alone, and nothing of the host's."""
+    number = []
+    kernel, array = type(cuda.jit(lambda: None)), type(cuda.to_device(np.empty(0)))
+    launch, to_device, to_host = kernel.__call__, array.copy_to_device, array.copy_to_host
+
+    def capture(self, work):
+        queued = []
+
+        def note_launch(kernel, *arguments):
+            queued.append(
+                (
+                    launch,
+                    kernel[kernel.grid_dim, kernel.block_dim, kernel.stream, kernel.dynshared_size],
+                    arguments,
+                    {},
+                    vars(kernel).copy(),
+                )
+            )
+
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel, "__call__", note_launch)
+            patched.setattr(array, "copy_to_device", lambda *given, **named: queued.append((to_device, None, given, named, {})))
+            patched.setattr(array, "copy_to_host", lambda *given, **named: queued.append((to_host, None, given, named, {})))
+            work()
+
+        def replay():
+            number.append(sum(own is not None for _, own, *_ in queued))
+            for function, own, given, named, state in queued:
+                if own is None:
+                    function(*given, **named)
+                else:
+                    vars(own).update(state)
+                    function(own, *given)
+
+        return replay
+
+    monkeypatch.setattr(DeviceStream, "capture", capture)
+    return number

@@ -8,7 +8,7 @@ from cuda_case import TESTED, to_host
 from hoptrain.engine import Dataset
 from hoptrain.engine.device import is_simulated
 from hoptrain.samplers import SampleLoader, Workspace
-from hoptrain.samplers.cuda.retried import Retried
+from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 ADDRESS = {"seed": 2**64 - 3, "epoch": 2}
 
@@ -45,8 +45,8 @@ def check_bulk_of_16(sampler, graph, units):
 
 def start_without_room(monkeypatch):
     """Wherever the room is guessed there is none at first, so that work has to be queued again."""
-    room = Retried.room
-    monkeypatch.setattr(Retried, "room", lambda self, size, guess: room(self, size, 1))
+    room = DeviceSampler.room
+    monkeypatch.setattr(DeviceSampler, "room", lambda self, size, guess: room(self, size, 1))
 
 
 def check_loader(graph, sampler, batch_size):

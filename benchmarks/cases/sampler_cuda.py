@@ -7,13 +7,16 @@ Per graph, fanouts and mode, in interleaved rounds (``what`` in the records):
     the largest bulk also in pinned host memory. Timed from NumPy seeds on the host until the sizes of the result are back on the host: all
     kernels have ended then. ``floor_share`` is the time that the memory would need at the speed of a copy, over the time taken: every
     distinct sector of 32 bytes of ``indices`` that the bulk touches once, a sector for each destination's offsets, and 12 bytes of output an
-    edge. The relabelling table is left out, so the share cannot reach 1. ``predicted_s`` stands beside ``seconds``: what the bytes of its
-    launches say on this device (``hoptrain.benchmarks.traffic``), and ``careful_s`` with random accesses at half of the memory's speed;
-    the host's part is not in them.
+    edge. The relabelling table is left out, so the share cannot reach 1. Of the ``seconds``, ``host_s`` are those in which the host worked and
+    ``device_s`` those in which the device did (``hoptrain.benchmarks.cases.bulk_times``). ``predicted_s`` stands beside ``device_s``: what the
+    bytes of its launches say on this device (``hoptrain.benchmarks.traffic``), and ``careful_s`` with random accesses at half of the memory's
+    speed.
 ``epoch``
     all mini-batches of the train split, in bulks of the largest size.
 ``gather``
-    the feature rows of a mini-batch's nodes. Bytes read and bytes written both count, as in the ``copy`` they are compared with.
+    the feature rows of a mini-batch's nodes, from device memory and from pinned host memory, by Numba's kernels and, where CuPy is installed, by
+    those in CUDA C++. ``copy_share`` is beside a plain copy: within the device's memory, where bytes read and bytes written both count, or from
+    pinned memory, where the bytes count that come over the bus.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ from typing import Any
 
 import numpy as np
 import torch  # then device memory comes from its allocator, as in training, and the results name the GPU
+from numba import cuda
 
+from hoptrain.benchmarks.cases.bulk_times import TimedBulks
 from hoptrain.benchmarks.common.floor import OUTPUT_BYTES, count_lines
 from hoptrain.benchmarks.common.harness import Record, Result, write_results
 from hoptrain.benchmarks.common.options import SEED, load, num_rounds, schedule, summarize
@@ -43,8 +48,9 @@ from hoptrain.benchmarks.traffic.record import recorded
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, cuda_status
-from hoptrain.engine.device_store import DeviceRows, to_device
-from hoptrain.kernels.cuda import native
+from hoptrain.engine.device_store import as_words, has_native, native_gather, numba_gather, to_device
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS
 
@@ -53,6 +59,9 @@ RESULTS = Path(__file__).parents[1] / "results"
 SECTOR = 32
 """Bytes that a device's memory moves at once."""
 COPY_BYTES = 1 << 30
+MEMORIES = ("device", "pinned")
+_PASSES = {"device": 2, "pinned": 1}
+"""How often a byte counts that is copied from there."""
 
 
 def measure(args: argparse.Namespace) -> Result:
@@ -86,16 +95,15 @@ def _measure_case(
     """The records of one graph, fanouts, batch size and mode."""
     spaces = {(kernel, "device"): Workspace(device="cuda", kernel=kernel, placement="device") for kernel in KERNELS}
     spaces["auto", "pinned"] = Workspace(device="cuda", placement="pinned")
-    samples = {key: partial(sampler.sample_bulk, data.graph, workspace=space) for key, space in spaces.items()}
-    auto, stream = samples["auto", "device"], spaces["auto", "device"].stream
+    auto, stream = partial(sampler.sample_bulk, data.graph, workspace=spaces["auto", "device"]), spaces["auto", "device"].stream
     cases = [(kernel, memory, bulk) for bulk in bulks for kernel, memory in spaces if memory == "device" or bulk == bulks[-1]]
     seeds = {bulk: list(take_bulks(schedule, bulk, WARMUP + rounds)) for bulk in bulks}
     epoch = [schedule.batch_items(0, step) for step in range(schedule.num_steps)]
-    subjects: dict[str, Callable[[int], int]] = {_label(*case): partial(sample_bulk, samples[case[:2]], seeds[case[2]]) for case in cases}
-    subjects |= {"epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), "copy": _copy(stream)}
-    if data.x is not None:
-        subjects["gather"] = _gather(stream, data.x, sampler.sample(data.graph, epoch[0]).node_ids)
-    costs = time_rounds(subjects, rounds)
+    timed = {_label(*case): TimedBulks(sampler, data.graph, spaces[case[:2]], seeds[case[2]]) for case in cases}
+    copies = {_copied(memory): _copy(stream, memory) for memory in MEMORIES}
+    gathers = {} if data.x is None else _gathers(stream, data.x, sampler.sample(data.graph, epoch[0]).node_ids)
+    of_gathers = {_gathered(*way): gather for way, gather in gathers.items()}
+    costs = time_rounds({**timed, "epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), **copies, **of_gathers}, rounds)
     touched = {bulk: _bytes_per_edge(data, sampler, seeds[bulk][0]) for bulk in bulks}
     for kernel, memory, bulk in cases:
         cost = costs[_label(kernel, memory, bulk)]
@@ -104,15 +112,15 @@ def _measure_case(
             | _speed(cost, bulk)
             | {
                 "ratio": costs[_label("sample", "device", bulk)].over(cost.ns),
-                "floor_share": 1 / cost.over(costs["copy"].ns * touched[bulk]),
+                "floor_share": 1 / cost.over(costs[_copied("device")].ns * touched[bulk]),
             }
+            | timed[_label(kernel, memory, bulk)].parts(rounds)
             | (_predicted(data, sampler, seeds[bulk][0], kernel, device) if memory == "device" else {})
         )
     yield {"what": "epoch", "kernel": "auto", "memory": "device", "bulk": bulks[-1]} | _speed(costs["epoch"], len(epoch))
-    if "gather" in costs:
-        gather, copy = costs["gather"], costs["copy"]
-        by = "Numba" if native.reason_against() else "CUDA C++"
-        yield {"what": "gather", "memory": "device", "by": by, "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
+    for memory, by in gathers:
+        gather, copy = costs[_gathered(memory, by)], costs[_copied(memory)]
+        yield {"what": "gather", "memory": memory, "by": by, "gb_s": 1 / gather.median, "copy_share": 1 / gather.over(copy.ns)}
 
 
 def _predicted(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, device: Device) -> dict[str, float]:
@@ -137,10 +145,12 @@ def _label(kernel: str, memory: str, bulk: int) -> str:
     return f"{kernel} {memory} {bulk}"
 
 
-def sample_bulk(sample: Callable[..., list[MiniBatch]], bulks: Sequence[Sequence[Array]], call: int) -> int:
-    """Sample the bulk of a call; returns its edges."""
-    batches = sample(bulks[call], first_batch=call * len(bulks[call]))
-    return sum(batch.num_edges for batch in batches)
+def _copied(memory: str) -> str:
+    return f"copy {memory}"
+
+
+def _gathered(memory: str, by: str) -> str:
+    return f"gather {memory} {by}"
 
 
 def _sample_epoch(sample: Callable[..., list[MiniBatch]], epoch: Sequence[Array], bulk: int, call: int) -> int:
@@ -151,27 +161,38 @@ def _sample_epoch(sample: Callable[..., list[MiniBatch]], epoch: Sequence[Array]
     return edges
 
 
-def _copy(stream: DeviceStream) -> Callable[[int], int]:
-    source, target = (stream.empty((COPY_BYTES,), np.uint8) for _ in range(2))
+def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
+    """A plain copy to device memory; its bytes as those of a gather from ``memory`` are counted."""
+    target = stream.empty((COPY_BYTES,), np.uint8)
+    source = stream.empty((COPY_BYTES,), np.uint8) if memory == "device" else cuda.pinned_array(COPY_BYTES, np.uint8)
 
     def copy(_: int) -> int:
         target.copy_to_device(source, stream=stream.numba)
         stream.synchronize()
-        return 2 * COPY_BYTES
+        return _PASSES[memory] * COPY_BYTES
 
     return copy
 
 
-def _gather(stream: DeviceStream, features: Array, ids: Array) -> Callable[[int], int]:
-    rows = DeviceRows(features, stream, placement="device")
-    device_ids = to_device(ids, "device", stream)
+def _gathers(stream: DeviceStream, features: Array, ids: Array) -> dict[tuple[str, str], Callable[[int], int]]:
+    """What gathers the rows ``ids``, by the memory that has them all and by whose kernels."""
+    found: dict[tuple[str, str], Callable[[int], int]] = {}
+    device_ids, rows = to_device(ids, "device", stream), stream.tensor((len(ids), *features.shape[1:]), features.dtype)
+    launch = Launch(stream=stream.numba, thresholds=THRESHOLDS, num_batches=1)
+    for memory in MEMORIES:
+        source = (to_device(as_words(features), memory, stream),)
+        ways = {"Numba": numba_gather(source, stream)}
+        if has_native():
+            ways["CUDA C++"] = native_gather(source, memory, stream)
+        for by, copy in ways.items():
+            found[memory, by] = partial(_gather, stream, partial(copy, launch, device_ids, rows), _PASSES[memory] * rows.nbytes)
+    return found
 
-    def gather(_: int) -> int:
-        rows.gather(device_ids)
-        stream.synchronize()
-        return 2 * len(ids) * int(features[0].nbytes)
 
-    return gather
+def _gather(stream: DeviceStream, copy: Callable[[], None], num_bytes: int, _: int) -> int:
+    copy()
+    stream.synchronize()
+    return num_bytes
 
 
 def _bytes_per_edge(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array]) -> float:
@@ -190,13 +211,14 @@ def _speed(cost: Cost, batches: int) -> dict[str, float]:
 def _answer(record: Record) -> dict[str, float]:
     """A record's part of the summary."""
     if record["what"] == "gather":
-        return {"min_gather_copy_share": record["copy_share"]}
+        return {f"min_gather_copy_share_{record['memory']}": record["copy_share"]}
     if record["what"] == "epoch":
         return {f"max_epoch_s_{record['graph'].removeprefix('synthetic:')}": record["seconds"]}
     if record["memory"] == "pinned":
         return {"max_medges_s_pinned": record["medges_s"]}
     key = record["kernel"]
-    return {f"max_medges_s_{key}": record["medges_s"], f"max_floor_share_{key}": record["floor_share"]}
+    host_share = record["host_s"] / record["seconds"]
+    return {f"max_medges_s_{key}": record["medges_s"], f"max_floor_share_{key}": record["floor_share"], f"max_host_share_{key}": host_share}
 
 
 def _keep(result: Result) -> None:

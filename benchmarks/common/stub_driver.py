@@ -8,14 +8,18 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import torch
 from numpy.typing import DTypeLike
 
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream
+from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 CAPABILITY = (9, 0)
 _ADDRESS = 0x7F0000000000
@@ -72,51 +76,92 @@ class StubStream(DeviceStream):
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
         """An array without memory."""
-        from numba.cuda.cudadrv import devicearray, driver
-
         self._counts["allocations"] += 1
-        shape, dtype = tuple(map(int, shape)), np.dtype(dtype)
-        strides = tuple(int(np.prod(shape[axis + 1 :])) * dtype.itemsize for axis in range(len(shape)))
-        size = max(1, int(np.prod(shape))) * dtype.itemsize
-        memory = driver.MemoryPointer(None, driver.binding.CUdeviceptr(_ADDRESS), size, owner=object())
-        return devicearray.DeviceNDArray(shape, strides, dtype, gpu_data=memory)
+        return _without_memory(shape, np.dtype(dtype))
 
     def tensor(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
         """A tensor of one entry's memory."""
         self._counts["allocations"] += 1
-        return _thin(shape, dtype)
+        return _thin(shape, torch.from_numpy(np.empty(0, dtype)).dtype)
+
+    def lend(self, array: Any, dtype: DTypeLike | None = None) -> Any:
+        """An array without memory in place of a tensor."""
+        own = np.empty(0, str(array.dtype).removeprefix("torch.")).dtype
+        words = own if dtype is None else np.dtype(dtype)
+        return _without_memory((*array.shape[:-1], array.shape[-1] * own.itemsize // words.itemsize), words)
 
     def result(self, array: Any) -> Any:
         """A tensor of one entry's memory, of the array's shape."""
-        return _thin(array.shape, array.dtype)
+        return _thin(array.shape, torch.from_numpy(np.empty(0, array.dtype)).dtype)
 
     def copy(self, array: Any) -> Any:
-        """The same."""
+        """Another one."""
         self._counts["allocations"] += 1
-        self._counts["clones"] += 1
-        return array
+        return _thin(array.shape, array.dtype)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Let the work be done unseen; what queues it again is counted."""
+        """Let a driver's work be done unseen; what queues it again is counted, and brings the sizes, also unseen."""
+        driver: DeviceSampler[Any] = work.__self__  # type: ignore[attr-defined]
+        self._unseen(work)
+
+        def replay() -> None:
+            self._counts["replays"] += 1
+            self._unseen(driver._fetch_sizes)
+
+        return replay
+
+    def _unseen(self, work: Callable[[], None]) -> None:
         before = self._counts.copy()
         work()
         self._counts.clear()
         self._counts.update(before)
-        return lambda: self._counts.update(["replays"])
 
     def synchronize(self) -> None:
         """Only counted."""
         self._counts["synchronisations"] += 1
 
 
-def give_sizes(driver: Any, sizes: Mapping[str, Any], counts: Counter[str]) -> None:
-    """In place of a driver's ``_fetch_sizes``: the sizes of a bulk by name, over and over if it has more mini-batches."""
-    counts["device_to_host"] += 1
-    for name, values in sizes.items():
-        driver.host_size(name)[:] = np.resize(values, driver.num_batches)
+@contextlib.contextmanager
+def giving_sizes(sizes: Mapping[str, Any], counts: Counter[str]) -> Iterator[None]:
+    """While it lasts drivers fetch these sizes of a bulk, by name: over and over if it has more mini-batches."""
+    rows_of: dict[tuple[Any, ...], tuple[list[int], Array]] = {}
+
+    def fetch(driver: DeviceSampler[Any]) -> None:
+        counts["device_to_host"] += 1
+        names, number = driver.size_names, driver.num_batches
+        if (names, number) not in rows_of:
+            rows_of[names, number] = list(map(names.index, sizes)), np.stack([np.resize(values, number) for values in sizes.values()])
+        rows, values = rows_of[names, number]
+        driver._host_sizes[rows, :number] = values
+
+    with mock.patch.object(DeviceSampler, "_fetch_sizes", fetch):
+        yield
 
 
-def _thin(shape: Sequence[int], dtype: DTypeLike) -> Any:
-    import torch
+@contextlib.contextmanager
+def feeding(counts: Counter[str]) -> Iterator[None]:
+    """While it lasts a ``DeviceFeed`` can be made, whose own stream is one on which nothing happens."""
+    where = "hoptrain.samplers.feed.device_feed"
+    with mock.patch(f"{where}.DeviceStream", return_value=StubStream(counts)), mock.patch(f"{where}.check_cuda"):
+        yield
 
-    return torch.from_numpy(np.empty(1, dtype)).expand(tuple(shape))
+
+class _Tensor(torch.Tensor):
+    """On a GPU, as far as it says."""
+
+    is_cuda = True
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+
+def _thin(shape: Sequence[int], dtype: torch.dtype) -> Any:
+    return torch.empty(1, dtype=dtype).expand(tuple(shape)).as_subclass(_Tensor)
+
+
+def _without_memory(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+    from numba.cuda.cudadrv import devicearray, driver
+
+    shape = tuple(map(int, shape))
+    strides = tuple(prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
+    size = max(1, prod(shape)) * dtype.itemsize
+    memory = driver.MemoryPointer(None, driver.binding.CUdeviceptr(_ADDRESS), size, owner=object())
+    return devicearray.DeviceNDArray(shape, strides, dtype, gpu_data=memory)

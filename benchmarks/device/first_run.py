@@ -70,6 +70,14 @@ def _sanitizer(tool: str) -> Part:
     )
 
 
+def _thresholds(schedule: str) -> Part:
+    options = "--schedules", schedule, "--bulk", "64", "--rounds", "3", "--out", f"{{out}}/{schedule}"
+    return Part(
+        question=f"would other block sizes and borders be faster by the schedule {schedule!r}?",
+        command=(*_HOPTRAIN, "bench", "thresholds", *options),
+    )
+
+
 PARTS: Mapping[str, Part] = {
     "doctor": Part(question="does each thing work that sampling on a GPU relies on?", command=(*_HOPTRAIN, "doctor", "--gpu")),
     "equality": _tests(
@@ -80,8 +88,11 @@ PARTS: Mapping[str, Part] = {
     "memcheck": _sanitizer("memcheck"),
     "racecheck": _sanitizer("racecheck"),
     "initcheck": _sanitizer("initcheck"),
+    "data": Part(
+        question="how large is the graph that is timed? It is made now", command=(*_HOPTRAIN, "data", "info", "synthetic:products")
+    ),
     "timing": Part(
-        question="how fast are bulks by each schedule, and the gather beside a plain copy?",
+        question="how fast are bulks by each schedule, on the device and on the host, and the gathers beside plain copies?",
         command=(*_HOPTRAIN, "bench", "sampler", *_PRODUCTS, "--bulks", "8", "64", "193", "--rounds", "3", "--out", "{out}/timing"),
     ),
     "fit": Part(
@@ -102,10 +113,8 @@ PARTS: Mapping[str, Part] = {
         ),
         tool="ncu",
     ),
-    "thresholds": Part(
-        question="would other block sizes and borders be faster?",
-        command=(*_HOPTRAIN, "bench", "thresholds", "--bulk", "64", "--rounds", "3", "--out", "{out}/thresholds"),
-    ),
+    "sample": _thresholds("sample"),
+    "transit": _thresholds("transit"),
 }
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from hoptrain.benchmarks.common.options import SEED
-from hoptrain.benchmarks.common.stub_driver import StubStream, give_sizes, stubbed
+from hoptrain.benchmarks.common.stub_driver import StubStream, giving_sizes, stubbed
 from hoptrain.benchmarks.traffic.bulk import count_bytes
 from hoptrain.benchmarks.traffic.count import Moved
 from hoptrain.benchmarks.traffic.facts import Facts, facts_of
@@ -40,11 +39,10 @@ def predict_epoch(
 
 def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, facts: Facts) -> list[Moved]:
     """What each launch of a bulk moves, after one like it."""
-    with stubbed() as counts:
+    with stubbed() as counts, giving_sizes(facts.sizes, Counter[str]()):
         workspace = Workspace(device="cuda", kernel=kernel, placement="device", capture=False)
         workspace._stream = StubStream(counts)
         driver: Any = driver_for(data.graph, sampler, workspace)
-        driver._fetch_sizes = partial(give_sizes, driver, facts.sizes, Counter[str]())
         driver.start(seeds, seed=SEED, epoch=0, first_batch=0)()
         while _is_crowded(driver, facts):
             driver.tables.share //= 2

@@ -166,7 +166,7 @@ def number_tiles(count: Count) -> None:
     edges, new = count.total("begin", "end"), count.num_new
     count.reads("neighbors", edges)
     count.fetches("sums", edges / WARP)
-    if count["is_packed"]:
+    if count["part_bits"] >= 0:
         count.fetches("entries", new)
     count.writes("nodes", new)
     count.scatters("entries", new)

@@ -57,17 +57,20 @@ def device_named(name: str, bandwidth: float | None = None) -> Device:
 def this_device(bandwidth: float | None = None) -> Device:
     """The GPU of this process, as the driver describes it; with another ``bandwidth`` in GB/s if that is given.
 
+    Where the driver does not tell the speed of its memory, one of ``DEVICES`` has that of its maker.
+
     Raises:
-        InputError: the bandwidth is not above 0; or it is not given and the driver does not tell.
+        InputError: the bandwidth is not above 0; or it is not given and nobody tells.
     """
     from numba import cuda
 
     device: Any = cuda.get_current_device()
-    threads = device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTI_PROCESSOR
+    threads = device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTIPROCESSOR
+    name = device.name.decode() if isinstance(device.name, bytes) else device.name
     told = 2e3 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH / 8  # kHz, two words a tick, bits
+    told = told or next((known.bandwidth for known in DEVICES.values() if known.name in name.lower()), 0.0)
     if not told and bandwidth is None:
         raise InputError("the driver does not tell the speed of this GPU's memory: give it by --bandwidth, in GB/s")
-    name = device.name.decode() if isinstance(device.name, bytes) else device.name
     return _with(Device(name=name, bandwidth=told, cache_bytes=device.L2_CACHE_SIZE, threads=threads), bandwidth)
 
 

@@ -112,6 +112,33 @@ def given_links(data: Dataset) -> LinkSplit:
     return graph.with_edges(is_kept), {name: ends[:, places] for name, places in splits.items() if name != "train"}
 
 
+def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float], seed: int = 0) -> dict[str, Array]:
+    """Labelled edges by split, ``train`` those that no share takes: (N,) int64 ids, ascending.
+
+    Copies of an edge, in both directions, are in one split, so that none tells of another one's label; self loops are for training.
+
+    Args:
+        graph: the graph.
+        is_labelled: (R,) bool by edge id.
+        shares: part of the links with a labelled edge for each name but ``train``, together below 1.
+        seed: of the choice.
+
+    Raises:
+        InputError: as ``hold_out_links``.
+    """
+    _check_seed(seed)
+    ids, keys = graph.ids_of(np.arange(graph.num_edges)), link_keys(graph)
+    ids, keys = ids[is_labelled[ids]], keys[is_labelled[ids]]
+    links, of_edge = np.unique(keys, return_inverse=True)
+    begin = int(len(links) > 0 and links[0] < 0)  # self loops
+    order = begin + permutation(len(links) - begin, seed, 0, HOP_HELD_OUT)
+    part, names, begin = np.zeros(len(links), np.int64), ["train", *shares], 0
+    for i, number in enumerate(_numbers(shares, len(order)).values(), 1):
+        part[order[begin : begin + number]] = i
+        begin += number
+    return {name: np.sort(ids[part[of_edge] == i]).astype(np.int64) for i, name in enumerate(names)}
+
+
 def pairs_without_link(graph: Graph) -> Callable[[int, int, int], Array]:
     """What draws pairs of distinct vertices without an edge in either direction, each as likely: (number, seed, stream) to (2, number) int64.
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from hoptrain.dgl.graphs import Converted, converted
+from hoptrain.dgl.graphs import Converted, converted, is_typed, on_host
 from hoptrain.dgl.outputs import blocks_of, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
+from hoptrain.dgl.typed import by_type, neighbor_sampler, typed_blocks_of
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import LaborSampler as Labor
 from hoptrain.samplers import NeighborSampler as Neighbor
 from hoptrain.samplers import Sampler
-from hoptrain.samplers.batch.copies import distinct
+from hoptrain.samplers.batch.copies import distinct, distinct_by_type
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
+from hoptrain.samplers.seeds.hetero_excluding import typed_items
 
 
 class BlockSampler(Sampled):
@@ -27,29 +30,43 @@ class BlockSampler(Sampled):
     output_device: Any
     weighted = False
 
-    def features(self) -> list[str]:
-        """Names of the features of input nodes that are to be fetched."""
-        return list(self.prefetch_node_feats)
+    def features(self) -> Any:
+        """Names of the features of input nodes that are to be fetched; of typed graphs by type."""
+        return self.prefetch_node_feats
 
-    def sample_blocks(self, g: Any, seed_nodes: Tensor, exclude_eids: Any = None) -> tuple[Tensor, Tensor, list[Any]]:
-        """Input nodes, the seeds, and a block for each layer; no edge of ``exclude_eids`` is in any.
+    def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
+        """Input nodes, the seeds, and a block for each layer; no edge of ``exclude_eids`` is in any. Of typed graphs all three are by type.
 
         Raises:
             InputError: a seed or an edge that does not exist.
         """
-        seeds, copies = distinct(as_ids(seed_nodes))
-        excluded = None if exclude_eids is None else self.of(g)[1].places_of(as_ids(exclude_eids))
-        batch = self.batch(g, items_of(seeds, excluded))
-        nodes, blocks, rows = blocks_of(g, batch, copies, weighted=self.weighted)
+        nodes, blocks, rows = (self._sampled_typed if is_typed(on_host(g)) else self._sampled)(g, seed_nodes, exclude_eids)
         self.keep(rows, self.output_device)
         if self.output_device is None:
             return nodes, seed_nodes, blocks
-        return nodes.to(self.output_device), seed_nodes.to(self.output_device), [block.to(self.output_device) for block in blocks]
+        nodes, seed_nodes = (_moved(ids, self.output_device) for ids in (nodes, seed_nodes))
+        return nodes, seed_nodes, [block.to(self.output_device) for block in blocks]
+
+    def _sampled(self, g: Any, seed_nodes: Tensor, exclude_eids: Any) -> tuple[Tensor, list[Any], dict[str, Tensor]]:
+        """Input nodes, blocks, and the features that were gathered."""
+        seeds, copies = distinct(as_ids(seed_nodes))
+        excluded = None if exclude_eids is None else self.of(g)[1].places_of(as_ids(exclude_eids))
+        nodes, blocks, rows = blocks_of(g, self.batch(g, items_of(seeds, excluded)), copies, weighted=self.weighted)
+        return nodes, blocks, {} if rows is None else {g.ntypes[0]: rows}
+
+    def _sampled_typed(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[dict[str, Tensor], list[Any], dict[str, Tensor]]:
+        """The same of a typed graph, by type."""
+        seeds, copies = distinct_by_type(by_type(g, seed_nodes, g.ntypes, "seeds"))
+        made = self.of(g)[1]
+        edges = {} if exclude_eids is None else by_type(g, exclude_eids, g.canonical_etypes, "excluded edges")
+        excluded = {relation: made.places_of(relation, ids) for relation, ids in edges.items()}
+        return typed_blocks_of(g, self.batch(g, typed_items(made.graph, seeds, excluded)), copies)
 
     def assign_lazy_features(self, result: Any) -> Any:
         """DGL's, but for features that are there already."""
         made = super().assign_lazy_features(result)  # type: ignore[misc]  # of DGL's class, the next one
-        made[2][0].srcdata.update(self.rows)
+        for kind, rows in self.rows.items():
+            made[2][0].srcnodes[kind].data.update(rows)
         return made
 
 
@@ -63,8 +80,10 @@ class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
     prob: str | None
     replace: bool
 
-    def of(self, g: Any) -> tuple[Sampler, Converted]:
+    def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
+        if is_typed(g):
+            return neighbor_sampler(g, self.fanouts, replace=self.replace, prob=self.prob, edge_dir=self.edge_dir)
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         options = NeighborSampler, *fanouts, replace, weighted
@@ -136,6 +155,11 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
         fanouts, rounds, weighted = as_fanouts(self.fanouts), int(self.importance_sampling), self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         return made.kept((LaborSampler, *fanouts, rounds, weighted), lambda: ExcludingSampler(Labor(fanouts, rounds, weighted))), made
+
+
+def _moved(ids: Any, device: Any) -> Any:
+    """Ids, or those of each type, on a device."""
+    return {kind: own.to(device) for kind, own in ids.items()} if isinstance(ids, Mapping) else ids.to(device)
 
 
 def as_ids(ids: Any) -> Array:

@@ -27,20 +27,20 @@ def as_edge_prediction_sampler(
     are excluded after they were drawn: a vertex that had drawn one has one fewer.
 
     Raises:
-        InputError: a sampler of DGL's, an exclusion of typed graphs, or a way of excluding that lacks its edges.
+        InputError: a sampler of DGL's, or a way of excluding that lacks its edges.
     """
     if not isinstance(sampler, BlockSampler | ShaDowKHopSampler):
         raise InputError(
             f"sampler is a {type(sampler).__name__}: around edges sample hoptrain.dgl's NeighborSampler, LaborSampler, ShaDowKHopSampler"
         )
-    if reverse_etypes is not None or exclude == "reverse_types":
+    if (reverse_etypes is None) != (exclude != "reverse_types"):
         raise InputError(
-            "exclude 'reverse_types' is for typed graphs, which these samplers do not take; use 'reverse_id' with reverse_eids"
+            f"exclude is {exclude!r} and reverse_etypes {reverse_etypes!r}: 'reverse_types' goes with the reverse of each edge type; give both"
         )
     if exclude == "reverse_id" and reverse_eids is None:
         raise InputError("exclude is 'reverse_id' without reverse_eids: give the id of each edge's reverse edge")
-    if isinstance(exclude, str) and exclude not in ("self", "reverse_id"):
-        raise InputError(f"exclude is {exclude!r}: edges are excluded by 'self', 'reverse_id' or a function; choose one")
+    if isinstance(exclude, str) and exclude not in ("self", "reverse_id", "reverse_types"):
+        raise InputError(f"exclude is {exclude!r}: edges are excluded by 'self', 'reverse_id', 'reverse_types' or a function; choose one")
     if isinstance(negative_sampler, _GlobalOfDGL) and not isinstance(negative_sampler, negatives.GlobalUniform):
         raise InputError(
             "negative_sampler is DGL's GlobalUniform, whose draws do not repeat: take hoptrain.dgl.negative_sampler.GlobalUniform"

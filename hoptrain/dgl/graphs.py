@@ -59,20 +59,34 @@ class Converted:
         return places
 
 
-def homogeneous(g: Any) -> Any:
-    """The graph, if hoptrain can sample it.
+def on_host(g: Any) -> Any:
+    """The graph, if hoptrain can read it.
 
     Raises:
-        InputError: it is no DGL graph, a typed one, a block, or on a device.
+        InputError: it is no DGL graph, a block, or on a device.
     """
     if not hasattr(g, "canonical_etypes") or g.is_block:
         raise InputError(f"graph is a {type(g).__name__}: these samplers take a DGLGraph; give one")
-    if len(g.canonical_etypes) != 1 or len(g.ntypes) != 1:
-        raise InputError(
-            f"graph has the edge types {g.canonical_etypes}: these samplers take one of a single type; use DGL's own for others"
-        )
     if g.device.type != "cpu":
         raise InputError(f"graph is on {g.device}: it is sampled on the host, and device= moves the batches; give it as graph.cpu()")
+    return g
+
+
+def is_typed(g: Any) -> bool:
+    """Whether the graph has several types, of vertices or of edges."""
+    return len(g.canonical_etypes) != 1 or len(g.ntypes) != 1
+
+
+def homogeneous(g: Any) -> Any:
+    """The graph, if it is one of a single type.
+
+    Raises:
+        InputError: it is a typed one; as ``on_host``.
+    """
+    if is_typed(on_host(g)):
+        raise InputError(
+            f"graph has the edge types {g.canonical_etypes}: of these samplers NeighborSampler takes them; use it, or DGL's own"
+        )
     return g
 
 

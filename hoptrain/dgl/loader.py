@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.graphs import homogeneous
+from hoptrain.dgl.graphs import is_typed, on_host
 from hoptrain.dgl.outputs import dgl
 from hoptrain.dgl.sampler import Sampled
 from hoptrain.engine import InputError
@@ -68,9 +68,9 @@ class DataLoader(dgl.dataloading.DataLoader):
             InputError: a graph or a sampler that cannot be taken, indices that are no tensor.
             ValueError: as DGL.
         """
-        homogeneous(graph)
+        on_host(graph)
         _inner(graph_sampler)
-        if isinstance(indices, dict):
+        if isinstance(indices, Mapping) and not is_typed(graph):
             raise InputError(f"indices are a dict of {', '.join(map(str, indices))}: those of typed graphs; give a tensor")
         if kwargs.get("in_order") is False:
             raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
@@ -78,7 +78,9 @@ class DataLoader(dgl.dataloading.DataLoader):
         _say_ignored(kwargs, use_uva=use_uva, use_prefetch_thread=use_prefetch_thread, gpu_cache=gpu_cache)
         super().__init__(
             graph,
-            torch.as_tensor(indices).cpu(),
+            {name: torch.as_tensor(ids).cpu() for name, ids in indices.items()}
+            if isinstance(indices, Mapping)
+            else torch.as_tensor(indices).cpu(),
             graph_sampler,
             device,
             use_ddp,
@@ -126,7 +128,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         if self._feed is None:
             self._feed = GivenFeed(self.num_workers, self.prefetch_factor, self.timeout)
 
-        def made(step: int, indices: Tensor, source: Source) -> Any:
+        def made(step: int, indices: Any, source: Source) -> Any:
             own.source = source
             try:
                 with torch.random.fork_rng(devices=[]):
@@ -138,36 +140,47 @@ class DataLoader(dgl.dataloading.DataLoader):
         hoptrains, converted = own.of(self.graph)
         yield from self._feed.epoch(Work(converted.graph, hoptrains, self._stores(own)), place, batches, made)
 
-    def _indices(self, seed: int) -> list[Tensor]:
+    def _indices(self, seed: int) -> list[Any]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
         dataset, size = self.dataset, self.dataset.batch_size
         number = len(dataset._indices)
         own = getattr(dataset, "local_num_indices", number)
         order = permutation(own, self._order_seed(seed), self._epoch) if self.shuffle else np.arange(own)
         ids = dataset._id_tensor[torch.from_numpy(np.concatenate([order, order[: number - own]]))]
-        return [ids[step * size : (step + 1) * size] for step in range(len(dataset))]
+        batches = [ids[step * size : (step + 1) * size] for step in range(len(dataset))]
+        return batches if dataset._mapping_keys is None else [_by_key(batch, dataset._mapping_keys) for batch in batches]
 
     def _order_seed(self, seed: int) -> int:
         """The same on all ranks that share an order."""
         return (torch.initial_seed() + self.ddp_seed) % (1 << 64) if self.use_ddp else seed
 
     def _stores(self, own: Any) -> dict[str, Array]:
-        """The first of the features to be fetched, if workers may gather them: rows of numbers on the CPU."""
-        name = next(iter(own.features()), None)
-        x = None if name is None else self.graph.ndata.get(name)
-        rows = plain_rows(x)
-        if rows is None:
-            return {}
-        own.rows_name = name
-        return {"x": self._kept_rows(x, rows)}
+        """The first of the features to be fetched, of each type, if workers may gather them: rows of numbers on the CPU."""
+        wanted, g = own.features(), self.graph
+        if not isinstance(wanted, Mapping):
+            wanted = {g.ntypes[0]: wanted} if len(g.ntypes) == 1 else {}
+        own.rows_names, stores = {}, {}
+        for kind, names in wanted.items():
+            x = g.nodes[kind].data.get(names[0]) if names else None
+            rows = plain_rows(x)
+            if rows is not None:
+                own.rows_names[kind] = names[0]
+                stores[f"x.{kind}" if is_typed(g) else "x"] = self._kept_rows(kind, x, rows)
+        return stores
 
-    def _kept_rows(self, x: Any, made: Array) -> Array:
+    def _kept_rows(self, kind: str, x: Any, made: Array) -> Array:
         """As an array: the same one as long as nobody writes into the tensor."""
-        state = id(x), x._version
-        if self.__dict__.get("_rows_of", (None,))[0] != state:
-            self._rows_of = state, x, made
-        rows: Array = self._rows_of[2]
+        state, kept = (id(x), x._version), self.__dict__.setdefault("_rows_of", {})
+        if kind not in kept or kept[kind][0] != state:
+            kept[kind] = state, x, made
+        rows: Array = kept[kind][2]
         return rows
+
+
+def _by_key(pairs: Tensor, keys: list[Any]) -> dict[Any, Tensor]:
+    """Pairs of a key's number and an index (N, 2) as indices by key, for those that have some."""
+    numbers, indices = pairs.unbind(1)
+    return {keys[number]: indices[numbers == number] for number in sorted(set(numbers.tolist()))}
 
 
 def _inner(sampler: Any) -> Sampled:

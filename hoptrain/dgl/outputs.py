@@ -31,35 +31,46 @@ def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool
         weighted: whether blocks have ``edata["edge_weights"]``, with the mean 1 over a destination's edges, as DGL's.
     """
     batch = batch if copies is None else with_copies(batch, copies)
-    nodes = _ids(g, batch.node_ids)
+    nodes = ids_for(g, batch.node_ids)
     blocks = []
     for block in batch.blocks:
-        made = _block(g, nodes, block, batch.ids_of(block.edge_ids))
+        made = block_of(g, [nodes[: block.num_src]], [nodes[: block.num_dst]], [(block, batch.ids_of(block.edge_ids))])
         if weighted:
             made.edata["edge_weights"] = _of_mean_one(block)
         blocks.append(made)
     return nodes, blocks, _rows(batch)
 
 
-def _block(g: Any, nodes: Tensor, block: Block, edge_ids: Array) -> Any:
-    """As ``dgl.create_block`` makes one, which takes thrice as long: it looks for the largest source, and lays out the types anew each time."""
-    ((source, edge, destination),) = g.canonical_etypes
+def block_of(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: list[tuple[Block, Array]]) -> Any:
+    """As ``dgl.create_block`` makes one, which takes thrice as long: it looks for the largest source, and lays out the types anew each time.
+
+    Args:
+        g: the DGL graph that was sampled.
+        sources: global ids, of each of its types.
+        destinations: the same.
+        edges: of each of its edge types the block, and the ids that its edges have in ``g``.
+    """
     index = dgl.heterograph_index
-    relation = index.create_unitgraph_from_csr(2, block.num_src, block.num_dst, *_columns(g, block), ["coo", "csr", "csc"], True)
-    ends = [nodes[: block.num_src]], [nodes[: block.num_dst]]
+    relations = [
+        index.create_unitgraph_from_csr(2, block.num_src, block.num_dst, *columns_of(g, block), ["coo", "csr", "csc"], True)
+        for block, _ in edges
+    ]
+    numbers = dgl.utils.toindex([len(ids) for ids in (*sources, *destinations)], "int64")
+    places = {kind: place for place, kind in enumerate(g.ntypes)}
+    ends = tuple((places[source], len(places) + places[destination]) for source, _, destination in g.canonical_etypes)
     return dgl.convert.DGLBlock(
-        index.create_heterograph_from_relations(_from_one_type_to_another(), [relation], None),
-        ([source], [destination]),
-        [edge],
-        dgl.utils.extract_node_subframes_for_block(g, *ends),
-        _edge_frames(g, edge_ids),
+        index.create_heterograph_from_relations(_graph_of_types(2 * len(places), ends), relations, numbers),
+        (g.ntypes, g.ntypes),
+        g.etypes,
+        dgl.utils.extract_node_subframes_for_block(g, sources, destinations),
+        dgl.utils.extract_edge_subframes(g, [ids_for(g, edge_ids) for _, edge_ids in edges]),
     )
 
 
 @cache
-def _from_one_type_to_another() -> Any:
-    """DGL's graph of the types in a block."""
-    return dgl.graph_index.from_coo(2, [0], [1], True)
+def _graph_of_types(number: int, ends: tuple[tuple[int, int], ...]) -> Any:
+    """DGL's graph of the types in a block: those of its sources first."""
+    return dgl.graph_index.from_coo(number, *map(list, zip(*ends, strict=True)), True)
 
 
 def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, Any, Tensor | None]:
@@ -67,21 +78,21 @@ def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, 
 
     ``layout`` is "csr" where the edges were turned round.
     """
-    nodes, block = _ids(g, batch.node_ids), batch.blocks[0]
-    made = dgl.heterograph({g.canonical_etypes[0]: (layout, _columns(g, block))}, {g.ntypes[0]: len(nodes)})
+    nodes, block = ids_for(g, batch.node_ids), batch.blocks[0]
+    made = dgl.heterograph({g.canonical_etypes[0]: (layout, columns_of(g, block))}, {g.ntypes[0]: len(nodes)})
     frames = dgl.utils.extract_node_subframes(g, [nodes])
     dgl.utils.set_new_frames(made, node_frames=frames, edge_frames=_edge_frames(g, batch.ids_of(block.edge_ids)))
     return nodes, made, _rows(batch)
 
 
-def _ids(g: Any, ids: Array) -> Tensor:
+def ids_for(g: Any, ids: Array) -> Tensor:
     """A copy with the graph's dtype. NumPy makes it: of an array of this size torch's threads are no faster, and wait for each other."""
     return torch.from_numpy(ids.astype(np.int32 if g.idtype == torch.int32 else np.int64))
 
 
-def _columns(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+def columns_of(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
     """As DGL takes compressed columns: of one dtype, and without ids of edges, which count as they stand."""
-    return _ids(g, block.indptr), _ids(g, block.indices), torch.empty(0, dtype=g.idtype)
+    return ids_for(g, block.indptr), ids_for(g, block.indices), torch.empty(0, dtype=g.idtype)
 
 
 def _rows(batch: MiniBatch) -> Tensor | None:
@@ -89,7 +100,7 @@ def _rows(batch: MiniBatch) -> Tensor | None:
 
 
 def _edge_frames(g: Any, edge_ids: Array) -> Any:
-    return dgl.utils.extract_edge_subframes(g, [_ids(g, edge_ids)])
+    return dgl.utils.extract_edge_subframes(g, [ids_for(g, edge_ids)])
 
 
 def _of_mean_one(block: Block) -> Tensor:

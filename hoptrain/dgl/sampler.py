@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.graphs import Converted
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers import MiniBatch, Sampler, Workspace
+from hoptrain.samplers import Sampler, Workspace
 
 
 class Sampled:
@@ -20,28 +19,28 @@ class Sampled:
 
     Attributes:
         source: what a loader has set: from items to the mini-batch that its workers made of them.
-        rows: the features that came with the last mini-batch, by their name: none, or those of the input nodes.
-        rows_name: the feature that a loader's workers gather.
+        rows: the features that came with the last mini-batch, by the type of their vertices and their name.
+        rows_names: the features that a loader's workers gather, by type.
     """
 
-    source: Callable[[Array], MiniBatch] | None = None
-    rows: dict[str, Tensor]
-    rows_name: str | None = None
+    source: Callable[[Array], Any] | None = None
+    rows: dict[str, dict[str, Tensor]]
+    rows_names: dict[str, str] = {}  # noqa: RUF012  # replaced, never changed
     _workspace: Workspace
 
     @abstractmethod
-    def of(self, g: Any) -> tuple[Sampler, Converted]:
-        """The sampler of hoptrain's, prepared, and the graph. The same objects as long as nothing about them changes.
+    def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
+        """The sampler of hoptrain's, prepared, and what was made of the graph. The same objects as long as nothing about them changes.
 
         Raises:
             InputError: an option or a graph that cannot be taken.
         """
 
     @abstractmethod
-    def features(self) -> list[str]:
-        """Names of the features of input nodes that are to be fetched."""
+    def features(self) -> Any:
+        """Names of the features of input nodes that are to be fetched; of typed graphs by type."""
 
-    def batch(self, g: Any, items: Array) -> MiniBatch:
+    def batch(self, g: Any, items: Array) -> Any:
         """The mini-batch of some items; here and now it has an address of torch's generator, and is good until the next one."""
         if self.source is not None:
             return self.source(items)
@@ -50,10 +49,9 @@ class Sampled:
         workspace = self.__dict__.setdefault("_workspace", Workspace())
         return sampler.sample(converted.graph, items, seed=seed, workspace=workspace)
 
-    def keep(self, rows: Tensor | None, device: Any = None) -> None:
-        """Note the gathered features, on the device where their block is."""
-        rows = rows if rows is None or device is None else rows.to(device)
-        self.rows = {} if rows is None or self.rows_name is None else {self.rows_name: rows}
+    def keep(self, rows: Mapping[str, Tensor], device: Any = None) -> None:
+        """Note the gathered features by type, on the device where their block is."""
+        self.rows = {kind: {self.rows_names[kind]: own if device is None else own.to(device)} for kind, own in rows.items()}
 
 
 def as_fanouts(fanouts: Any) -> list[int]:

@@ -120,10 +120,11 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
 def finished(sampler: Any, g: Any, items: Any, node_names: Any, edge_names: Any, edge_dir: str = "in") -> tuple[Tensor, Any]:
     """The vertices and the subgraph for some items, with the features of these names to be fetched, on the sampler's ``output_device``."""
     nodes, subgraph, rows = subgraph_of(g, sampler.batch(g, items), "csc" if edge_dir == "in" else "csr")
-    sampler.keep(rows)
+    sampler.keep({} if rows is None else {g.ntypes[0]: rows})
     dgl.dataloading.base.set_node_lazy_features(subgraph, node_names)
     dgl.dataloading.base.set_edge_lazy_features(subgraph, edge_names)
-    subgraph.ndata.update(sampler.rows)
+    for own in sampler.rows.values():
+        subgraph.ndata.update(own)
     device = sampler.output_device
     return (nodes, subgraph) if device is None else (nodes.to(device), subgraph.to(device))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch_geometric.loader
 
+from hoptrain.pyg.hgt import HGTLoader
 from hoptrain.pyg.loaders import LinkNeighborLoader, NeighborLoader
 from hoptrain.pyg.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler, GraphSAINTSampler
 from hoptrain.pyg.sampler import NeighborSampler
@@ -20,6 +21,7 @@ __all__ = [
     "GraphSAINTNodeSampler",
     "GraphSAINTRandomWalkSampler",
     "GraphSAINTSampler",
+    "HGTLoader",
     "LinkNeighborLoader",
     "NeighborLoader",
     "NeighborSampler",

@@ -7,7 +7,7 @@ times of it. And as it arrives, for what becomes of the sample. Both times torch
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -15,9 +15,21 @@ import torch
 from hoptrain.engine.arrays import Array
 from hoptrain.pyg.features import gathered, put, without
 from hoptrain.pyg.feed import Fed
-from hoptrain.pyg.sampler import NeighborSampler
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.feed.given_feed import Source
+
+
+class Hops(Protocol):
+    """What PyG's code asks for samples."""
+
+    graph: Any
+    """What is sampled."""
+    source: Source | None
+    """In place of sampling here and now."""
+
+    @property
+    def sampler(self) -> Sampler[Any, Any]:
+        """Hoptrain's algorithm."""
 
 
 class HopFed(Fed):
@@ -26,7 +38,7 @@ class HopFed(Fed):
     transform: Callable[[Any], Any] | None
 
     @property
-    def hops(self) -> NeighborSampler:
+    def hops(self) -> Hops:
         """The sampler."""
         raise NotImplementedError
 

@@ -33,18 +33,20 @@ def as_output(batch: MiniBatch, *, tells_trees: bool, tells_hops: bool) -> Sampl
     )
 
 
-def as_typed_output(batch: HeteroMiniBatch, *, tells_trees: bool) -> HeteroSamplerOutput:
+def as_typed_output(batch: HeteroMiniBatch, *, tells_trees: bool, tells_hops: bool = True) -> HeteroSamplerOutput:
     """The same of typed edges, each type's by themselves. ``extra`` of a batch with trees has those of type T as ``trees.T``."""
+    steps = {kind: _steps([number[kind] for number in batch.node_counts]) for kind in batch.node_ids}
+    edge_steps = {relation: _steps([hop[relation].num_edges for hop in batch.blocks[::-1]]) for relation in batch.blocks[0]}
     tensors: HeteroMiniBatch = batch.to("cpu")
-    outermost, counts = tensors.blocks[0], batch.node_counts
+    outermost = tensors.blocks[0]
     return HeteroSamplerOutput(
         node={kind: _owned(ids) for kind, ids in tensors.node_ids.items()},
         row={relation: _owned(block.indices) for relation, block in outermost.items()},
         col={relation: _destinations(block) for relation, block in outermost.items()},
         edge={relation: _owned(block.edge_ids) for relation, block in outermost.items()},
         batch={kind: _owned(tensors.extra[f"trees.{kind}"]) for kind in tensors.node_ids} if tells_trees else None,
-        num_sampled_nodes={kind: _steps([number[kind] for number in counts]) for kind in tensors.node_ids},
-        num_sampled_edges={relation: _steps([hop[relation].num_edges for hop in batch.blocks[::-1]]) for relation in outermost},
+        num_sampled_nodes=steps if tells_hops else None,
+        num_sampled_edges=edge_steps if tells_hops else None,
     )
 
 

@@ -21,7 +21,7 @@ from hoptrain.pyg.arguments import STRATEGIES, check_sampling, checked_fanouts
 from hoptrain.pyg.graphs import converted
 from hoptrain.pyg.outputs import as_output, as_typed_output
 from hoptrain.pyg.typed_graphs import typed_converted
-from hoptrain.samplers import HeteroSampler, Sampler, TemporalSampler, Workspace
+from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
 from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies, with_typed_copies
 from hoptrain.samplers.seeds.timed import TimedSeeds
@@ -73,13 +73,10 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         self.temporal_strategy = temporal_strategy
         self.keep_orig_edges = False
         self._take_numbers(data, time_attr)
-        made: Any = (typed_converted if self.is_hetero else converted)(
-            data,
-            backward=sample_direction == "backward",
-            is_sorted=is_sorted,
-            weight_attr=weight_attr,
-            time_attr=time_attr,
-            untimed=disjoint and time_attr is None,
+        options: dict[str, Any] = {"backward": sample_direction == "backward", "is_sorted": is_sorted}
+        options |= {"weight_attr": weight_attr, "time_attr": time_attr}
+        made: Any = (
+            typed_converted(data, **options) if self.is_hetero else converted(data, **options, untimed=disjoint and time_attr is None)
         )
         self.graph: Any = made.graph
         self.perm = made.permutation
@@ -129,6 +126,9 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
 
     def _make_typed(self, fanouts: dict[Relation, list[int]]) -> Sampler[Any, Any]:
         own: Any = {self._own_name(relation): numbers for relation, numbers in fanouts.items()}
+        if self.disjoint:
+            strategy: Any = STRATEGIES[self.temporal_strategy]
+            return TimedSeeds(HeteroTemporalSampler(own, strategy=strategy, replace=self.replace))
         return HeteroSampler(own, replace=self.replace, weighted=self._is_weighted, expand="new")
 
     def _own_name(self, relation: Relation) -> Relation:
@@ -141,7 +141,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
 
     def _sample_plain(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
         seeds, copies = (seed.numpy(), None) if self.disjoint else distinct(seed.numpy())
-        items = np.concatenate([seeds, self._times(seed, seed_time).numpy()]) if self.disjoint else seeds
+        items = np.concatenate([seeds, self._times_of(None, seed, seed_time).numpy()]) if self.disjoint else seeds
         batch = (self.source or self._sampled)(items)
         if copies is not None:
             batch = with_copies(batch, copies)
@@ -151,21 +151,28 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return out
 
     def _sample_typed(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
-        seeds, copies = distinct_by_type({kind: ids.numpy() for kind, ids in seed.items()})
-        batch = (self.source or self._sampled)(self.graph.numbered(seeds))
-        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=False)
+        given = {kind: ids.numpy() for kind, ids in seed.items()}
+        seeds, copies = (given, {}) if self.disjoint else distinct_by_type(given)
+        items = self.graph.numbered(seeds)
+        if self.disjoint:
+            times = [self._times_of(kind, ids, (seed_time or {}).get(kind)).numpy() for kind, ids in seed.items()]
+            items = np.concatenate([items, *times])
+        batch = (self.source or self._sampled)(items)
+        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=self.disjoint)
         if self.sample_direction == "backward":
             for name in ("row", "col", "edge", "num_sampled_edges"):
                 setattr(out, name, {self._own_name(relation): own for relation, own in getattr(out, name).items()})
             out.row, out.col = out.col, out.row
         return out
 
-    def _times(self, seed: Tensor, seed_time: Tensor | None) -> Tensor:
-        if seed_time is not None:
-            return seed_time
-        if self.node_time is not None:
-            return torch.as_tensor(self.node_time)[seed]
-        if self.edge_time is not None:
+    def _times_of(self, kind: str | None, seed: Tensor, given: Tensor | None) -> Tensor:
+        """A time for each seed of a type; None stands for that of a graph of one type."""
+        own = self.node_time if kind is None else (self.node_time or {}).get(kind)
+        if given is not None:
+            return given
+        if own is not None:
+            return torch.as_tensor(own)[seed]
+        if self.node_time is not None or self.edge_time is not None:
             raise InputError("the seeds have no times, while edges have: give input_time (or edge_label_time), one for each seed")
         return torch.zeros_like(seed)
 

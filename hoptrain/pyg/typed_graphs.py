@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
@@ -39,11 +38,10 @@ def typed_converted(
     is_sorted: bool = False,
     weight_attr: str | None = None,
     time_attr: str | None = None,
-    untimed: bool = False,
 ) -> TypedConverted:
     """The graph of ``data``; kept as long as ``data`` is, and until its edges are changed. Arguments are those of ``converted``.
 
-    Weights and times are those of the edge types that have some, times also of vertex types.
+    Weights and times are those of the edge types that have some; an edge has also the time of its source's type.
 
     Raises:
         InputError: an edge type without edges, or not one value for each of them.
@@ -52,7 +50,7 @@ def typed_converted(
     names = [name for name in (weight_attr, time_attr) if name is not None]
     values = [*edges.values(), *(store[name] for name in names for store in data.stores if name in store)]
     state = (*map(state_of, values), *((kind, data[kind].num_nodes) for kind in data.node_types), *edges)
-    options = backward, is_sorted, weight_attr, time_attr, untimed
+    options = backward, is_sorted, weight_attr, time_attr
     kept = _KEPT.setdefault(data, {})
     if options not in kept or kept[options][0] != state:
         for relation, own in edges.items():
@@ -70,9 +68,7 @@ def _edges(data: HeteroData, relation: Relation) -> Any:
     return edges
 
 
-def _convert(
-    data: HeteroData, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None, untimed: bool
-) -> TypedConverted:
+def _convert(data: HeteroData, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None) -> TypedConverted:
     columns, weights, times, permutation = {}, {}, {}, {}
     for relation, store in data.edge_items():
         of_nodes = data[relation[0]].get(time_attr)
@@ -87,7 +83,5 @@ def _convert(
             times[name] = in_order(time_attr, of_edges, permutation[relation], len(indices))
         elif of_nodes is not None:
             times[name] = torch.as_tensor(of_nodes).cpu()[indices].numpy()
-        elif untimed or time_attr is not None:
-            times[name] = np.full(len(indices), np.iinfo(np.int64).min if time_attr else 0)  # admitted at every time
     num_nodes = {kind: int(data[kind].num_nodes) for kind in data.node_types}
     return TypedConverted(HeteroGraph(num_nodes, columns, weights=weights, times=times), permutation)

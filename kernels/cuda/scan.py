@@ -30,6 +30,25 @@ def exclusive_scan(launch, rows, capacity, begin, end, base, sums, totals):
     launch.rows(add_sums, capacity, rows, begin, end, sums, totals)
 
 
+def scan_into_room(launch, rows, capacity, bounds, sums, needed, room, end, counters):
+    """As ``exclusive_scan`` of counts that nothing bounds, where the host has made as much room as was enough so far.
+
+    Args:
+        launch: of the bulk.
+        rows: as of ``exclusive_scan``.
+        capacity: likewise.
+        bounds: ``begin``, ``end`` and ``base`` of the scan, of which ``end`` is changed if there is too little room.
+        sums: as of ``exclusive_scan``.
+        needed: (K,) int64, receives the sums of all.
+        room: the most that one may be.
+        end: (K,) int64, receives them too; or ``base``, if one is more.
+        counters: int64, see ``void_if_crowded``.
+    """
+    exclusive_scan(launch, rows, capacity, *bounds, sums, needed)
+    low, high, base = bounds
+    launch.flat(void_if_crowded, 1, needed, base, room, low, high, end, counters)
+
+
 @device_function
 def block_scan(buffer, value):
     """Sum of ``value`` over the threads up to this one (Hillis & Steele, CACM 1986). ``buffer`` has a place for each thread of the block."""
@@ -97,3 +116,30 @@ def add_sums(rows, begin, end, sums, totals):
             rows[b, i] += sums[b, tile]
     if cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
         rows[b, end[b]] = totals[b]
+
+
+@cuda_kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])")
+def void_if_crowded(needed, base, room, low, high, end, counters):
+    """``end`` becomes ``needed`` if all batches fit into ``room``; else the hop of the whole bulk becomes empty, and what follows with it.
+
+    By one block. Then the bulk is worth nothing, and nothing is written beyond the room: the host reads ``needed`` and queues it again.
+
+    Args:
+        needed: (K,) where the hop's edges end.
+        base: (K,) where they begin.
+        room: the most that ``needed`` may be.
+        low: (K,) the first request.
+        high: (K,) the end of the requests, which becomes ``low``.
+        end: (K,) receives ``needed``, or ``base``.
+        counters: of requests that are grouped already, which become 0; or anything that is 0.
+    """
+    crowded = False
+    for b in range(len(needed)):
+        crowded = crowded or needed[b] > room
+    for b in range(cuda.threadIdx.x, len(needed), cuda.blockDim.x):
+        end[b] = base[b] if crowded else needed[b]
+        if crowded:
+            high[b] = low[b]
+    for k in range(cuda.threadIdx.x, len(counters), cuda.blockDim.x):
+        if crowded:
+            counters[k] = 0

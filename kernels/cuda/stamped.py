@@ -19,29 +19,33 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, int64
 
-from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
+from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.relabel import hash_of
 from hoptrain.kernels.cuda.scan import block_scan, num_tiles, scan_sums
 from hoptrain.kernels.cuda.widths import id_kernel
+from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
 
 EMPTY = np.iinfo(np.int32).max
 """What a new table is filled with: above all numbers."""
 FEW_PROBES = 128
 """Words that are looked at for a vertex where a table may be too small. Tables of a million words have runs that long where three quarters are taken."""
 _LOWER, _B32 = 0xFFFFFFFF, 32
+_DIRECT = -1
 
 
 class Words(NamedTuple):
     """What a packed table has besides.
 
     Attributes:
-        words: (K, S) int64, S a power of two: the memory of the table's entries, (K, 2 S).
+        words: (K, S) int64: the memory of the table's entries, (K, 2 S).
+        part_bits: log2 of the words of a part. Nodes that are vertices in trees (``hoptrain.kernels.shared.temporal``) have a part for each tree.
         span: of the bulk.
-        most_probes: after so many words a vertex is given up; S where there is room for all.
+        most_probes: after so many words a vertex is given up; those of a part where there is room for all.
         unplaced: (K,) int64, 1 if a vertex was given up: all that the bulk finds is in bounds, and worth nothing.
     """
 
     words: Any
+    part_bits: int
     span: int
     most_probes: int
     unplaced: Any
@@ -61,24 +65,29 @@ class Table(NamedTuple):
     packed: Words | None = None
 
 
-def enter(launch, source, count, capacity, table, nodes, repeated):
+def enter(launch, source, count, capacity, table, nodes):
     """Enter the vertices ``source[b, :count[b]]`` with their places there as local ids, and copy them to ``nodes``.
 
     Args:
         launch: of the bulk.
-        source: (K, N) vertices, int32 for a packed table.
+        source: (K, N) vertices, int32 for a packed table; or keys of vertices in trees.
         count: (K,) int64, at most ``capacity``.
         capacity: the most of a batch.
         table: ``Table`` without nodes.
-        nodes: (K, N) written, not ``source``.
-        repeated: (K,) int64, lowered to the first place whose vertex stands before it as well.
+        nodes: (K, N) written; may be ``source``.
     """
     if table.packed is None:
         launch.rows(enter_direct, capacity, source, count, *table[:2], nodes)
-        launch.rows(find_repeated_direct, capacity, source, count, *table[:2], repeated)
     else:
         launch.rows(enter_packed, capacity, source, count, table.start, *table.packed, nodes)
-        launch.rows(find_repeated_packed, capacity, source, count, table.start, *table.packed[:3], repeated)
+
+
+def find_repeated_stamped(launch, nodes, count, capacity, table, repeated):
+    """Lower ``repeated`` (K,) int64 to the first place whose vertex stands before it as well; arguments as for ``enter``, which was called."""
+    if table.packed is None:
+        launch.rows(find_repeated_direct, capacity, nodes, count, *table[:2], repeated)
+    else:
+        launch.rows(find_repeated_packed, capacity, nodes, count, table.start, *table.packed[:4], repeated)
 
 
 def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table, sums, num_before, num_after):
@@ -86,7 +95,7 @@ def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table
 
     Args:
         launch: of the bulk.
-        neighbors: (K, M) vertices in, local ids out; int32 for a packed table.
+        neighbors: (K, M) vertices, or keys, in, local ids out; vertices of int32 for a packed table.
         nodes: (K, N) vertices by local id, with room for the new ones.
         capacity: the most edges of a batch.
         begin: (K,) int64.
@@ -104,7 +113,9 @@ def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table
         launch.batch_by_batch(ask_packed, capacity, *edges, known, table.start, *table.packed)
     launch.batch_by_batch(mark_tiles, capacity, *edges, known, *held, sums, shared_bytes=shared_bytes)
     launch.one_block_each(scan_sums, begin, end, num_before, sums, num_after, shared_bytes=shared_bytes)
-    launch.batch_by_batch(number_tiles, capacity, *edges, *held, int(table.packed is not None), sums, nodes, shared_bytes=shared_bytes)
+    launch.batch_by_batch(
+        number_tiles, capacity, *edges, *held, table.packed.part_bits if table.packed else _DIRECT, sums, nodes, shared_bytes=shared_bytes
+    )
     launch.batch_by_batch(read_entries, capacity, *edges, *held)
 
 
@@ -139,13 +150,13 @@ def ask_direct(neighbors, begin, end, known, start, entries):
 
 
 @device_function
-def ask_word(words, b, vertex, number, stale, most_probes):
-    """The word of a vertex in row ``b``, taken for it if it had none, with its number lowered to ``number``.
+def ask_word(words, part_bits, b, node, number, stale, most_probes):
+    """The word of a vertex, or key, in row ``b``, taken for it if it had none, with its number lowered to ``number``.
 
     Numbers from ``stale`` on are of earlier bulks. If ``most_probes`` words are all other vertices', the complement of the last of them.
     """
-    mask = words.shape[1] - 1
-    slot, mine = hash_of(vertex) & mask, np.int64(vertex) << _B32 | number
+    vertex, begin, mask = vertex_of(node), tree_of(node) << part_bits, (1 << part_bits) - 1
+    slot, mine = begin + (hash_of(vertex) & mask), vertex << _B32 | number
     for _ in range(most_probes):
         word = words[b, slot]  # an old one read here is stale, or larger: one of the atomics settles it
         while (word & _LOWER) >= stale:
@@ -157,38 +168,38 @@ def ask_word(words, b, vertex, number, stale, most_probes):
             if word > mine:
                 cuda.atomic.min(words, (b, slot), mine)
             return slot
-        slot = (slot + 1) & mask
-    return ~((slot - 1) & mask)
+        slot = begin + ((slot + 1) & mask)
+    return ~(begin + ((slot - 1) & mask))
 
 
-@cuda_kernel("void(int32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64[::1], int32[:, ::1])")
-def enter_packed(source, count, start, words, span, most_probes, unplaced, nodes):
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64, int64[::1], ID[:, ::1])")
+def enter_packed(source, count, start, words, part_bits, span, most_probes, unplaced, nodes):
     """Enter vertices into a packed table, see ``enter``."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         vertex = source[b, i]
         nodes[b, i] = vertex
-        if ask_word(words, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:
+        if ask_word(words, part_bits, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:
             cuda.atomic.max(unplaced, b, 1)
 
 
-@cuda_kernel("void(int32[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64[::1])")
-def find_repeated_packed(nodes, count, start, words, span, most_probes, repeated):
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64, int64[::1])")
+def find_repeated_packed(nodes, count, start, words, part_bits, span, most_probes, repeated):
     """Lower ``repeated``. ``enter_packed`` has run; what it did not place is passed over."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
-        slot = ask_word(words, b, nodes[b, i], start[b] + i, start[b] + span, most_probes)
+        slot = ask_word(words, part_bits, b, nodes[b, i], start[b] + i, start[b] + span, most_probes)
         if slot >= 0 and words[b, slot] & _LOWER != start[b] + i:
             cuda.atomic.min(repeated, b, i)
 
 
-@cuda_kernel("void(int32[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[:, ::1], int64, int64, int64[::1])")
-def ask_packed(neighbors, begin, end, known, start, words, span, most_probes, unplaced):
+@id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[:, ::1], int64, int64, int64, int64[::1])")
+def ask_packed(neighbors, begin, end, known, start, words, part_bits, span, most_probes, unplaced):
     """Let every edge ask for its vertex, and put the vertex's place there instead."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
-        slot = ask_word(words, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)
+        slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)
         if slot < 0:
             slot = ~slot  # another vertex's, which has a local id
             cuda.atomic.max(unplaced, b, 1)
@@ -215,7 +226,7 @@ def mark_tiles(neighbors, begin, end, known, start, entries, sums):
 
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1], int64, int64[:, ::1], ID[:, ::1])")
-def number_tiles(neighbors, begin, end, start, entries, is_packed, sums, nodes):
+def number_tiles(neighbors, begin, end, start, entries, part_bits, sums, nodes):
     """Give new vertices their local ids; ``sums`` are scanned and have those of the tiles' first ones."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
@@ -226,7 +237,7 @@ def number_tiles(neighbors, begin, end, start, entries, is_packed, sums, nodes):
         rank = block_scan(buffer, is_first)
         if is_first:
             place, local = ~marked, sums[b, tile] + rank - 1
-            nodes[b, local] = entries[b, place + 1] if is_packed else place
+            nodes[b, local] = place if part_bits == _DIRECT else key_in(place >> (part_bits + 1), entries[b, place + 1])
             entries[b, place] = start[b] + local
         cuda.syncthreads()
 

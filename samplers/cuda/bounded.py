@@ -1,8 +1,4 @@
-"""Node-wise sampling on a CUDA device: hop after hop by fanouts, which bound every size.
-
-There is one exception: a hop that takes all neighbours (fanout -1) has no useful bound, so its number of edges is read back before memory is
-asked for.
-"""
+"""Node-wise sampling on a CUDA device: hop after hop by fanouts, which bound every size; a hop that takes all neighbours (fanout -1) has a room."""
 
 from __future__ import annotations
 
@@ -19,9 +15,9 @@ from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
-from hoptrain.samplers.cuda.device_sampler import DeviceSampler
+from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
 from hoptrain.samplers.cuda.draws import GraphDraws
-from hoptrain.samplers.cuda.edges import Edges, rounded_up
+from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -40,18 +36,18 @@ class Bounded(DeviceSampler[MiniBatch]):
 
     Attributes:
         has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
-        forgets: whether nodes may be forgotten in the middle of a bulk.
+        num_trees: then the most seeds of a batch, else None.
         own_sizes: sizes of a subclass.
         sizes_of_hop: likewise, of each hop.
         graph: the device's copy of the graph, which says where its arrays are.
         edges: of each hop, or of all.
+        order: that ``_order`` chose last.
         schedule: of each hop of the last bulk, "sample" or "transit".
         num_nodes: the sizes before the first hop and after each.
         num_edges: those of each hop.
     """
 
     has_trees = False
-    forgets = False
     own_sizes: tuple[str, ...] = ()
     sizes_of_hop: tuple[str, ...] = ()
 
@@ -69,7 +65,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         Args:
             graph: the graph.
             workspace: says the schedule and the graph's placement; the results are the same.
-            fanouts: the most edges of a request in each hop. A hop with -1 costs a synchronisation.
+            fanouts: the most edges of a request in each hop; -1 takes all.
             mode: of the draws, see ``hoptrain.kernels.cuda.draw``.
             expand: as of ``NeighborSampler``.
             tables: for draws by weight.
@@ -84,6 +80,7 @@ class Bounded(DeviceSampler[MiniBatch]):
             "zeros", "start", "unplaced", "repeated", "nodes0",
             *(f"nodes{hop + 1}" for hop in self.hops), *(f"edges{hop}" for hop in self.hops), *self.own_sizes,
             *(f"{name}{hop}" for name in self.sizes_of_hop for hop in self.hops),
+            *(f"needed{hop}" for hop in self.hops if fanouts[hop] < 0),
         )  # fmt: skip
         self.num_graph_edges, self.id_dtype = graph.num_edges, np.dtype(np.int64) if self.has_trees else graph.indices.dtype
         self.schedule: list[str] = []
@@ -99,29 +96,30 @@ class Bounded(DeviceSampler[MiniBatch]):
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds, and find bounds for a batch."""
         self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
-        most_seeds = max(len(some) for some in self.seeds)
-        trees = most_seeds if self.has_trees else 1
+        self.most_seeds = longest(self.seeds)
+        self.num_trees = self.most_seeds if self.has_trees else None
+        trees = self.num_trees or 1
         self.most_nodes, self.most_edges = trees * self.host_graph.num_nodes, trees * self.num_graph_edges
-        self.room, span = self._bounds(most_seeds)
-        self.dtype = np.promote_types(self.dtype, id_dtype(span))
+        self.most_known, most = self._bounds(self.most_seeds)
+        self.dtype = np.promote_types(self.dtype, id_dtype(4 * self.most_known + most + 2))
         self.given["nodes0"] = [len(some) for some in self.seeds]
-        self.begin_tables(span)
+        self.begin_tables(self.most_known + most + 2)
 
     def _bounds(self, known: int) -> tuple[int, int]:
-        """The nodes that a batch can have, and what is above four times as many and all edges: offsets, local ids and numbers in tables."""
+        """The nodes that a batch can have, and the edges that stand in an array."""
         most = 0
         for fanout in self.fanouts:
             edges = self.most_edges if fanout < 0 else known * fanout
-            known, most = min(self.most_nodes, known + edges), most + edges
-        return known, 4 * known + most + 2
+            known, most = min(self.most_nodes, known + edges), most + edges if self.expand == "new" else max(most, edges)
+        return known, most
 
     def first_nodes(self) -> list[Array]:
         """The nodes that the seeds are."""
         return self.seeds
 
-    def uploads(self) -> dict[str, list[Array]]:
+    def uploads(self) -> dict[str, Upload]:
         """The first nodes."""
-        return {"seeds": self.first_nodes()}
+        return {"seeds": Upload(self.first_nodes(), self.id_dtype)}
 
     def queue(self) -> None:
         """Enter the seeds as the first nodes; then hop after hop."""
@@ -129,10 +127,11 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.zeros = self.sizes["zeros"]
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
-        self.schedule, self.edges = [], list[Edges]()
-        is_vertex = not self.has_trees and not self.forgets
-        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=self.room if is_vertex else None)
-        self.frontier.enter_seeds(self.first_nodes(), self.num_nodes[0])
+        self.schedule, self.edges, self.order = [], list[Edges](), Order(0, self.zeros, self.zeros)
+        # Trees of hops that take all edges are too large to have room for what they could be.
+        room = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.most_known
+        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=room, trees=self.num_trees)
+        self.frontier.enter_seeds(self.brought["seeds"], self.most_seeds, self.num_nodes[0])
         # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
         for hop in self.hops:
@@ -171,23 +170,22 @@ class Bounded(DeviceSampler[MiniBatch]):
 
         indptr = self.matrix(f"indptr{name}", self.known + 1, self.dtype, keep=shares and hop > 0)
         self._count((self.nodes, low, high), requests, draw, indptr)
-        exclusive_scan(self.launch, indptr, requests, low, high, base, self.sums(requests), end)
-        most = self._read_most_edges(hop) if fanout < 0 else requests * fanout
         before = self.num_shared_edges if shares else 0
-        edge_ids = self.matrix(f"edge_ids{name}", before + most, id_dtype(self.num_graph_edges), keep=shares and hop > 0)
-        indices = self.matrix(f"indices{name}", before + most, self.id_dtype, keep=shares and hop > 0)
+        if fanout < 0:
+            guess = before + min(self.most_edges, FEW_EDGES * requests)
+            room = self.scan_into_room(f"needed{hop}", guess, indptr, requests, (low, high, base), end, self.order.counters)
+            most = min(room, self.most_edges)
+        else:
+            exclusive_scan(self.launch, indptr, requests, low, high, base, self.sums(requests), end)
+            most, room = requests * fanout, before + requests * fanout
+        edge_ids = self.matrix(f"edge_ids{name}", room, id_dtype(self.num_graph_edges), keep=shares and hop > 0)
+        indices = self.matrix(f"indices{name}", room, self.id_dtype, keep=shares and hop > 0)
         weights = self._draw((self.nodes, low, high), requests, draw, (indptr, edge_ids, indices))
 
         self.frontier.relabel(indices, most, (base, end), *self.num_nodes[hop : hop + 2])
-        self.fresh, self.num_shared_edges = min(self.most_nodes, most), before + most
+        self.fresh, self.num_shared_edges = min(self.most_nodes, most), room
         edges = Edges(indptr, edge_ids, indices, weights)
         self.edges = [edges] if shares else [*self.edges, edges]
-
-    def _read_most_edges(self, hop: int) -> int:
-        """Wait for the sizes; the most edges of a batch in this hop, rounded up."""
-        num_edges = self.read_size(f"edges{hop}")
-        before = self.host_size(f"edges{hop - 1}") if self.expand == "new" and hop else 0
-        return rounded_up(int((num_edges - before).max()))
 
     def end(self) -> None:
         """Queue what comes after the last hop."""
@@ -223,12 +221,13 @@ class Bounded(DeviceSampler[MiniBatch]):
     def _order(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> Order:
         """The order of a hop's requests by its schedule, which is noted; where they are grouped, without those on vertices without edges."""
         self.schedule.append(self.draws.schedule_for(capacity, draw[0]))
-        if self.schedule[-1] == "sample":
-            return Order(0, self.zeros, self.zeros)
-        vertices = self._vertices(requests)
-        groups = self.draws.groups_for(capacity, self.known, vertices.dtype)
-        group_requests(self.launch, self.graph.arrays(), (vertices, *requests[1:]), capacity, draw, groups)
-        return Order(1, groups.members, groups.counters)
+        self.order = Order(0, self.zeros, self.zeros)
+        if self.schedule[-1] == "transit":
+            vertices = self._vertices(requests)
+            groups = self.draws.groups_for(capacity, self.known, vertices.dtype)
+            group_requests(self.launch, self.graph.arrays(), (vertices, *requests[1:]), capacity, draw, groups)
+            self.order = Order(1, groups.members, groups.counters)
+        return self.order
 
     def _vertices(self, requests: tuple[Any, Any, Any]) -> Any:
         """The vertices that the requests' nodes are."""

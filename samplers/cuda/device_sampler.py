@@ -1,17 +1,20 @@
 """What all that samples on a CUDA device shares: a bulk of mini-batches at once, to the bit those of the CPU.
 
-K batches, batch-major matrices. The host launches for sizes that it does not know: either they have a bound (``bounded``), or there is as much
-room as was enough so far (``retried``). The true ones stay on the device until the bulk is done.
+K batches, batch-major matrices. The host launches for sizes that it does not know: either they have a bound, or there is as much room as was
+enough so far. Kernels count on beyond a room, and write nothing there. The true sizes stay on the device until the bulk is done; if one says then
+that there was too little room, it grows and the bulk is queued again. Rooms only grow, so that happens in the first bulks, and hardly ever later.
+
+So nothing is read back in mid-bulk, and what the host does for a bulk follows from its shape: the second bulk of a shape is captured in a CUDA graph,
+and later ones are one call each (``replays``).
 """
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,10 +23,10 @@ from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import Buffers
 from hoptrain.engine.device_store import DeviceGraph, choose_placement, to_device
-from hoptrain.engine.errors import reason_of
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
-from hoptrain.kernels.cuda.stamped import FEW_PROBES, Table, Words
+from hoptrain.kernels.cuda.scan import scan_into_room
+from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, Table, Words
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import MiniBatch
@@ -31,6 +34,8 @@ from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
 from hoptrain.samplers.cuda.draws import GraphDraws
+from hoptrain.samplers.cuda.edges import rounded_up
+from hoptrain.samplers.cuda.replays import Replays
 from hoptrain.samplers.cuda.tables import StampedTables
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -41,6 +46,28 @@ NEVER = np.iinfo(np.int64).max
 """A place that there is not, from which a size falls to the first that something is wrong with."""
 
 
+FEW_EDGES = 4
+"""Of a node, where nothing bounds them: for so many there is room at first. If they are more, the first bulk tells."""
+
+
+class Upload(NamedTuple):
+    """What the host brings to the device for a bulk under one name."""
+
+    rows: Sequence[Array]
+    dtype: DTypeLike
+    """There."""
+
+    @property
+    def width(self) -> int:
+        """See ``longest``."""
+        return longest(self.rows)
+
+
+def longest(rows: Sequence[Array]) -> int:
+    """The length of the longest row, rounded up, lest every bulk have a shape of its own."""
+    return rounded_up(max(map(len, rows)))
+
+
 class DeviceSampler(ABC, Generic[Batch]):
     """Samples one graph by one sampler, one bulk at a time.
 
@@ -49,6 +76,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         tables: those among them that are never cleared.
         dtype: of offsets, local ids and places in tables; it grows with the bulks and stays, as the buffers do.
         hops: numbers of the hops whose random words are drawn.
+        restarts: names of sizes: what numbers in ``tables`` begin with after nodes were forgotten in the middle of a bulk, one for each time.
         size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not. With
             "start" and "unplaced" there are ``tables``.
         seeds: what the batches of the bulk are asked for by, checked.
@@ -56,13 +84,18 @@ class DeviceSampler(ABC, Generic[Batch]):
         num_batches: K, of the bulk.
         sizes: rows (K,) int64 on the device, by name: zero, or as ``given``, before the work.
         given: host values of sizes, by name.
+        rooms: for what nothing bounds there is so much room, by the name of the size that tells what is needed.
+        replays: the bulks that were captured.
+        brought: matrices on the device, by name, whose rows begin with those of the uploads.
         addresses: (4,) uint64 on the device for each of ``hops``: seed, epoch, number of the first batch, hop.
     """
 
     hops: Sequence[int]
     size_names: tuple[str, ...]
+    restarts: tuple[str, ...] = ()
     seeds: list[Array]
     _requests_of_seed: Sequence[float] | None = None
+    _stamps = False
 
     def __init__(self, workspace: Workspace) -> None:
         """Start without a graph.
@@ -77,33 +110,42 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.buffers = Buffers(self.stream, self.thresholds.block)
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
         self.tables = StampedTables()
-        self._capture, self._has_waited = workspace.capture, False
-        self._replay: Callable[[], None] | None = None
-        self._last: tuple[Any, int] | None = None  # shape of the bulk before and version of the buffers, if it can be captured
+        self.rooms: dict[str, int] = {}
+        self.replays = Replays(self.stream, workspace.capture)
 
     @abstractmethod
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds or items and keep them; state ``given`` and a ``dtype`` that holds what comes up."""
 
     @abstractmethod
+    def uploads(self) -> dict[str, Upload]:
+        """What ``queue`` finds in ``brought``, by name."""
+
+    @abstractmethod
     def queue(self) -> None:
-        """Queue the work of the bulk."""
+        """Queue the work of the bulk. What it does, and what it leaves behind on the host, follows from K, ``dtype`` and the uploads' widths.
 
-    def uploads(self) -> dict[str, list[Array]] | None:
-        """What ``queue`` uploads, by name, if all else that it does follows from the lengths of these; else None.
-
-        Then a bulk like the one before is queued by one call (a CUDA graph), unless sizes are read or more than this is uploaded.
+        Where it does not, ``replays`` have to be cleared. It neither uploads nor waits.
         """
-        return None
 
     def is_done(self) -> bool:
-        """Whether the bulk can be handed out; else it is queued again. The sizes are on the host."""
-        if "unplaced" not in self.size_names or not self.host_size("unplaced").any():
-            return True
-        self.tables.share //= 2
-        self.begin_tables(self.tables.span)
-        self.capture_later()
-        return False
+        """Whether there was room for all, so that the bulk can be handed out; else there is more, and it is queued again. The sizes are on the host."""
+        needed = {size: int(self.host_size(size).max()) for size in self.rooms}
+        grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.rooms[size]}
+        self.rooms |= grown
+        is_unplaced = "unplaced" in self.size_names and bool(self.host_size("unplaced").any())
+        if is_unplaced:
+            self.tables.share //= 2
+        if grown or is_unplaced:
+            self.replays.clear()
+        return not grown and not is_unplaced
+
+    def room(self, size: str, guess: int) -> int:
+        """Room for what nothing bounds: ``guess``, or more if a bulk has asked for more or needed it."""
+        if self.rooms.get(size, -1) < guess:
+            self.rooms[size] = guess
+            self.replays.clear()
+        return self.rooms[size]
 
     def learn_sizes(self) -> None:
         """Take what the sizes of a bulk that is done tell about the next ones."""
@@ -120,16 +162,12 @@ class DeviceSampler(ABC, Generic[Batch]):
         for step, draws, fanout, schedule in drawn:
             draws.expected = self.expected(step)
             if self.kernel == "auto" and draws.schedule_for(0, fanout) != schedule:
-                self.capture_later()
+                self.replays.clear()
 
     def expected(self, step: int) -> float | None:
         """Requests of a step of this bulk, if one before has told."""
         rates = self._requests_of_seed
         return None if rates is None else rates[step] * sum(len(some) for some in self.seeds)
-
-    def capture_later(self) -> None:
-        """The next bulk may be queued otherwise than this one, though it has its shape: it is not captured before it was queued once."""
-        self._last = None
 
     @abstractmethod
     def batches(self) -> Bulk[Batch]:
@@ -138,12 +176,14 @@ class DeviceSampler(ABC, Generic[Batch]):
     def twin(self) -> Self:
         """Another one with buffers of its own, which reads the same copies of the graph: its bulks and these are not in each other's way."""
         other = copy(self)
-        other.buffers, other._last, other._replay = Buffers(self.stream, self.thresholds.block), None, None
-        other.tables = StampedTables(self.tables.share)
+        other.buffers, other.replays = Buffers(self.stream, self.thresholds.block), self.replays.twin()
+        other.tables, other.rooms = StampedTables(self.tables.share), dict(self.rooms)
         return other
 
-    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[Batch]]:
-        """Queue a bulk without regard for what torch has queued; see ``Sampler.start_bulk``."""
+    def start(
+        self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, beside: Mapping[str, Upload] | None = None
+    ) -> Callable[[], Bulk[Batch]]:
+        """Queue a bulk without regard for what torch has queued; see ``Sampler.start_bulk``. What is given ``beside`` is ``brought`` as well."""
         if len(seeds) > MAX_BATCHES:
             raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
         check_bulk_address(seed, epoch, first_batch, len(seeds))
@@ -151,7 +191,8 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(seeds))
         self.given: dict[str, Any] = {"repeated": NEVER} if "repeated" in self.size_names else {}
         self.begin([np.asarray(some) for some in seeds])
-        self._address_rows = [np.array([seed, epoch, first_batch, hop], np.uint64) for hop in self.hops]
+        addresses = Upload([np.array([seed, epoch, first_batch, hop], np.uint64) for hop in self.hops], np.uint64)
+        self._uploads = {"addresses": addresses, **(beside or {}), **self.uploads()}
         try:
             self._queue()
         except BaseException:
@@ -160,45 +201,25 @@ class DeviceSampler(ABC, Generic[Batch]):
         return partial(self._finish, seed, epoch, first_batch)
 
     def _queue(self) -> None:
-        """Queue the bulk: by one call if the bulks before were like it and all is where it was."""
-        rows_by_name = self.uploads()
-        if rows_by_name is None:
-            self._work()
+        """Queue the bulk: by one call if there were some of its shape and all is where it was."""
+        shape = self.num_batches, self.dtype, *(own.width for own in self._uploads.values())
+        replay = self.replays.of(shape, self._work)
+        if replay is not None:
+            self._fill_sizes()
+            for name, own in self._uploads.items():
+                self.buffers.fill(name, own.rows)
+            replay()
             return
-        shape = self.num_batches, self.dtype, [max(map(len, rows)) for rows in rows_by_name.values()]
-        if (shape, self.buffers.version) != self._last:
-            self._replay = None
-            self._work()
-            is_all = not self._has_waited and self.buffers.uploaded_names == rows_by_name.keys() | {"addresses"}
-            self._last = (shape, self.buffers.version) if is_all else None
-            return
-        if self._replay is None and self._capture:
-            self._replay = self._captured()
-        if self._replay is None:
-            self._work()
-            return
-        self._fill_sizes()
-        for name, rows in {"addresses": self._address_rows, **rows_by_name}.items():
-            self.buffers.fill(name, rows)
-        self._replay()
-
-    def _captured(self) -> Callable[[], None] | None:
-        """What queues the bulk in one call; None where a device cannot, which is said once."""
-        try:
-            return self.stream.capture(self._work)
-        except Exception as error:  # the driver's own errors have no common class
-            self._capture = False
-            warnings.warn(
-                f"bulks are queued launch by launch, since they cannot be captured: {reason_of(error)}", RuntimeWarning, stacklevel=2
-            )
-            return None
+        version = self.buffers.version
+        self._work()
+        if self.buffers.version != version:
+            self.replays.clear()
+        self.replays.note(shape)
 
     def _work(self) -> None:
         """Queue the bulk, one thing after the other."""
-        self._has_waited = False
-        self.buffers.uploaded_names.clear()
-        addresses = self.buffers.uploaded("addresses", self._address_rows, np.uint64)
-        self.addresses = [addresses[row] for row in range(len(self.hops))]
+        self.brought = {name: self.buffers.uploaded(name, *own, own.width) for name, own in self._uploads.items()}
+        self.addresses = [self.brought["addresses"][row] for row in range(len(self.hops))]
         self._device_sizes = self.buffers.array("sizes", (len(self.size_names), self.num_batches), np.int64)
         self._host_sizes = self.buffers.pinned("sizes", self._device_sizes)
         self._fill_sizes()
@@ -219,6 +240,8 @@ class DeviceSampler(ABC, Generic[Batch]):
                 if first < len(seeds):
                     raise seed_given_twice(seeds[first])
         while not self.is_done():
+            if "start" in self.size_names:
+                self.begin_tables(self.tables.span)
             self._queue()
             self.stream.synchronize()
         self.learn_sizes()
@@ -229,23 +252,33 @@ class DeviceSampler(ABC, Generic[Batch]):
         self._device_sizes.copy_to_host(self._host_sizes, stream=self.stream.numba)
 
     def host_size(self, name: str) -> Array:
-        """(K,) the size as it was fetched last."""
+        """(K,) the size as it was fetched."""
         return self._host_sizes[self.size_names.index(name), : self.num_batches]
-
-    def read_size(self, name: str) -> Array:
-        """(K,) the size as it is now, which has to be waited for."""
-        self._fetch_sizes()
-        self.stream.synchronize()
-        self._has_waited = True
-        return self.host_size(name)
 
     def matrix(self, name: str, width: int, dtype: DTypeLike, *, keep: bool = False) -> Any:
         """A buffer (K, ``width``), or larger."""
         return self.buffers.array(name, (self.num_batches, width), dtype, keep=self.num_batches if keep else 0)
 
-    def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> Any:
-        """A buffer whose rows begin with those given, one for each batch."""
-        return self.buffers.uploaded(name, rows, dtype)
+    def scan_into_room(
+        self, size: str, guess: int, counts: Any, requests: int, bounds: tuple[Any, Any, Any], end: Any, counters: Any = None
+    ) -> int:
+        """As ``exclusive_scan`` of the edges that each request gives, where nothing bounds their number; returns where they end at most.
+
+        If they end beyond that in any batch, none of the bulk has requests, and the bulk will be queued again.
+
+        Args:
+            size: says in the end what was needed.
+            guess: as of ``room``.
+            counts: (K, N+1).
+            requests: the most of a batch.
+            bounds: ``begin``, ``end`` and ``base`` of the scan.
+            end: (K,) receives where the edges end.
+            counters: of requests that are grouped already.
+        """
+        room = self.room(size, guess)
+        counters = self.sizes["zeros"] if counters is None else counters
+        scan_into_room(self.launch, counts, requests, bounds, self.sums(requests), self.sizes[size], room, end, counters)
+        return room
 
     def sums(self, items: int) -> Any:
         """Scratch of a scan."""
@@ -260,28 +293,35 @@ class DeviceSampler(ABC, Generic[Batch]):
         return 1 << (2 * max(1, room) - 1).bit_length()
 
     def begin_tables(self, span: int) -> None:
-        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says."""
-        if self.dtype == np.int32:
-            self.given["start"] = self.tables.begin(self.launch, span)
+        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says, and where nodes are forgotten ``restarts``."""
+        names = "start", *self.restarts
+        self._stamps = self.dtype == np.int32 and len(names) * span <= EMPTY
+        if self._stamps:
+            self.given |= dict(zip(names, self.tables.begin(self.launch, span, len(names)), strict=True))
 
-    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any]) -> Table | None:
+    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any], trees: int | None = None) -> Table | None:
         """A table for ``room`` nodes of a batch that is not cleared.
 
         It has an entry for every vertex, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
-        it is packed, as large as was enough so far. None if numbers, or vertices in a packed one, need more than 32 bits.
+        it is packed, as large as was enough so far. With ``trees`` nodes are keys, a vertex of 32 bits in one of so many, all with the same room. None if
+        numbers, or vertices in a packed one, need more than 32 bits.
         """
-        if self.dtype != np.int32:
+        if not self._stamps:
             return None
         start, tables = self.sizes["start"], self.tables
         of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
-        if 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
+        if trees is None and 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
             return Table(start, tables.entries(self.buffers, self.launch, f"{name}.entries", num_vertices))
-        if dtype != np.int32:
+        if trees is None and dtype != np.int32:
             return None
-        size = self._table_size(-(-room // tables.share))
-        words = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size)
+        parts = trees or 1
+        size = self._table_size(-(-room // (tables.share * parts)))
+        entries = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size * parts)
+        if trees is None:
+            size = entries.shape[1] // 2  # of an earlier bulk, or as asked for
         most_probes = FEW_PROBES if tables.share > 1 else size
-        return Table(start, words, Words(words.view(np.int64), tables.span, most_probes, self.sizes["unplaced"]))
+        words = Words(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
+        return Table(start, entries, words)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
         """Scratch for relabelling up to ``width`` edges of a batch."""

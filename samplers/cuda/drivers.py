@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
+from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 from hoptrain.samplers.cuda.layerwise.layers import CudaLayers
 from hoptrain.samplers.cuda.nodewise.hetero import CudaHetero
 from hoptrain.samplers.cuda.nodewise.labor import CudaLabor
@@ -56,12 +58,17 @@ def _of_program(graph: Graph, program: Program, workspace: Workspace) -> Driver:
     return (CudaWalks if program.output == "walks" else CudaBlocks)(graph, program, workspace)
 
 
+def _within(graph: Graph, sampler: LinkSampler | MVSSampler, workspace: Workspace) -> DeviceSampler[MiniBatch]:
+    """Of the sampler within, whose batches are asked for by their seeds: it is none that finds them on the host itself."""
+    return cast("DeviceSampler[MiniBatch]", _made(graph, sampler.sampler, workspace))
+
+
 def _of_links(graph: Graph, sampler: LinkSampler, workspace: Workspace) -> Driver:
-    return CudaLinks(graph, sampler, workspace, _made(graph, sampler.sampler, workspace))
+    return CudaLinks(graph, sampler, workspace, _within(graph, sampler, workspace))
 
 
 def _of_mvs(graph: Graph, sampler: MVSSampler, workspace: Workspace) -> Driver:
-    return CudaMVS(graph, sampler, workspace, _made(graph, sampler.sampler, workspace))
+    return CudaMVS(graph, sampler, workspace, _within(graph, sampler, workspace))
 
 
 DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {

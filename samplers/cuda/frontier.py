@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, find_repeated, relabel
-from hoptrain.kernels.cuda.stamped import enter, relabel_stamped
+from hoptrain.kernels.cuda.stamped import enter, find_repeated_stamped, relabel_stamped
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 
@@ -25,7 +24,16 @@ class DeviceFrontier:
     nodes: Any
     table: Any = None
 
-    def __init__(self, work: DeviceSampler[Any], most: int, id_dtype: np.dtype[Any], name: str = "", *, room: int | None = None) -> None:
+    def __init__(
+        self,
+        work: DeviceSampler[Any],
+        most: int,
+        id_dtype: np.dtype[Any],
+        name: str = "",
+        *,
+        room: int | None = None,
+        trees: int | None = None,
+    ) -> None:
         """Start without nodes.
 
         Args:
@@ -33,25 +41,25 @@ class DeviceFrontier:
             most: the most nodes that a batch can have.
             id_dtype: of vertices.
             name: tells frontiers apart.
-            room: the most nodes that a batch of this bulk can have, if nodes are vertices below ``most`` and none is forgotten: then the table may be one
-                that is never cleared. Else None.
+            room: the most nodes that a batch of this bulk can have, if the table may be one that is never cleared; else None.
+            trees: if nodes are keys, vertices of int32 in so many trees. Else they are vertices below ``most``.
         """
         self.known = 0
         self._work, self._most, self._id_dtype, self._name = work, most, id_dtype, name
-        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype)
+        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype, trees)
 
-    def enter_seeds(self, seeds: list[Array], num_nodes: Any) -> None:
-        """Begin with these; the size "repeated" falls to the place of the first one that stands there twice."""
+    def enter_seeds(self, given: Any, known: int, num_nodes: Any) -> None:
+        """Begin with these (K, ``known`` or more); the size "repeated" falls to the place of the first one that stands there twice."""
         work = self._work
-        self.known = max(len(some) for some in seeds)
-        given = work.uploaded(f"seeds{self._name}", seeds, self._id_dtype)
+        self.known = known
         self.nodes = work.matrix(f"nodes{self._name}", self.known, self._id_dtype)
         if self.stamped is None:
             table = self._reserve(self.known, num_nodes)
             work.launch.rows(enter_nodes, self.known, given, num_nodes, *table, self.nodes)
             work.launch.rows(find_repeated, self.known, given, num_nodes, *table, work.sizes["repeated"])
         else:
-            enter(work.launch, given, num_nodes, self.known, self.stamped, self.nodes, work.sizes["repeated"])
+            enter(work.launch, given, num_nodes, self.known, self.stamped, self.nodes)
+            find_repeated_stamped(work.launch, self.nodes, num_nodes, self.known, self.stamped, work.sizes["repeated"])
 
     def _reserve(self, room: int, num_nodes: Any) -> tuple[Any, Any]:
         """The table that is cleared, with room for ``room`` nodes; a new one gets the ``num_nodes`` that there are."""
@@ -79,9 +87,12 @@ class DeviceFrontier:
             relabel_stamped(work.launch, sources, self.nodes, most, begin, end, room, self.stamped, sums, num_before, num_after)
         self.known = room
 
-    def forget(self, known: int, num_nodes: Any) -> None:
-        """Go back to the first ``num_nodes`` nodes, ``known`` at most. The table is one that is cleared."""
-        table = self._reserve(self.known, num_nodes)
-        self.known = known
-        clear_table(self._work.launch, *table)
-        self._work.launch.rows(enter_nodes, known, self.nodes, num_nodes, *table, self.nodes)
+    def forget(self, known: int, num_nodes: Any, start: Any) -> None:
+        """Go back to the first ``num_nodes`` nodes, ``known`` at most; numbers in a table that is not cleared begin with ``start`` from now on."""
+        launch, self.known = self._work.launch, known
+        if self.stamped is not None:
+            self.stamped = self.stamped._replace(start=start)
+            enter(launch, self.nodes, num_nodes, known, self.stamped, self.nodes)
+            return
+        clear_table(launch, *self.table)
+        launch.rows(enter_nodes, known, self.nodes, num_nodes, *self.table, self.nodes)

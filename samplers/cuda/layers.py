@@ -16,9 +16,10 @@ from hoptrain.kernels.cuda.relabel import clear_table, relabel
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload, longest
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
-from hoptrain.samplers.cuda.retried import FEW_EDGES, Retried
+from hoptrain.samplers.cuda.unbounded import Unbounded
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -30,7 +31,7 @@ class Layer(NamedTuple):
     """Further arrays by name, (K, ...), of the sources."""
 
 
-class Layered(Retried):
+class Layered(Unbounded):
     """Samples one graph by one sampler of layers. All nodes of a batch stand in one table, whatever the hop.
 
     Attributes:
@@ -46,7 +47,7 @@ class Layered(Retried):
         """Copy the graph to where the device reads it.
 
         Raises:
-            InputError: as of ``Retried``.
+            InputError: as of ``Unbounded``.
         """
         super().__init__(graph, workspace)
         self.layer_sizes, self.hops = tuple(layer_sizes), range(len(layer_sizes))
@@ -56,7 +57,7 @@ class Layered(Retried):
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
         self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
-        self.known = [max(len(some) for some in self.seeds)]
+        self.known = [longest(self.seeds)]
         for size in self.layer_sizes:
             self.known.append(min(self.num_vertices, self.known[-1] + size))
         most = 4 * max(self.known[-1], *self.layer_sizes) + 2 * self.num_graph_edges
@@ -64,10 +65,14 @@ class Layered(Retried):
         self.given["nodes0"] = [len(some) for some in self.seeds]
         self.given |= {f"parts{hop}": self.num_parts(self.known[hop]) for hop in self.hops}
 
+    def uploads(self) -> dict[str, Upload]:
+        """The seeds."""
+        return {"seeds": Upload(self.seeds, self.id_dtype)}
+
     def queue(self) -> None:
         """Hop after hop."""
         self.frontier = DeviceFrontier(self, self.num_vertices, self.id_dtype)
-        self.frontier.enter_seeds(self.seeds, self.sizes["nodes0"])
+        self.frontier.enter_seeds(self.brought["seeds"], self.known[0], self.sizes["nodes0"])
         self.layers = [self.sample_hop(hop) for hop in self.hops]
 
     @property

@@ -20,7 +20,7 @@ class StampedTables:
     """Of one driver's bulks.
 
     Attributes:
-        start: what the numbers of the bulk begin with.
+        start: what the numbers of the bulk begin with, the last time that it uses the tables.
         span: what is above all of them.
         share: packed tables have room for one in so many of the nodes that a batch can have; 1 is always enough.
     """
@@ -30,14 +30,18 @@ class StampedTables:
         self.start, self.span, self.share = EMPTY, 0, share
         self._filled: dict[str, Any] = {}
 
-    def begin(self, launch: Launch, span: int) -> int:
-        """Let a bulk with numbers below ``span`` start; returns ``start``. Once in very many bulks the tables are filled anew for it."""
-        if self.start < span:
+    def begin(self, launch: Launch, span: int, times: int = 1) -> list[int]:
+        """Let a bulk with numbers below ``span`` start, which uses the tables so many ``times``, as if they were empty each time.
+
+        Once in very many bulks they are filled anew for it. Returns what the numbers begin with, each time.
+        """
+        if self.start < times * span:
             self.start = EMPTY
             for entries in self._filled.values():
                 _fill(launch, entries)
-        self.start, self.span = self.start - span, span
-        return self.start
+        starts = [self.start - (time + 1) * span for time in range(times)]
+        self.start, self.span = starts[-1], span
+        return starts
 
     def entries(self, buffers: Buffers, launch: Launch, name: str, width: int) -> Any:
         """(K, ``width`` or more) int32 of the bulk."""

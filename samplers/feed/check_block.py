@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,18 @@ def check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> Non
     """One dimension, of one of the dtypes."""
     dtype, shape = getattr(array, "dtype", None), getattr(array, "shape", ())
     on_gpu = getattr(array, "is_cuda", False)  # a tensor; on the CPU, arrays are NumPy's
-    if (str(dtype) not in {f"torch.{right}" for right in dtypes}) if on_gpu else (dtype not in dtypes):
+    if (str(dtype) not in _torch_names(dtypes)) if on_gpu else (dtype not in dtypes):
         kind, remedy = ("weights are float32", "numpy float32") if dtypes is WEIGHTS else ("ids are integers", "numpy int32 or int64")
         raise BrokenRule(f"{name} of {dtype or type(array).__name__}: {kind}; return {remedy}")
     if len(shape) != 1:
         raise BrokenRule(f"{name} of shape {shape}: it has one dimension; correct it")
     if name.endswith("indptr") and len(array) == 0:
         raise BrokenRule(f"{name} of no entry: offsets begin with 0, followed by an end for each destination; correct it")
+
+
+@cache
+def _torch_names(dtypes: tuple[np.dtype[Any], ...]) -> set[str]:
+    return {f"torch.{dtype}" for dtype in dtypes}
 
 
 def check_ends(name: str, block: Block) -> None:

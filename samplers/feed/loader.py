@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import as_ids
-from hoptrain.engine.device import check_cuda, split_device, torch_on_device
+from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
+from hoptrain.engine.errors import check_choice
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
@@ -144,7 +145,9 @@ def _check_options(num_workers: int, queue: QueueOptions, device: str, gpu: int 
 
 
 def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
-    """Refuse places that nothing is put to."""
+    """Refuse places that there are not, or that nothing is put to."""
+    check_choice("graph_placement", graph, PLACEMENTS)
+    check_choice("feature_placement", features, PLACEMENTS)
     if graph != "auto" and device == "cpu":
         raise InputError(f'graph_placement is {graph!r}: it tells where a GPU reads the graph, with device="cuda"; leave it out')
     if features != "auto" and (device == "cpu" or num_workers):

@@ -13,12 +13,13 @@ from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.nodewise.hetero_hops import MOST_HOPS, Fanouts, HeteroFanoutSampler, Step, TypedHops, drawn_block
+from hoptrain.samplers.nodewise.hetero_hops import Fanouts, HeteroFanoutSampler, Step, TypedHops, drawn_block
 from hoptrain.samplers.nodewise.neighbor import EXPANSIONS
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, positive_of
 from hoptrain.samplers.scratch.hop import count_edges, draw_hop, is_distinct_by_weight, most_edges, scratch_for
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import MOST_HOPS
 
 
 class HeteroSampler(HeteroFanoutSampler):
@@ -48,7 +49,7 @@ class HeteroSampler(HeteroFanoutSampler):
         Args:
             fanouts: edges per vertex, one number a hop, from the seeds outward, for all relations; or such a list for each relation, by
                 "source:name:destination" or the tuple of the three. -1 takes all neighbours, 0 leaves the relation out of a hop.
-            seed_type: the type of vertices that seeds are of; None for several (``HeteroFanoutSampler``).
+            seed_type: the type of vertices that seeds are of; None for several (``TypedSampler``).
             replace: draw with replacement.
             weighted: draw the edges of the relations that have weights by these, as ``NeighborSampler`` does; those of others uniformly.
             expand: which vertices a hop expands: "all" found so far, as DGL does; or the "new" ones, found on the hop before, as PyG does: then

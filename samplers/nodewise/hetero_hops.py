@@ -9,31 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hoptrain.engine import Dataset, HeteroDataset, InputError
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges
-from hoptrain.kernels.shared.philox import MAX_HOP
-from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.checks import check_ids, check_vertices
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
-
-MOST_HOPS = 16
-MOST_RELATIONS = MAX_HOP // MOST_HOPS
-"""A relation's hops have a range of their own among the hops of a random number's address."""
+from hoptrain.samplers.typed import MOST_HOPS, TypedSampler, TypedSeeds
 
 Fanouts = Sequence[int] | Mapping[str | Relation, Sequence[int]]
 
 
-class HeteroFanoutSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
-    """Goes from the seeds outward, hop by hop and relation by relation; each takes up to a number of edges a vertex: ``fanouts``.
-
-    Seeds are vertices (B,) of ``seed_type``. Where that is None they may be of several types: ``sample`` takes a dictionary from types to
-    vertices, or (B,) numbers that ``HeteroGraph.numbered`` makes of it, which are what a loader's schedule deals out.
-    """
+class HeteroFanoutSampler(TypedSampler):
+    """Goes hop by hop and relation by relation; each takes up to a number of edges a vertex: ``fanouts``."""
 
     def __init__(self, fanouts: Fanouts, seed_type: str | None, default: Sequence[int] | None, limit: int) -> None:
         """State the hops; fanouts lie below ``limit``.
@@ -41,6 +31,7 @@ class HeteroFanoutSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         Raises:
             InputError: no hop or more than 16, lists of different lengths, a fanout that is out of range, a default that nothing needs.
         """
+        super().__init__(seed_type)
         given: Mapping[Any, Sequence[int]] = fanouts if isinstance(fanouts, Mapping) else {"": fanouts}
         if default is not None:
             if "" in given:
@@ -48,8 +39,6 @@ class HeteroFanoutSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             given = {**given, "": default}
         self.fanouts = {name if isinstance(name, str) else ":".join(name): tuple(map(int, own)) for name, own in given.items()}
         """By the name of a relation; "" stands for all that are not named."""
-        self.seed_type = seed_type
-        self.by_seeds = seed_type is not None
         lengths = {len(own) for own in self.fanouts.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:
             raise InputError(f"fanouts are {fanouts}: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all relations")
@@ -68,14 +57,6 @@ class HeteroFanoutSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         """Number of dictionaries of blocks in a mini-batch: the number of layers of the model."""
         return len(next(iter(self.fanouts.values())))
 
-    def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """Refuse a plain data set, or one whose seeds are of another type."""
-        own = type(self).__name__
-        if not isinstance(data, HeteroDataset):
-            raise InputError(f"{own} on {data.name}, which is no HeteroDataset: make one of a HeteroGraph, or take NeighborSampler")
-        if self.seed_type not in (None, data.seed_type):
-            raise InputError(f"seed_type is {self.seed_type!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
-
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroFanoutSampler:
         """As it is.
 
@@ -85,55 +66,19 @@ class HeteroFanoutSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         self.fanouts_of(graph)
         return self
 
-    def items(self, graph: HeteroGraph, seeds: Array) -> Array:
-        """The seeds.
-
-        Raises:
-            InputError: nothing says of which type they are.
-        """
-        if self.seed_type is None:
-            raise InputError(
-                f"{type(self).__name__} without seed_type: a split has vertices of one type; give seed_type, or the loader a schedule"
-            )
-        return seeds
-
     def fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
         """The fanouts of each of the graph's relations.
 
         Raises:
             InputError: they do not fit the graph's relations, or ``seed_type`` none of its types.
         """
+        self.check_graph(graph)
         names = {relation: relation_name(relation) for relation in graph.relations}
-        if self.seed_type is not None and self.seed_type not in graph.num_nodes:
-            raise InputError(f"seed_type is {self.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")
-        if len(names) > MOST_RELATIONS:
-            raise InputError(f"the graph has {len(names)} relations: {type(self).__name__} takes at most {MOST_RELATIONS}; join some")
         named, common = self.fanouts.keys() - {""}, self.fanouts.get("")
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
             remedy = "name each once" if common is None else "name some of these"
             raise InputError(f"fanouts name {', '.join(sorted(named))}, the graph's relations are {', '.join(names.values())}: {remedy}")
         return {relation: self.fanouts.get(name, common or ()) for relation, name in names.items()}
-
-    def seeds_of(self, graph: HeteroGraph, seeds: Array | Mapping[str, Array]) -> TypedSeeds:
-        """The seeds by type, checked for kind and range."""
-        if self.seed_type is not None:
-            if isinstance(seeds, Mapping):
-                raise InputError(f"seeds by type, and seed_type is {self.seed_type!r}: give an array, or the sampler no seed_type")
-            ids = check_vertices(seeds, graph.num_nodes[self.seed_type])
-            return TypedSeeds(self.seed_type, {self.seed_type: (ids, np.arange(len(ids)))}, len(ids))
-        numbers = graph.numbered(seeds) if isinstance(seeds, Mapping) else seeds
-        numbers = check_ids(numbers, sum(graph.num_nodes.values()), "seed", "vertex", "vertices")
-        return TypedSeeds(None, graph.by_type(numbers), len(numbers))
-
-
-class TypedSeeds(NamedTuple):
-    """The seeds of a batch."""
-
-    kind: str | None
-    """The type of all of them; None where they may be of several."""
-    by_type: dict[str, tuple[Array, Array]]
-    """For each type vertices (B_t,), and their places (B_t,) among the seeds asked for."""
-    number: int
 
 
 class Step(NamedTuple):

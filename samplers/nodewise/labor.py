@@ -10,6 +10,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.nodewise import importance, labor_weighted
@@ -76,37 +77,54 @@ class LaborSampler(FanoutSampler):
         for hop, fanout in enumerate(self.fanouts):
             rounds = self.importance_rounds if fanout > 0 else 0
             wanted = fanout if fanout > 0 else graph.num_edges
-            blocks.append(_Hop(graph, frontier, address.at_hop(hop), wanted, rounds, weights).sample(f"{hop}"))
+            blocks.append(
+                LaborHop(graph, frontier, frontier, frontier.num_nodes, address.at_hop(hop), wanted, rounds, weights).sample(f"{hop}")
+            )
         return batch_of_hops(frontier.nodes(), blocks, num_seeds)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Hop:
-    graph: Graph
+class LaborHop:
+    """One hop, or one relation of it, whose sources and destinations may be of two types.
+
+    Attributes:
+        graph: the columns.
+        frontier: the nodes that destinations are among.
+        sources: those that sources are among; the same ones in a plain graph, and with ``rounds`` or ``weights``.
+        num_dst: the first nodes, which are expanded.
+        address: of the sources' random numbers.
+        fanout: edges wanted into each destination.
+        rounds: i of LABOR-i.
+        weights: (E,) of the edges, or None.
+    """
+
+    graph: Graph | RelationColumns
     frontier: Frontier
+    sources: Frontier
+    num_dst: int
     address: HopAddress
     fanout: int
-    rounds: int
-    weights: Array | None
+    rounds: int = 0
+    weights: Array | None = None
 
     def sample(self, name: str) -> Block:
         """Keep edges into all nodes so far; the block's arrays are called by ``name`` in the workspace."""
         kept, num_edges = (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
         sources = kept.sources[:num_edges]
-        self.frontier.relabel(sources)
+        self.sources.relabel(sources)
         return Block(
             indptr=kept.indptr,
             indices=sources,
             edge_ids=kept.edge_ids[:num_edges],
-            num_src=self.frontier.num_nodes,
+            num_src=self.sources.num_nodes,
             weights=kept.weights[:num_edges],
         )
 
     def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
-        frontier, graph, last = self.frontier, self.graph, self.frontier.num_nodes
+        frontier, graph, last, number = self.frontier, self.graph, self.num_dst, self.sources.num_vertices
         nodes, array = frontier.nodes(), frontier.workspace.array
         if self._pays(total_degree(graph.indptr, nodes, last)):
-            word_of, high_of = array("labor.words", graph.num_nodes, np.uint32), array("labor.highs", graph.num_nodes, np.uint8)
+            word_of, high_of = array("labor.words", number, np.uint32), array("labor.highs", number, np.uint8)
             kernels.all_words(self.address, word_of, high_of)
             chosen = array("labor.chosen", kernels.LANES, np.int32)
 
@@ -126,11 +144,11 @@ class _Hop:
 
     def _pays(self, num_edges: int) -> bool:
         """Whether so many edges are to be looked at that what concerns each vertex of the graph is rather computed before."""
-        return num_edges >= _EDGES_PER_WORD * self.graph.num_nodes
+        return num_edges >= _EDGES_PER_WORD * self.sources.num_vertices
 
     def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
         """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
-        frontier, graph, num_dst = self.frontier, self.graph, self.frontier.num_nodes
+        frontier, graph, num_dst = self.frontier, self.graph, self.num_dst
         array, nodes = frontier.workspace.array, frontier.nodes()
         begins = graph.indptr[nodes].astype(np.int64)
         degrees = graph.indptr[nodes + 1] - begins
@@ -182,14 +200,15 @@ class _Hop:
 
     def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], Any]) -> tuple[kernels.Kept, int]:
         """Run a kernel until all destinations are done, with twice the room whenever it ran out of it."""
-        graph, workspace, num_dst = self.graph, self.frontier.workspace, self.frontier.num_nodes
+        graph, workspace, num_dst = self.graph, self.frontier.workspace, self.num_dst
         indptr = workspace.array(f"indptr{name}", num_dst + 1, id_dtype(graph.num_edges + 1))
         indptr[0] = 0
         dtypes = {"edge_ids": id_dtype(graph.num_edges), "indices": graph.indices.dtype, "weights": np.dtype(np.float32)}
-        cursor = kernels.Cursor(0, 0, 0)
-        room = num_dst * min(self.fanout, -(-graph.num_edges // graph.num_nodes)) + _LEAST_ROOM
-        while cursor.destination < num_dst:
+        cursor, is_done = kernels.Cursor(0, 0, 0), False
+        room = num_dst * min(self.fanout, -(-graph.num_edges // max(1, graph.num_nodes))) + _LEAST_ROOM
+        while not is_done:
             room *= 2
             arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]
             cursor = kernels.Cursor(*keep(cursor, kernels.Kept(indptr, *arrays)))
+            is_done = cursor.destination == num_dst
         return kernels.Kept(indptr, *arrays), cursor.num_edges

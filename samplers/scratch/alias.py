@@ -37,7 +37,7 @@ def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
     return tables_of(graph.indptr, weights)
 
 
-def weights_of(graph: Graph) -> Array:
+def weights_of(graph: Graph | RelationColumns) -> Array:
     """``graph.weights``.
 
     Raises:

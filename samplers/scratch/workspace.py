@@ -39,7 +39,7 @@ class Workspace:
         kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
         placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
         gpu: on CUDA the device's number; None for torch's current one, or that of the local rank (``hoptrain.engine.device.default_gpu``).
-        capture: on CUDA whether a bulk like the one before is queued by one call, a CUDA graph.
+        capture: on CUDA whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
         meeting: on CUDA of the ranks that share what lies in host memory with those of their machine; None where each has its own.
         on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
     """
@@ -61,7 +61,9 @@ class Workspace:
         if threads < 1:
             raise InputError(f"threads is {threads}: a call needs at least one; correct it")
         if device not in DEVICES:
-            raise InputError(f'device is {device!r}: a sampler runs on "cpu" or "cuda"; choose one')
+            raise InputError(
+                f'device is {device!r}: a sampler runs on "cpu" or "cuda", in a loader also on one GPU by its number, as "cuda:1"; choose one'
+            )
         if device == "cpu" and (kernel, placement, gpu, capture) != ("auto", "auto", None, True):
             raise InputError(
                 f'kernel={kernel!r}, placement={placement!r}, gpu={gpu} and capture={capture} on the CPU: they are for device="cuda"; leave them out'

@@ -11,6 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
@@ -27,8 +28,8 @@ Exclude = Literal["none", "self", "reverse"]
 NEGATIVES = ("uniform", "in_batch", "degree", "filtered")
 EXCLUSIONS = ("none", "self", "reverse")
 
-_NO_WEIGHTS = np.empty(0, np.float32)
-_MOST_NEGATIVES = 1 << 24
+NO_WEIGHTS = np.empty(0, np.float32)
+MOST_NEGATIVES = 1 << 24
 
 
 class LinkSampler(Sampler):
@@ -72,6 +73,7 @@ class LinkSampler(Sampler):
         num_negatives: int = 1,
         exclude: Exclude = "reverse",
         edges: Sequence[int] | Array | None = None,
+        with_edge_ids: bool = False,
     ) -> None:
         """State what a batch holds.
 
@@ -82,6 +84,7 @@ class LinkSampler(Sampler):
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
             edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch deals out; by default all edges into the vertices of the split. In an
                 undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
+            with_edge_ids: let ``extra`` hold ``edge_ids`` (P,), the ids of the positive edges.
 
         Raises:
             InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
@@ -94,7 +97,7 @@ class LinkSampler(Sampler):
             raise InputError(f'negatives is {negatives!r}: they are drawn "uniform", by "degree", "in_batch" or "filtered"; choose one')
         if exclude not in EXCLUSIONS:
             raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
-        most = _MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
+        most = MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
         if not 0 <= num_negatives < most:
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; correct it")
         self.sampler = sampler
@@ -103,6 +106,7 @@ class LinkSampler(Sampler):
         self.num_negatives = num_negatives
         self.exclude = exclude
         self.edges = None if edges is None else np.asarray(edges)
+        self.with_edge_ids = with_edge_ids
         self._table = OncePerGraph[AliasTables]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
@@ -129,14 +133,8 @@ class LinkSampler(Sampler):
             InputError: an edge outside the graph, or none at all.
         """
         if self.edges is not None:
-            number = graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
-            return graph.places_of(check_ids(self.edges, number, "edge", "edge", "edges"))
-        begins, degrees = graph.indptr[seeds].astype(np.int64), (graph.indptr[seeds + 1] - graph.indptr[seeds]).astype(np.int64)
-        if degrees.sum() == 0:
-            raise InputError(
-                f"no edge leads into any of the {len(seeds):,} vertices of the split: there is no link to learn; choose another"
-            )
-        return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())
+            return places_of(graph, self.edges)
+        return edges_into(graph, seeds)
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch for the edges at the places ``seeds`` (P,) in ``graph.indices``; see ``Sampler.sample_on_cpu``."""
@@ -145,13 +143,17 @@ class LinkSampler(Sampler):
         if isinstance(self.sampler, TemporalSampler):
             ends, times, pairs = self.ends_at_times(graph, edge_ids, pairs)
             sampled = self.sampler.sample(graph, ends, times=times, **options)
-            return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
-        ends = distinct_ends(graph, pairs, workspace)
+            return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
+        ends = distinct_ends(graph.num_nodes, pairs, workspace)
         sampled = self.sampler.sample(graph, ends, **options)
         if self.exclude != "none":
             dropped = self.dropped(pairs[:, : len(edge_ids)], len(ends))
             sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
-        return replace(sampled, extra=sampled.extra | {"pairs": pairs, "labels": labels})
+        return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
+
+    def extra(self, graph: Graph, places: Array, pairs: Array, labels: Array) -> dict[str, Array]:
+        """What a batch holds beside its blocks: ``pairs`` as local ids, and the edges at ``places``."""
+        return {"pairs": pairs, "labels": labels} | ({"edge_ids": graph.ids_of(places)} if self.with_edge_ids else {})
 
     def ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
         """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
@@ -207,10 +209,30 @@ def _by_degree(graph: Graph) -> AliasTables:
     return tables_of(np.array([0, graph.num_nodes]), root * np.sqrt(root))
 
 
-def distinct_ends(graph: Graph, pairs: Array, workspace: Workspace) -> Array:
+def places_of(graph: Graph | RelationColumns, edges: Array) -> Array:
+    """The places (N,) of the edges with the ids ``edges`` (N,), which are checked."""
+    number = graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
+    return graph.places_of(check_ids(edges, number, "edge", "edge", "edges"))
+
+
+def edges_into(graph: Graph | RelationColumns, vertices: Array) -> Array:
+    """The places of all edges into ``vertices`` (N,), column by column.
+
+    Raises:
+        InputError: there is none.
+    """
+    begins, degrees = graph.indptr[vertices].astype(np.int64), (graph.indptr[vertices + 1] - graph.indptr[vertices]).astype(np.int64)
+    if degrees.sum() == 0:
+        raise InputError(
+            f"no edge leads into any of the {len(vertices):,} vertices of the split: there is no link to learn; choose another"
+        )
+    return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())
+
+
+def distinct_ends(num_vertices: int, pairs: Array, workspace: Workspace, name: str = "link_nodes") -> Array:
     """The distinct vertices of the pairs, in order of first appearance; ``pairs`` become local ids."""
-    nodes = workspace.array("link_nodes", pairs.size + 1, pairs.dtype)
-    workspace.table.start(graph.num_nodes, min(pairs.size, graph.num_nodes))
+    nodes = workspace.array(name, pairs.size + 1, pairs.dtype)
+    workspace.table.start(num_vertices, min(pairs.size, num_vertices))
     return nodes[: relabel(pairs.reshape(-1), 0, pairs.size, workspace.table.view(), nodes, 0)]
 
 
@@ -226,8 +248,8 @@ def _without(batch: MiniBatch, dropped: Array, num_vertices: int, workspace: Wor
     kernels.find_seeds(nodes, num_seeds, workspace.table.view(), seed_of)
 
     def without(block: Block) -> Block:
-        weights = _NO_WEIGHTS if block.weights is None else block.weights
-        kept = kernels.drop_edges(block.indptr, block.indices, block.edge_ids, weights, seed_of, num_seeds, dropped)
+        weights = NO_WEIGHTS if block.weights is None else block.weights
+        kept = kernels.drop_edges(block.indptr, block.indices, block.edge_ids, weights, seed_of, seed_of, num_seeds, num_seeds, dropped)
         return block.beginning(block.num_dst, block.num_src, kept)
 
     if batch.nested:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hoptrain.engine import Address, Graph
+from hoptrain.engine import Address, Dataset, HeteroDataset
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
-class TimedSeeds(Sampler):
-    """``TemporalSampler`` for vertices at given times: a batch's items are its B seeds and then the time of each, (2 B,) integers."""
+class TimedSeeds(Sampler[Any, Any]):
+    """``TemporalSampler``, or ``HeteroTemporalSampler``, for vertices at given times: items are B seeds and then the time of each, (2 B,) integers."""
 
     by_seeds = False
     distinct_nodes = False
 
-    def __init__(self, sampler: TemporalSampler) -> None:
+    def __init__(self, sampler: TemporalSampler | HeteroTemporalSampler) -> None:
         """State the sampler."""
         self.sampler = sampler
 
@@ -28,19 +28,23 @@ class TimedSeeds(Sampler):
         """Those of the sampler."""
         return self.sampler.num_hops
 
-    def prepare(self, graph: Graph, seeds: Array) -> TimedSeeds:
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """What the sampler refuses."""
+        self.sampler.check_data(data)
+
+    def prepare(self, graph: Any, seeds: Array) -> TimedSeeds:
         """With the graph's columns in the order of time."""
         self.sampler.prepare(graph, seeds)
         return self
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
+    def sample_on_cpu(self, graph: Any, seeds: Array, address: Address, workspace: Workspace) -> Any:
         """Sample one mini-batch for the items ``seeds`` (2 B,); see ``Sampler.sample_on_cpu``."""
         half = len(seeds) // 2
         return self.sampler.sample_on_cpu(graph, seeds[:half], address, workspace, times=seeds[half:])
 
     def start_bulk(
-        self, graph: Graph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
-    ) -> Callable[[], Sequence[MiniBatch]]:
+        self, graph: Any, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
+    ) -> Callable[[], Sequence[Any]]:
         """See ``Sampler.start_bulk``."""
         halves = [len(items) // 2 for items in seeds]
         options["times"] = [items[half:] for items, half in zip(seeds, halves, strict=True)]

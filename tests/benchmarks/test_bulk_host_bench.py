@@ -17,7 +17,7 @@ def bench(folder, *options):
 
 @pytest.mark.long
 def test_counts_of_a_bulk(tmp_path):
-    """No allocation in a steady state, one wait; launch for launch, or all in one call."""
+    """No allocation in a steady state, one wait; launch for launch, or all in one call. A batch of the feed is ten copies and two gathers more."""
     records = bench(tmp_path, "--bulks", "2", "--rounds", "1")["records"]
     found = {(row["kernel"], row["captured"]): row for row in records}
     assert {key: row["launches"] for key, row in found.items()} == {
@@ -29,6 +29,8 @@ def test_counts_of_a_bulk(tmp_path):
     for (_, captured), row in found.items():
         assert (row["synchronisations"], row["allocations"]) == (1, 0)
         assert (row["replays"], row["host_to_device"], row["device_to_host"]) == ((1, 0, 0) if captured else (0, 3, 1))
+        assert (row["feed_launches"], row["feed_allocations"]) == (2 + row["launches"] / 2, 12)
+        assert row["feed_ms"] > 0
 
 
 @pytest.mark.long

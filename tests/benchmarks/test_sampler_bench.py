@@ -284,7 +284,7 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "WARMUP", 0)
     if device.is_simulated():  # which runs every CUDA thread as one of Python's
         small = Thresholds(block=4, max_blocks=2)
-        monkeypatch.setattr(sampler_cuda, "DeviceRows", partial(sampler_cuda.DeviceRows, thresholds=small))
+        monkeypatch.setattr(sampler_cuda, "THRESHOLDS", small)
         monkeypatch.setattr(sampler_cuda, "Workspace", partial(with_thresholds, small))
         monkeypatch.setattr(sampler_cuda, "this_device", partial(device_named, "h200"))
     data = Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(6)})
@@ -296,9 +296,15 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     result = sampler_cuda.measure(args)
     rows = [(row["what"], row.get("kernel"), row["memory"], row.get("bulk")) for row in result.records]
     bulks = [("bulk", kernel, "device", bulk) for bulk in (1, 2) for kernel in ("auto", "sample", "transit")]
-    assert rows == [*bulks, ("bulk", "auto", "pinned", 2), ("epoch", "auto", "device", 2), ("gather", None, "device", None)]
+    gathers = [("gather", None, memory, None) for memory in ("device", "pinned")]
+    assert rows == [*bulks, ("bulk", "auto", "pinned", 2), ("epoch", "auto", "device", 2), *gathers]
+    assert [row["by"] for row in result.records[-2:]] == ["Numba"] * 2
+    assert all(row["host_s"] > 0 and "device_s" in row for row in result.records if row["what"] == "bulk")
     assert all(row["floor_share"] > 0 for row in result.records if row["what"] == "bulk")
     predicted = [row for row in result.records if "predicted_s" in row]
     assert [row["kernel"] for row in predicted] == ["auto", "sample", "transit"] * 2
     assert all(0 < row["predicted_s"] <= row["careful_s"] for row in predicted)
-    assert result.summary.keys() >= {"max_epoch_s_small", "min_gather_copy_share", "max_medges_s_transit", "max_medges_s_pinned"}
+    assert result.summary.keys() >= {
+        "max_epoch_s_small", "min_gather_copy_share_device", "min_gather_copy_share_pinned", "max_medges_s_transit", "max_medges_s_pinned",
+        "max_host_share_auto",
+    }  # fmt: skip

@@ -42,20 +42,20 @@ def test_no_device_is_one_line(tmp_path, capsys, monkeypatch):
 
 @needs_cuda
 def test_each_candidate_is_timed_beside_its_own_value(graph, tmp_path, monkeypatch):
-    from hoptrain.benchmarks.cases import sampler_cuda
+    from hoptrain.benchmarks.cases.bulk_times import TimedBulks
 
     Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(6)}).save(tmp_path / "small")
     monkeypatch.setattr(thresholds, "CANDIDATES", {"sample": {"block": (8,)}, "transit": {"block": (8,), "thread_work": (2, 3)}})
     monkeypatch.setattr(table, "THRESHOLDS", table.Thresholds(block=4, max_blocks=2))
     monkeypatch.setattr(rounds, "WARMUP", 0)
-    sampled, timed = [], sampler_cuda.sample_bulk
+    sampled, timed = [], TimedBulks.__call__
 
-    def sample_bulk(sample, bulks, call):
-        workspace = sample.keywords["workspace"]
+    def sample(bulks, call):
+        workspace = bulks._workspace
         sampled.append((workspace.kernel, workspace.on_device.thresholds.block, workspace.on_device.thresholds.thread_work))
-        return timed(sample, bulks, call)
+        return timed(bulks, call)
 
-    monkeypatch.setattr(sampler_cuda, "sample_bulk", sample_bulk)
+    monkeypatch.setattr(TimedBulks, "__call__", sample)
     options = ("--graph", str(tmp_path / "small"), "--fanouts", "2", "--batch-size", "3", "--bulk", "2", "--rounds", "1")
     result = thresholds.run(parse(*options))
     assert isinstance(result, Result)

@@ -5,6 +5,7 @@ from itertools import chain
 import pyg_reference
 import pytest
 import torch
+import torch_geometric.data
 from pyg_case import some_typed_data
 from torch_geometric.nn import GraphSAGE, HeteroConv, SAGEConv, to_hetero
 from torch_geometric.sampler import NumNeighbors
@@ -36,6 +37,21 @@ NODES = {
     "by type, with a default": {"num_neighbors": NumNeighbors({WRITES: [2, 2]}, default=[1, 0])},
     "with replacement": {"replace": True},
     "bidirectional": {"subgraph_type": "bidirectional", "num_neighbors": [-1, -1]},
+    "disjoint": {"disjoint": True, "num_neighbors": [-1, -1]},
+    "times of vertices": {"time_attr": "born"},
+    "times of vertices, all": {"time_attr": "born", "num_neighbors": [-1, -1]},
+    "times of edges, all": {
+        "time_attr": "made",
+        "input_nodes": ("paper", torch.arange(90)),
+        "input_time": torch.arange(90) % 37,
+        "num_neighbors": [-1, -1],
+    },
+    "the last": {
+        "time_attr": "made",
+        "input_nodes": ("paper", torch.arange(90)),
+        "input_time": torch.full((90,), 30),
+        "temporal_strategy": "last",
+    },
     "seeds twice": {"input_nodes": ("paper", torch.tensor([5, 9, 5, 7, 9, 5, 8])), "num_neighbors": [-1, -1]},
 }
 LINKS = {
@@ -43,6 +59,14 @@ LINKS = {
     "within a type": {"edge_label_index": ("paper", "cites", "paper"), "num_neighbors": [-1, -1]},
     "binary": {"edge_label_index": WRITES, "neg_sampling_ratio": 1.5, "num_neighbors": [-1, -1]},
     "triplet": {"edge_label_index": (WRITES, None), "neg_sampling": "triplet"},
+    "disjoint": {"edge_label_index": WRITES, "disjoint": True, "neg_sampling": "triplet"},
+    "at times": {
+        "edge_label_index": WRITES,
+        "time_attr": "made",
+        "edge_label_time": torch.arange(400) % 50,
+        "neg_sampling": "binary",
+        "num_neighbors": [-1, -1],
+    },
     "given": {"edge_label_index": (WRITES, torch.arange(60).view(2, 30))},
 }
 
@@ -131,7 +155,7 @@ def test_batches_of_links(data, options):
     source, _, destination = relation
     for mine, wanted in zip(ours, theirs, strict=True):
         # Negatives are drawn by torch's generator, which stands elsewhere: only positives are the same.
-        alone = {} if "neg_sampling_ratio" in options else options
+        alone = {} if {"neg_sampling_ratio", "neg_sampling"} & options.keys() else options
         check_alike(mine, wanted, data, alone)
         if "edge_label_index" in mine[relation]:
             label, other = mine[relation].edge_label_index, wanted[relation].edge_label_index
@@ -178,6 +202,28 @@ def test_workers_change_nothing(data, kind):
     for one, other in zip(chain(*here), chain(*there), strict=True):
         tensors = {(key, name): value for key, store in one.items() if isinstance(store, dict) for name, value in store.items()}
         assert all(torch.equal(value, other[key][name]) for (key, name), value in tensors.items() if isinstance(value, torch.Tensor))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_budgets(data, num_workers):
+    """PyG's ``HGTLoader``: so many vertices of each type in each hop, and all edges between them."""
+    numbers = {"paper": [5, 4], "author": [3, 3], "venue": [1, 0]}
+    loader = hoptrain.pyg.HGTLoader(data, numbers, ("paper", data["paper"].train_mask), batch_size=10, num_workers=num_workers)
+    seeds = []
+    for batch in loader:
+        check_meaning(batch, data)
+        size = batch["paper"].batch_size
+        seeds += batch["paper"].n_id[:size].tolist()
+        if size == 10:  # a smaller batch may reach too few others; a venue is reached by none
+            assert {kind: batch[kind].num_nodes for kind in data.node_types} == {"paper": 19, "author": 6, "venue": 0}
+        for (source, _, destination), store in ((relation, data[relation]) for relation in data.edge_types):
+            inside = torch.isin(store.edge_index[0], batch[source].n_id) & torch.isin(store.edge_index[1], batch[destination].n_id)
+            assert torch.equal(batch[store._key].e_id.sort().values, inside.nonzero().flatten())
+        assert "num_sampled_nodes" not in batch["paper"]
+    assert seeds == data["paper"].train_mask.nonzero().flatten().tolist()
+    loader.close()
+    with pytest.raises(InputError, match="data is a Data: this loader samples by types"):
+        hoptrain.pyg.HGTLoader(torch_geometric.data.Data(), [2], "paper")
 
 
 def test_weighted_edges_are_drawn_by_weight(data):

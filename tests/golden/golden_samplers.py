@@ -121,6 +121,7 @@ SAMPLED = {
     "temporal": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES), (np.array([3, 35, 3]), np.array([38, 5]))),
     "temporal, replace": lambda: on(s.TemporalSampler([3, -1], seed_times=TIMES, replace=True)),
     "temporal, recent": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES, strategy="recent")),
+    "temporal, large fanouts, monotone": lambda: on(s.TemporalSampler([9, -1, 5], seed_times=20 * TIMES, monotone=True)),
     "vrgcn": lambda: on(s.VRGCNSampler([2, 2])),
     "ladies": lambda: on(s.LadiesSampler([6, 4])),
     "ladies, gcn, normalize": lambda: on(s.LadiesSampler([6, 4], norm="gcn", normalize=True)),
@@ -151,6 +152,17 @@ SAMPLED = {
     "typed, new": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p", expand="new"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, weighted": lambda: Sampled(s.HeteroSampler([2, -1], "p", weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, several types": lambda: Sampled(s.HeteroSampler([2, 3]), typed(), SEVERAL),
+    "typed, temporal": lambda: Sampled(
+        s.HeteroTemporalSampler([2, 3], "p", {"p": TIMES[:20]}), valued(), (np.array([3, 7, 3]), np.array([19, 0]))
+    ),
+    "typed, temporal, recent": lambda: Sampled(
+        s.HeteroTemporalSampler([2, 3], None, {"p": TIMES[:20], "a": TIMES[:15], "venue": TIMES[:4]}, strategy="recent"), valued(), SEVERAL
+    ),
+    "typed, labor": lambda: Sampled(s.HeteroLaborSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, links": lambda: Sampled(
+        s.HeteroLinkSampler(s.HeteroSampler([2, 3], expand="new"), ("a", "writes", "p"), 2), typed(), (np.array([3, 40, 11]), np.array([7]))
+    ),
+    "hgt": lambda: Sampled(s.HGTSampler([3, 2], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "program": lambda: on(Sage([3, 2])),
     "program, collective": lambda: on(Layer()),
     "walk": lambda: on(s.RandomWalk(4)),
@@ -160,5 +172,5 @@ SAMPLED = {
     "metapath": lambda: on(s.MetapathWalk(KINDS, [0, 1], length=3, num_walks=2)),
 }
 
-ON_CPU = {"typed, new", "typed, weighted", "typed, several types"}
+ON_CPU = {name for name in SAMPLED if name.startswith("typed, ") and name not in ("typed, replace", "typed, by relation")} | {"hgt"}
 """Cases that CUDA has no kernels for."""

@@ -18,8 +18,8 @@ ALLOWED = {
      BESIDE_ATOMIC): _STALE_KEY,
     ("pagerank_sets", "size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)",
      SAME_VALUE): "push_edges: all threads of a new vertex write the same 0 to residue and score, and a barrier comes before the first addition",
-    ("enter_packed", "if ask_word(words, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:", BESIDE_ATOMIC): _STALE_WORD,
-    ("ask_packed", "slot = ask_word(words, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)", BESIDE_ATOMIC): _STALE_WORD,
+    ("enter_packed", "if ask_word(words, part_bits, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:", BESIDE_ATOMIC): _STALE_WORD,
+    ("ask_packed", "slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)", BESIDE_ATOMIC): _STALE_WORD,
     ("copy_rows", "target[b, i] = source[b, i]", KINDS[UNWRITTEN]): "whole rows are copied, also what was not written yet and is not read later",
 }  # fmt: skip
 """(kernel, the line of the source with the plain access, kind) -> reason. The line of an inlined function is that of the call.

@@ -22,15 +22,38 @@ from ptx.launch import SESSION
 from ptx.memory import STREAM, DeviceArray
 
 
+class Event:
+    """Of the one stream that there is. What it tells about time means nothing."""
+
+    def record(self, stream):
+        pass
+
+    def wait(self, stream):
+        pass
+
+    def synchronize(self):
+        STREAM.synchronize()
+
+    def elapsed_time(self, later):
+        return 1.0
+
+
 def install():
     """Have numba-cuda's host side use this device."""
-    device = SimpleNamespace(compute_capability=SESSION.capability, name="PTX on the CPU", id=0)
+    told = {
+        "MULTIPROCESSOR_COUNT": 1,
+        "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
+        "L2_CACHE_SIZE": 40 << 20,
+        "MEMORY_CLOCK_RATE": 1,
+        "GLOBAL_MEMORY_BUS_WIDTH": 8,
+    }
+    device = SimpleNamespace(compute_capability=SESSION.capability, name="PTX on the CPU", id=0, **told)
     room = SimpleNamespace(free=8 << 30, total=16 << 30)
     context = SimpleNamespace(device=device, get_memory_info=lambda: room, synchronize=STREAM.synchronize)
     replaced = {
         "device_array": memory.device_array, "to_device": memory.to_device, "pinned_array": memory.pinned_array,
         "mapped_array": memory.mapped_array, "stream": lambda: STREAM, "synchronize": STREAM.synchronize, "select_device": lambda _: context,
-        "event": lambda **_: SimpleNamespace(record=lambda stream: None, wait=lambda stream: None),  # there is one stream
+        "event": Event,
         "gpus": [device], "is_available": lambda: True, "current_context": lambda *_: context, "get_current_device": lambda: device,
         "is_cuda_array": lambda value: isinstance(value, DeviceArray),
         "as_cuda_array": lambda value, sync=True: value if isinstance(value, DeviceArray) else DeviceArray(np.asarray(value)),

@@ -4,6 +4,7 @@ The simulator is chosen before Numba is imported, so each group of tests runs in
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ LONG = {
     "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
     "samplers": ([*KERNELS, "tests/samplers/cuda", GOLDEN, BULKS, "-k", "not thousand_vertices"], {"seed": 3}),
     "large cases": ([BULKS, "-k", "thousand_vertices"], {"seed": 8}),
+    "parts of make gpu": (["tests/benchmarks/device/test_parts.py"], {"seed": 9}),
     "another order": ([BULKS, "-m", "not long"], {"seed": 4}),
     "blocks of 256": ([*KERNELS, GOLDEN, "-k", "not around_the_tile"], {"seed": 5, "HOPTRAIN_TEST_BLOCK": "256"}),
     "sm_90a": (KERNELS, {"seed": 6, "capability": "9.0"}),
@@ -47,8 +49,11 @@ def run_interpreted(arguments, *, seed=0, capability="8.0", before="", **environ
 
 
 def check(arguments, **options):
+    """All pass, and launches were interpreted: none is skipped for want of a device."""
     done = run_interpreted(arguments, **options)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2000:]
+    assert re.search(r"^PTX: [1-9][\d,]* launches", done.stdout, re.MULTILINE), done.stdout[-2000:]
+    assert re.search(r"^[1-9]\d* passed", done.stdout, re.MULTILINE), done.stdout[-2000:]
 
 
 @pytest.mark.parametrize("group", QUICK)

@@ -39,3 +39,30 @@ def batch(graph, seeds, times, fanouts, strategy, replace, key):
         ends.append(ends[-1] + count)
     assert all(b >= a for a, b in pairwise(ends))
     return (ends, indices, edge_ids), sizes, nodes
+
+
+def batch_of_paths(graph, seeds, times, fanouts, strategy, replace, key):
+    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, vertex).
+
+    Every edge leads to a node of its own, whose edges are earlier.
+    """
+    nodes, bounds = list(enumerate(seeds)), list(times)
+    ends, indices, edge_ids, sizes = [0], [], [], [len(nodes)]
+    first = 0
+    for hop, fanout in enumerate(fanouts):
+        last = len(nodes)
+        for i in range(first, last):
+            edges = admitted(graph, nodes[i][1], bounds[i])
+            if strategy == "recent":
+                drawn = edges if fanout < 0 else edges[max(0, len(edges) - fanout) :]
+            else:
+                drawn = [edges[offset] for offset in neighbor.offsets(len(edges), fanout, replace, (*key, hop), i)]
+            for e in drawn:
+                indices.append(len(nodes))
+                nodes.append((nodes[i][0], int(graph.indices[e])))
+                bounds.append(int(graph.times[e]) - 1)
+            edge_ids += drawn
+            ends.append(len(edge_ids))
+        first = last
+        sizes.append(len(nodes))
+    return (ends, indices, edge_ids), sizes, nodes

@@ -54,11 +54,12 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run every check and print what was found; returns 0, or 1 if a check found something wrong or there is no GPU to check."""
-    if args.gpu and (reason := gpu.reason_against()):
+    reason = gpu.reason_against() if args.gpu else None
+    if reason and not args.json:
         print(f"hoptrain: {reason}", file=sys.stderr)
         return 1
     findings = []
-    for finding in gpu.findings() if args.gpu else general():
+    for finding in [Finding("GPU", "wrong", reason)] if reason else gpu.findings() if args.gpu else general():
         findings.append(finding)
         if not args.json:
             print_findings([finding])

@@ -120,7 +120,7 @@ class HoptrainCLI(LightningCLI):
         options = self.config[self.subcommand]
         self._timeline: str | None = options.pop("timeline", None)
         score = options.model.get("score")
-        if score is not None and options.checkpoint.monitor == f"val_{self._task.score}":
+        if score not in (None, self._task.score) and options.checkpoint.monitor == f"val_{self._task.score}":
             options.checkpoint.monitor = f"val_{score}"
             options.checkpoint.mode = "min" if score in LOWER_IS_BETTER else "max"
 

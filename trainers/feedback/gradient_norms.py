@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pytorch_lightning import Trainer
 from torch import Tensor
 
+from hoptrain.engine import InputError
 from hoptrain.samplers import MiniBatch, MVSSampler
 from hoptrain.trainers.feedback.feedback import Feedback
 
@@ -30,6 +31,8 @@ class GradientNorms(Feedback):
     @torch.no_grad()
     def see(self, batch: MiniBatch, outputs: Tensor) -> None:
         """Note the norms of a batch's seeds by their scores (B, num_classes)."""
+        if batch.y.is_floating_point():
+            raise InputError("MVSSampler with targets of a regression: its norms are of errors in probabilities; take another sampler")
         errors = torch.sigmoid(outputs) - batch.y if batch.y.ndim == 2 else _errors(outputs, batch.y)
         scale = outputs.shape[1] if batch.y.ndim == 2 else 1
         self.norms[batch.seeds.long().cpu()] = (errors.norm(dim=1) / scale).float().cpu()

@@ -31,18 +31,13 @@ class Decoder(nn.Module):
 class Bilinear(Decoder):
     """The inner product of ``query(source)`` and the destination's vector: here of the source's own vector."""
 
-    def query(self, source: Tensor, kinds: Tensor | None = None) -> Tensor:
-        """What a destination's vector is multiplied by, (..., C).
-
-        Args:
-            source: (..., C) vectors.
-            kinds: (...) int64, the relation of each pair; None where there is one relation.
-        """
+    def query(self, source: Tensor) -> Tensor:
+        """What a destination's vector is multiplied by, (..., C), for a source's vector (..., C)."""
         return source
 
-    def forward(self, source: Tensor, destination: Tensor, kinds: Tensor | None = None) -> Tensor:
-        """Scores (...) of pairs, from (..., C) vectors each; ``kinds`` as ``query``."""
-        return (self.query(source, kinds) * destination).sum(-1)
+    def forward(self, source: Tensor, destination: Tensor) -> Tensor:
+        """Scores (...) of pairs of vectors (..., C), which broadcast."""
+        return (self.query(source) * destination).sum(-1)
 
     def against(self, given: Tensor, vectors: Tensor, is_source: bool) -> Tensor:
         """See ``Decoder``: one product of matrices."""
@@ -54,16 +49,16 @@ class Bilinear(Decoder):
 
 
 class DistMult(Bilinear):
-    """A learned weight for each channel and relation (Yang et al. 2015, "Embedding entities and relations for learning and inference")."""
+    """A learned weight for each channel (Yang et al. 2015, "Embedding entities and relations for learning and inference", with one relation)."""
 
-    def __init__(self, width: int, num_relations: int = 1) -> None:
+    def __init__(self, width: int) -> None:
         """Weights around 1, so that training begins near the inner product."""
         super().__init__()
-        self.relations = nn.Parameter(1 + torch.randn(num_relations, width) / 10)
+        self.weights = nn.Parameter(1 + torch.randn(width) / 10)
 
-    def query(self, source: Tensor, kinds: Tensor | None = None) -> Tensor:
+    def query(self, source: Tensor) -> Tensor:
         """See ``Bilinear``."""
-        return source * (self.relations[0] if kinds is None else self.relations[kinds])
+        return source * self.weights
 
 
 class ComplEx(DistMult):
@@ -72,10 +67,9 @@ class ComplEx(DistMult):
     Trouillon et al. 2016, "Complex embeddings for simple link prediction": the real part of <source, relation, conjugate of destination>.
     """
 
-    def query(self, source: Tensor, kinds: Tensor | None = None) -> Tensor:
+    def query(self, source: Tensor) -> Tensor:
         """See ``Bilinear``."""
-        (real, imaginary), weights = source.chunk(2, -1), self.relations[0] if kinds is None else self.relations[kinds]
-        weight, turn = weights.chunk(2, -1)
+        (real, imaginary), (weight, turn) = source.chunk(2, -1), self.weights.chunk(2, -1)
         return torch.cat([real * weight - imaginary * turn, real * turn + imaginary * weight], -1)
 
 

@@ -46,7 +46,7 @@ class GraphTask(ScoredModule):
         in_channels: int,
         num_outputs: int,
         num_layers: int,
-        score: Callable[[], Metric] | None,
+        metric: Callable[[], Metric] | None,
         model: Any = None,
         takes: Takes = "blocks",
         *,
@@ -63,7 +63,7 @@ class GraphTask(ScoredModule):
             in_channels: features of a vertex.
             num_outputs: width of what the model returns.
             num_layers: hops of the sampler.
-            score: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
+            metric: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
             model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes; with it they may be 0, and are the data's.
             takes: what that module takes of a batch.
             arch: sage, gat, gcn or gin; or gine, gatv2, transformer or nnconv, which read features of edges.
@@ -78,9 +78,9 @@ class GraphTask(ScoredModule):
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
         check_choice("takes", takes, get_args(Takes))
-        super().__init__(score)
+        super().__init__(metric)
         of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
-        self.save_hyperparameters(ignore=["num_outputs", "score", "model", *of_a_gnn])
+        self.save_hyperparameters(ignore=["num_outputs", "metric", "model", *of_a_gnn])
         if model is None:
             if not (in_channels and num_outputs and num_layers):
                 raise InputError(

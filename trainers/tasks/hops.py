@@ -45,10 +45,9 @@ class HopDataModule(ItemDataModule):
             seed: seed of the order; by default that of seed_everything.
         """
         data = opened(dataset, load_dataset, root=root, scale=scale)
-        if data.y is None or data.is_multilabel:
-            raise InputError(
-                f"{data.name} has {'several labels a vertex' if data.is_multilabel else 'no labels'}: this task takes one each"
-            )
+        if data.y is None or data.is_multilabel or data.is_regression:
+            found = "no labels" if data.y is None else "several labels a vertex" if data.is_multilabel else "targets of a regression"
+            raise InputError(f"{data.name} has {found}: this task takes one class each")
         super().__init__(data, batch_size, seed)
         self._y = data.y
         self._hops = open_hop_features(data, num_hops, normalize=normalize_features)

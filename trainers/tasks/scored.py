@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
@@ -15,8 +15,8 @@ from torchmetrics import MeanMetric, Metric
 from hoptrain.engine import InputError
 
 STAGES = ("fit", "val", "test")
-_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score"}
-"""Arguments that a checkpoint may have otherwise: they change no weight's shape and no score; a module's name is none of its weights."""
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score", "hard_negatives", "class_weight"}
+"""Arguments that a checkpoint may have otherwise: they change no weight's shape; a module's name is none of its weights."""
 
 
 class ScoredModule(LightningModule):
@@ -30,7 +30,7 @@ class ScoredModule(LightningModule):
 
     score_name = "acc"
     score_title = "accuracy"
-    scored: ClassVar[Sequence[str]] = STAGES
+    scored: Sequence[str] = STAGES
 
     def __init__(self, score: Callable[[], Metric] | None) -> None:
         """Make the metrics. Without a ``score`` yet, ``make_scores`` follows."""

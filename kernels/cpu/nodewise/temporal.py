@@ -88,11 +88,11 @@ def count_edges(columns, keys, first, last, bounds, rule, scratch):
 
 
 @cpu_kernel
-def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
+def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
     """Sample in-neighbours of the nodes ``keys[first:last]`` by edges not later than ``bounds`` (B,) of their trees, and relabel them.
 
-    ``keys`` holds ``num_nodes`` nodes; new ones are appended; ``edges`` holds ``num_edges`` already, its ``indices`` are ``int64``. Returns
-    both numbers after the hop.
+    ``nodes`` (keys, of the sources' type; of a plain graph ``keys`` itself) holds ``num_nodes``; new ones are appended; ``edges`` holds
+    ``num_edges`` already, its ``indices`` are ``int64``. Returns both numbers after the hop.
     """
     indices, by_time, edge_ids, out_indices, out_indptr = columns.indices, columns.by_time, edges.edge_ids, edges.indices, edges.indptr
     entries, slot_bits = table.entries, table.slot_bits
@@ -115,7 +115,34 @@ def sample_hop(columns, keys, num_nodes, first, last, bounds, rule, address, tab
                 out_indices[j] = key
                 prefetch_many(entries, home(key, slot_bits))
             before = until
-        num_nodes = relabel(out_indices, num_edges, after, table, keys, num_nodes)
+        num_nodes = relabel(out_indices, num_edges, after, table, nodes, num_nodes)
+        num_edges = after
+    return num_nodes, num_edges
+
+
+@cpu_kernel
+def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, address, scratch, edges, num_edges):
+    """As ``sample_hop`` for nodes that are paths: each edge leads to a node of its own, and the next edge is earlier.
+
+    The keys are ``node << TREE_SHIFT | vertex``; ``bounds``, int64, and ``trees``, int32, are those of the nodes, with room for new ones.
+    """
+    indices, times, by_time, edge_ids = columns.indices, columns.times, columns.by_time, edges.edge_ids
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        end = min(begin + chunk, last)
+        _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
+        num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
+        if num_lanes:
+            _draw(num_lanes, rule, address, scratch)
+        after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
+        for i in range(begin, end):
+            for j in places(num_edges, np.int64(edges.indptr[i + 1])):
+                rank = np.int64(edge_ids[j])
+                edge_ids[j], edges.indices[j] = by_time[rank], num_nodes
+                keys[num_nodes] = (num_nodes << TREE_SHIFT) | np.int64(indices[unsigned(edge_ids[j])])
+                bounds[num_nodes], trees[num_nodes] = times[rank] - 1, trees[i]
+                num_nodes += 1
+            num_edges = np.int64(edges.indptr[i + 1])
         num_edges = after
     return num_nodes, num_edges
 

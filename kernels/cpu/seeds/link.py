@@ -106,19 +106,20 @@ def find_seeds(nodes, num_seeds, table, out):
 
 
 @cpu_kernel
-def drop_edges(indptr, indices, edge_ids, weights, seed_of, num_seeds, dropped):
+def drop_edges(indptr, indices, edge_ids, weights, sources, destinations, num_sources, num_destinations, dropped):
     """Take the edges between seeds that ``dropped`` names out of a block, in place; the others keep their order.
 
-    ``dropped``: sorted ``source * num_seeds + destination``, local ids. ``seed_of`` (S,): what ``find_seeds`` wrote. ``weights`` is empty where
-    the block has none. Returns how many edges are left.
+    ``dropped``: sorted ``source * num_destinations + destination``, local ids of seeds. ``sources`` and ``destinations``: the seed that a node is, as
+    ``find_seeds`` writes it for the nodes of the one type and of the other; in a plain graph both are the same, as are the numbers of seeds. ``weights``
+    is empty where the block has none. Returns how many edges are left.
     """
     has_weights = len(weights) > 0
     kept = begin = 0
     for i in range(len(indptr) - 1):
-        end, dst = indptr[i + 1], np.int64(seed_of[i])
+        end, dst = indptr[i + 1], np.int64(destinations[i])
         for j in range(begin, end):
-            src = np.int64(seed_of[indices[j]]) if dst < num_seeds else num_seeds
-            if src < num_seeds and _is_among(dropped, src * num_seeds + dst):
+            src = np.int64(sources[indices[j]]) if dst < num_destinations else num_sources
+            if src < num_sources and _is_among(dropped, src * num_destinations + dst):
                 continue
             indices[kept], edge_ids[kept] = indices[j], edge_ids[j]
             if has_weights:

@@ -40,6 +40,15 @@ def kernel_of(name, kernel):
     return _module_of(name).get_function(kernel)
 
 
+def load(name):
+    """Compile NAME.cu, or read what is kept of it, and load it on the current device.
+
+    Raises:
+        Exception: of whatever kind CuPy, the compiler or the driver have.
+    """
+    _module_of(name).compile()
+
+
 @functools.cache
 def _module_of(name):
     return importlib.import_module("cupy").RawModule(code=source(name), options=OPTIONS)

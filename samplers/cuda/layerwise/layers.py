@@ -49,7 +49,7 @@ class CudaLayers(Layered):
         """Copy the graph, and the distribution if it is the same for all layers, to where the device reads them.
 
         Raises:
-            InputError: as of ``Retried``.
+            InputError: as of ``Unbounded``.
         """
         super().__init__(graph, sampler.layer_sizes, workspace)
         self.sampler = sampler
@@ -72,6 +72,7 @@ class CudaLayers(Layered):
         if scores is not self._host_scores:
             self._scores = self.to_device(_NO_SCORES if scores is None else scores, "the scores")
             self._host_scores = scores
+            self.replays.clear()
         if self._fixed is not None:
             self.given |= {f"{kind}{hop}": size for kind, size in self._fixed_sizes.items() for hop in self.hops}
 

@@ -15,13 +15,13 @@ from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import check_vertices
 from hoptrain.samplers.cuda.bulk import Bulk
-from hoptrain.samplers.cuda.device_sampler import DeviceSampler
+from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
 from hoptrain.samplers.cuda.draws import GraphDraws
-from hoptrain.samplers.cuda.edges import Edges, rounded_up
+from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.nodewise.hetero import HeteroSampler
-from hoptrain.samplers.nodewise.hetero_hops import MOST_HOPS
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import MOST_HOPS
 
 
 class _Sampled(NamedTuple):
@@ -33,7 +33,7 @@ class _Sampled(NamedTuple):
 
 
 class CudaHetero(DeviceSampler[HeteroMiniBatch]):
-    """Samples one graph by one sampler. A hop with a fanout of -1 costs a synchronisation for each such relation.
+    """Samples one graph by one sampler.
 
     Attributes:
         columns: the device's copy of each relation.
@@ -61,19 +61,20 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         self.hops = [number * MOST_HOPS + hop for hop in range(self.num_hops) for number in range(len(self.columns))]
         self.size_names = (
             "zeros", "start", "unplaced", "repeated",
-            *(f"nodes.{name}" for name in graph.num_nodes), *(f"{kind}{step}" for step in steps for kind in ("edges", "nodes")),
+            *(f"nodes.{name}" for name in graph.num_nodes), *(f"{kind}{step}" for step in steps for kind in ("edges", "nodes", "needed")),
         )  # fmt: skip
 
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
         self.seeds = [check_vertices(some, self.host_graph.num_nodes[self.seed_type]) for some in seeds]
-        self.rooms, span = self._bounds(max(len(some) for some in self.seeds))
-        self.dtype = np.promote_types(self.dtype, id_dtype(span))
+        self.most_nodes, most = self._bounds(longest(self.seeds))
+        room = max(self.most_nodes.values())
+        self.dtype = np.promote_types(self.dtype, id_dtype(4 * room + most + 2))
         self.given[f"nodes.{self.seed_type}"] = [len(some) for some in self.seeds]
-        self.begin_tables(span)
+        self.begin_tables(room + most + 2)
 
     def _bounds(self, most_seeds: int) -> tuple[dict[str, int], int]:
-        """The nodes of each type that a batch can have, and what is above four times those of one, and all edges of a step."""
+        """The nodes of each type that a batch can have, and the edges of a step."""
         graph = self.host_graph
         known = {name: most_seeds if name == self.seed_type else 0 for name in graph.num_nodes}
         most = 0
@@ -83,23 +84,24 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                 num_edges = graph.relations[source, name, destination].num_edges
                 edges = num_edges if fanouts[hop] < 0 else before[destination] * fanouts[hop]
                 known[source], most = min(graph.num_nodes[source], known[source] + edges), max(most, edges)
-        return known, 4 * max(known.values()) + most + 2
+        return known, most
 
     def _seeds_of(self, name: str) -> list[Array]:
         return self.seeds if name == self.seed_type else [np.zeros(0, np.int64)] * self.num_batches
 
-    def uploads(self) -> dict[str, list[Array]]:
+    def uploads(self) -> dict[str, Upload]:
         """The seeds of each type."""
-        return {f"seeds.{name}": self._seeds_of(name) for name in self.host_graph.num_nodes}
+        return {f"seeds.{name}": Upload(self._seeds_of(name), id_dtype(number)) for name, number in self.host_graph.num_nodes.items()}
 
     def queue(self) -> None:
         """Hop after hop; each expands the nodes of a relation's destination type that there were before it."""
         self.frontiers = {
-            name: DeviceFrontier(self, number, id_dtype(number), f".{name}", room=self.rooms[name])
+            name: DeviceFrontier(self, number, id_dtype(number), f".{name}", room=self.most_nodes[name])
             for name, number in self.host_graph.num_nodes.items()
         }
         for name, frontier in self.frontiers.items():
-            frontier.enter_seeds(self._seeds_of(name), self.sizes[f"nodes.{name}"])
+            most = longest(self._seeds_of(name))
+            frontier.enter_seeds(self.brought[f"seeds.{name}"], most, self.sizes[f"nodes.{name}"])
         self.counts = [{name: f"nodes.{name}" for name in self.frontiers}]
         self.sampled: list[dict[Relation, _Sampled]] = []
         self.schedules: list[tuple[int, GraphDraws, int, str]] = []
@@ -122,8 +124,12 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         draw = fanout, self.mode, self.addresses[place]
         indptr = self.matrix(f"indptr.{step}", capacity + 1, self.dtype)
         draws.count(requests, capacity, draw, indptr)
-        exclusive_scan(self.launch, indptr, capacity, zeros, sizes[num_dst], zeros, self.sums(capacity), end)
-        most = rounded_up(int(self.read_size(f"edges{step}").max())) if fanout < 0 else capacity * fanout
+        if fanout < 0:
+            guess, bounds = min(draws.num_edges, FEW_EDGES * capacity), (zeros, sizes[num_dst], zeros)
+            most = self.scan_into_room(f"needed{step}", guess, indptr, capacity, bounds, end)
+        else:
+            exclusive_scan(self.launch, indptr, capacity, zeros, sizes[num_dst], zeros, self.sums(capacity), end)
+            most = capacity * fanout
         edges = Edges(
             indptr,
             self.matrix(f"edge_ids.{step}", most, id_dtype(draws.num_edges)),

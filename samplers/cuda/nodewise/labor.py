@@ -15,7 +15,7 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.sample_parallel import lane_bits_of
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.cuda.bounded import Bounded
-from hoptrain.samplers.cuda.edges import rounded_up
+from hoptrain.samplers.cuda.device_sampler import FEW_EDGES
 from hoptrain.samplers.nodewise.labor import LaborSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -23,7 +23,7 @@ _ONE = np.float64(1).view(np.uint64)
 
 
 class _Evenly(Bounded):
-    """Edges are kept by their sources' random words. Their number has no useful bound, so that each hop's is read back."""
+    """Edges are kept by their sources' random words. Their number has no useful bound, so that each hop has a room."""
 
     rule: tuple[Any, ...]
 
@@ -34,7 +34,7 @@ class _Evenly(Bounded):
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         hop, bits = len(self.schedule), self.lane_bits
-        self.order = self._order(requests, capacity, draw)
+        self._order(requests, capacity, draw)
         self.pieces = self.matrix("pieces", capacity << bits, self.dtype)
         if self.order.grouped:  # requests on vertices without edges are in no group
             self.launch.rows(fill_rows, self.pieces.shape[1], self.pieces, 0)
@@ -55,11 +55,11 @@ class _Evenly(Bounded):
 class CudaLabor(_Evenly):
     """And, with ``importance_rounds``, by importances of the sources, which are nodes for a while, so that local ids name them.
 
-    Then two sizes of a hop are read back.
+    Then a hop has two rooms.
     """
 
     own_sizes = ("in_edges", "sources", "kept")
-    sizes_of_hop = ("long",)
+    sizes_of_hop = ("needed_in_edges", "long", "restart")
 
     def __init__(self, graph: Graph, sampler: LaborSampler, workspace: Workspace) -> None:
         """Copy the graph.
@@ -72,8 +72,8 @@ class CudaLabor(_Evenly):
                 "LaborSampler(weighted=True) on a device: it has kernels for the CPU only; sample there, or leave weighted out"
             )
         super().__init__(graph, sampler, workspace)
-        self.forgets = sampler.importance_rounds > 0
         self.rounds_of = [sampler.importance_rounds if fanout > 0 else 0 for fanout in sampler.fanouts]
+        self.restarts = tuple(f"restart{hop}" for hop, rounds in enumerate(self.rounds_of) if rounds)
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         hop = len(self.schedule)
@@ -82,7 +82,7 @@ class CudaLabor(_Evenly):
             super()._count(requests, capacity, draw, counts)
             return
         high, target, known = requests[2], self.targets[hop], self.known
-        columns, edge_ids = self._list_sources(requests, capacity, draw)
+        columns, edge_ids = self._list_sources(hop, requests, capacity, draw)
         weighed = self._find_importances(high, capacity, columns, target)
         most, num_edges = edge_ids.shape[1], self.sizes["in_edges"]
         kept, rule = self.matrix("kept", most + 1, self.dtype), (high, num_edges, *columns, target)
@@ -90,15 +90,18 @@ class CudaLabor(_Evenly):
         exclusive_scan(self.launch, kept, most, self.zeros, num_edges, self.zeros, self.sums(most), self.sizes["kept"])
         self.launch.rows(importance.count_important, capacity, high, columns[0], kept, counts)
         self.rule = edge_ids, *rule, *weighed, kept
-        self.frontier.forget(known, high)
+        self.order = self.order._replace(counters=num_edges)  # none of these is written if those that are kept have too little room
+        self.frontier.forget(known, high, self.sizes[f"restart{hop}"])
 
-    def _list_sources(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> tuple[tuple[Any, Any], Any]:
+    def _list_sources(
+        self, hop: int, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]
+    ) -> tuple[tuple[Any, Any], Any]:
         """The columns of the requests with local ids, and the edges' ids; sources become nodes, in all as many as the size "sources" says."""
         ends = self.matrix("ends", capacity + 1, self.dtype)
         num_edges, self.num_sources = self.sizes["in_edges"], self.sizes["sources"]
         self.draws.count(requests, capacity, draw, ends)
-        exclusive_scan(self.launch, ends, capacity, *requests[1:], self.zeros, self.sums(capacity), num_edges)
-        most = rounded_up(int(self.read_size("in_edges").max()))
+        guess, bounds = min(self.most_edges, FEW_EDGES * capacity), (*requests[1:], self.zeros)
+        most = self.scan_into_room(f"needed_in_edges{hop}", guess, ends, capacity, bounds, num_edges)
         sources = self.matrix("sources", most, self.id_dtype)
         edge_ids = self.matrix("source_edge_ids", most, id_dtype(self.num_graph_edges))
         self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, (ends, edge_ids, sources)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.nodewise import temporal as kernels
@@ -16,6 +16,7 @@ from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.device_sampler import Upload
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -29,8 +30,12 @@ class CudaTemporal(Bounded):
         """Copy the graph and its edges in the order of time, 12 or 16 bytes an edge more, to where the device reads them.
 
         Raises:
-            InputError: as of ``Bounded``; or the graph has no times.
+            InputError: as of ``Bounded``; the graph has no times; times are to increase along paths.
         """
+        if sampler.monotone:
+            raise InputError(
+                "TemporalSampler(monotone=True) on a device: it has kernels for the CPU only; sample there, or leave monotone out"
+            )
         columns = sampler.columns(graph)
         super().__init__(graph, workspace, sampler.fanouts, REPLACE if sampler.replace else DISTINCT, "new")
         self.sampler = sampler
@@ -48,19 +53,16 @@ class CudaTemporal(Bounded):
         """Each seed is the root of a tree."""
         return [(np.arange(len(some)) << TREE_SHIFT) | some.astype(np.int64) for some in self.seeds]
 
-    def uploads(self) -> dict[str, list[Array]]:
+    def uploads(self) -> dict[str, Upload]:
         """And the bounds of the trees."""
-        return super().uploads() | {"bounds": self._bounds_of_seeds}
-
-    def queue(self) -> None:
-        """With the bounds of the trees."""
-        self.bounds = self.uploaded("bounds", self._bounds_of_seeds, np.int64)
-        super().queue()
+        return super().uploads() | {"bounds": Upload(self._bounds_of_seeds, np.int64)}
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         self.admitted = self.matrix("admitted", self.known, self.dtype)
         graph = self.graph.indptr, self.times
-        self.launch.rows(kernels.count_admitted, capacity, *graph, self.bounds, *requests, draw[0], self.rule[0], self.admitted, counts)
+        self.launch.rows(
+            kernels.count_admitted, capacity, *graph, self.brought["bounds"], *requests, draw[0], self.rule[0], self.admitted, counts
+        )
 
     def _draw(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]) -> Any:
         fanout, _, address = draw
@@ -89,7 +91,7 @@ class CudaTemporal(Bounded):
 
     def batches(self) -> Bulk[MiniBatch]:
         """With the trees of their nodes and the times of their seeds."""
-        trees, bounds = self.stream.result(self.trees), self.stream.result(self.bounds)
+        trees, bounds = self.stream.result(self.trees), self.stream.result(self.brought["bounds"])
 
         def with_trees(b: int, batch: MiniBatch) -> MiniBatch:
             return replace(batch, extra={"trees": trees[b, : len(batch.node_ids)], "seed_times": bounds[b, : batch.num_seeds]})

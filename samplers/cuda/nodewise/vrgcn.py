@@ -9,19 +9,18 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.kernels.cuda.draw import DISTINCT
-from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bulk import Bulk
-from hoptrain.samplers.cuda.edges import rounded_up
+from hoptrain.samplers.cuda.device_sampler import FEW_EDGES
 from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighbor
 from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class CudaVRGCN(CudaNeighbor):
-    """Neighbour sampling, and the whole columns of the outermost block's destinations. Their number of edges is read back."""
+    """Neighbour sampling, and the whole columns of the outermost block's destinations, for whose edges there is a room."""
 
-    own_sizes = ("history",)
+    own_sizes = ("needed_history", "history")
 
     def __init__(self, graph: Graph, sampler: VRGCNSampler, workspace: Workspace) -> None:
         """Copy the graph.
@@ -41,8 +40,8 @@ class CudaVRGCN(CudaNeighbor):
         requests = self.nodes, self.zeros, self.num_nodes[-2]
         indptr, draw = self.matrix("history_indptr", self.num_dst + 1, np.int64), (-1, DISTINCT, self.addresses[0])
         self.draws.count(requests, self.num_dst, draw, indptr)
-        exclusive_scan(self.launch, indptr, self.num_dst, *requests[1:], self.zeros, self.sums(self.num_dst), self.sizes["history"])
-        most = rounded_up(int(self.read_size("history").max()))
+        guess, bounds = min(self.most_edges, FEW_EDGES * self.num_dst), (*requests[1:], self.zeros)
+        most = self.scan_into_room("needed_history", guess, indptr, self.num_dst, bounds, self.sizes["history"])
         edge_ids = self.matrix("history_edge_ids", most, id_dtype(self.num_graph_edges))
         self.history = indptr, self.matrix("history_indices", most, self.id_dtype)
         self.draws.draw(requests, self.num_dst, self.num_dst, draw, (indptr, edge_ids, self.history[1]))

@@ -28,7 +28,7 @@ class CudaCollective(Layered):
         """Copy the graph, and the program's arrays, to where the device reads them.
 
         Raises:
-            InputError: as of ``Retried``, or a step without a draw.
+            InputError: as of ``Unbounded``, or a step without a draw.
         """
         super().__init__(graph, [checked_size(program, step) for step in range(program.steps)], workspace)
         self.program, self.size_names = program, (*self.size_names, "wrong")

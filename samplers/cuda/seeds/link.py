@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,23 +12,23 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import Buffers
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
-from hoptrain.samplers.scratch.workspace import Driver, Workspace
+from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.link import LinkSampler, distinct_ends
 
 
 class CudaLinks:
     """Samples one graph by one sampler."""
 
-    def __init__(self, graph: Graph, sampler: LinkSampler, workspace: Workspace, inner: Driver) -> None:
+    def __init__(self, graph: Graph, sampler: LinkSampler, workspace: Workspace, inner: DeviceSampler[MiniBatch]) -> None:
         """Take what samples for the sampler within.
 
         Raises:
@@ -41,12 +40,12 @@ class CudaLinks:
                 'node-wise samplers only; use exclude="none", or device="cpu"'
             )
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
-        self._on_host, self._buffers = Workspace(), Buffers(workspace.stream)
+        self._on_host = Workspace()
 
     def twin(self) -> CudaLinks:
         """See ``DeviceSampler.twin``."""
         other = copy(self)
-        other.inner, other._on_host, other._buffers = self.inner.twin(), Workspace(), Buffers(self.stream)
+        other.inner, other._on_host = self.inner.twin(), Workspace()
         return other
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
@@ -55,45 +54,44 @@ class CudaLinks:
         graph, sampler, stream = self.graph, self.sampler, self.stream
         parts = [self._on_host.part(i) for i in range(len(seeds))]
         found = [sampler.pairs(graph, own, Address(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
-        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch}
+        beside: dict[str, Upload] = {}
+        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch, "beside": beside}
         if isinstance(self.inner, CudaTemporal):
             ends, options["times"], pairs = zip(*(sampler.ends_at_times(graph, ids, own) for ids, own, _ in found), strict=True)
         else:
             pairs = tuple(own for _, own, _ in found)
-            ends = tuple(distinct_ends(graph, own, part) for own, part in zip(pairs, parts, strict=True))
+            ends = tuple(distinct_ends(graph.num_nodes, own, part) for own, part in zip(pairs, parts, strict=True))
             if sampler.exclude != "none":
                 dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
-                options["edit"] = partial(drop_edges, dropped)
-        labels = [own for _, _, own in found]
-        sizes, num_labels = [own.shape for own in pairs], [len(own) for own in labels]
-        on_device = [
-            self._buffers.uploaded(name, [own.reshape(-1) for own in rows], rows[0].dtype)
-            for name, rows in (("pairs", pairs), ("labels", labels))
-        ]
+                options["edit"] = drop_edges
+                beside["dropped"] = Upload(dropped, np.int64)
+                beside["num_dropped"] = Upload([np.array([len(own)]) for own in dropped], np.int64)
+        extras = [sampler.extra(graph, ids, own, labels) for (ids, _, labels), own in zip(found, pairs, strict=True)]
+        beside |= {name: Upload([extra[name].reshape(-1) for extra in extras], rows.dtype) for name, rows in extras[0].items()}
+        shapes = [{name: rows.shape for name, rows in extra.items()} for extra in extras]
         finish = self.inner.start(ends, **options)
 
         def finished() -> Bulk[MiniBatch]:
-            flat_pairs, all_labels = map(stream.result, on_device)
+            batches = finish()
+            rows = {name: stream.result(self.inner.brought[name]) for name in extras[0]}
 
             def with_pairs(b: int, batch: MiniBatch) -> MiniBatch:
-                own = {"pairs": flat_pairs[b, : prod(sizes[b])].reshape(sizes[b]), "labels": all_labels[b, : num_labels[b]]}
+                own = {name: rows[name][b, : prod(shape)].reshape(shape) for name, shape in shapes[b].items()}
                 return replace(batch, extra=batch.extra | own)
 
-            batches: Bulk[MiniBatch] = finish()
             return batches.map(with_pairs)
 
         return finished
 
 
-def drop_edges(dropped: Sequence[Array], bulk: Bounded) -> None:
+def drop_edges(bulk: Bounded) -> None:
     """Queue it after the last hop.
 
     Args:
-        dropped: for each batch (D,) int64, ``source * num_seeds + destination`` in local ids, ascending.
-        bulk: whose nodes are different vertices, so that seeds alone are the ends of these edges.
+        bulk: whose nodes are different vertices, so that seeds alone are the ends of these edges. To it were brought, for each batch, "dropped" (D,)
+            int64, ``source * num_seeds + destination`` in local ids, ascending, and "num_dropped" (1,) int64, D.
     """
-    table = bulk.uploaded("dropped", dropped, np.int64)
-    counts = bulk.uploaded("num_dropped", [np.array([len(own)]) for own in dropped], np.int64)
+    table, counts = bulk.brought["dropped"], bulk.brought["num_dropped"]
     counts = counts.reshape(len(counts))
     shared = len(bulk.edges) < len(bulk.num_edges)  # by all hops
     for h, edges in enumerate(bulk.edges):

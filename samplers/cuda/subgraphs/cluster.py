@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.cuda.device_sampler import Upload, longest
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.cluster import ClusterSampler, no_seed_in
 
 
 class CudaClusters(CudaSubgraphs):
-    """Nothing is drawn: the host copies the clusters' vertices."""
+    """Nothing is drawn: the host brings the clusters' vertices."""
 
     def __init__(self, graph: Graph, sampler: ClusterSampler, workspace: Workspace) -> None:
         """As of ``CudaSubgraphs``."""
@@ -22,15 +25,18 @@ class CudaClusters(CudaSubgraphs):
     def begin_draws(self, items: list[Array]) -> int:
         """Units are clusters."""
         self.seeds = items
-        self.given["drawn"] = counts = [self.sampler.count_vertices(some) for some in items]
-        return max(counts)
+        self._vertices = [np.empty(self.sampler.count_vertices(some), self.id_dtype) for some in items]
+        for some, own in zip(items, self._vertices, strict=True):
+            self.sampler.list_vertices(some, own)
+        self.given["drawn"] = [len(own) for own in self._vertices]
+        return longest(self._vertices)
+
+    def uploads(self) -> dict[str, Upload]:
+        """The vertices."""
+        return {"drawn": Upload(self._vertices, self.id_dtype)}
 
     def draw(self, drawn: Any) -> None:
-        """Queue the copy."""
-        host = self.buffers.pinned("drawn", drawn)
-        for row, some, count in zip(host, self.seeds, self.given["drawn"], strict=False):
-            self.sampler.list_vertices(some, row[:count])
-        drawn.copy_to_device(host, stream=self.stream.numba)
+        """They are there."""
 
     def draw_again(self, without: Array) -> None:
         """There is no other draw."""

@@ -13,13 +13,14 @@ from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.subgraphs.vertices import enter_members, note_offset
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload
 from hoptrain.samplers.cuda.edges import Edges
-from hoptrain.samplers.cuda.retried import FEW_EDGES, Retried
+from hoptrain.samplers.cuda.unbounded import Unbounded
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import SubgraphSampler
 
 
-class Induced(Retried):
+class Induced(Unbounded):
     """From nodes and the table that has them to batches whose blocks are all the edges between them.
 
     Attributes:
@@ -42,7 +43,6 @@ class Induced(Retried):
         room = self.room("edges", FEW_EDGES * most)
         indptr, edge_ids = self.matrix("indptr", most + 1, self.dtype), self.matrix("edge_ids", room, self.edge_dtype)
         self.edges = Edges(indptr, edge_ids, self.matrix("indices", room, self.id_dtype))
-        self.rooms["edges"] = edge_ids.shape[1]
         offsets, sums, zeros = self.matrix("offsets", most + 1, self.dtype), self.sums(max(most, parts)), sizes["zeros"]
         scratch = self.matrix("hits", parts + 1, self.dtype), sums, zeros
         graph = self.graph.indptr, self.graph.indices
@@ -86,7 +86,7 @@ class CudaSubgraphs(Induced):
         """Copy the graph and the split to where the device reads them.
 
         Raises:
-            InputError: as of ``Retried``; or the sampler was not prepared for this graph.
+            InputError: as of ``Unbounded``; or the sampler was not prepared for this graph.
         """
         sampler.check_graph(graph)
         super().__init__(graph, workspace)
@@ -108,6 +108,10 @@ class CudaSubgraphs(Induced):
             InputError: that is in vain.
         """
         raise NotImplementedError
+
+    def uploads(self) -> dict[str, Upload]:
+        """Nothing, where the device draws."""
+        return {}
 
     def weigh(self) -> None:
         """Queue the weights of the edges and of the seeds, if there are any."""

@@ -20,6 +20,7 @@ from hoptrain.kernels.cuda.subgraphs import shadow as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
+from hoptrain.samplers.cuda.device_sampler import Upload, longest
 from hoptrain.samplers.cuda.subgraphs.induced import Induced
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler
@@ -40,7 +41,7 @@ class CudaDisjoint(Induced):
         """Copy the graph to where the device reads it.
 
         Raises:
-            InputError: as of ``Retried``.
+            InputError: as of ``Unbounded``.
         """
         super().__init__(graph, workspace)
         self.num_layers = sampler.num_layers
@@ -49,7 +50,7 @@ class CudaDisjoint(Induced):
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
         self.seeds = [check_seeds(self.host_graph, some, distinct=True) for some in seeds]
-        self.most_seeds = max(len(some) for some in self.seeds)
+        self.most_seeds = longest(self.seeds)
         self.most = self.most_seeds * self.num_kept
         self.dtype = np.promote_types(self.dtype, id_dtype(max(self.num_graph_edges, self.most_entries()) + 2))
         self.parts = self.num_parts(self.most)
@@ -59,14 +60,17 @@ class CudaDisjoint(Induced):
         """What offsets, places and numbers have to hold beside the graph's edges."""
         return 4 * self.most
 
+    def uploads(self) -> dict[str, Upload]:
+        """The seeds."""
+        return {"seeds": Upload(self.seeds, self.id_dtype)}
+
     def queue(self) -> None:
         """Find the sets, and the edges within them."""
-        seeds = self.uploaded("given_seeds", self.seeds, self.id_dtype)
         self.nodes = self.matrix("placed", self.most, np.int64)
         self.vertices = self.matrix("nodes", self.most, self.id_dtype)
         table = self.table("table", self.most, np.int64)
         clear_table(self.launch, *table)
-        self.find_sets(seeds, table)
+        self.find_sets(self.brought["seeds"], table)
         self.induce(self.most, table)
 
     @abstractmethod

@@ -28,10 +28,19 @@ def test_what_stays_in_the_cache_is_asked_for_and_not_moved():
     assert found.moved == pytest.approx(device.cache_bytes / 2, rel=1e-6)
 
 
+class Told(SimpleNamespace):
+    """A device that has the attributes that a driver's has, and no others."""
+
+    def __init__(self, name, **attributes):
+        driver = pytest.importorskip("cuda.bindings.driver")
+        assert all(hasattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{attribute}") for attribute in attributes)
+        super().__init__(name=name, **attributes)
+
+
 def test_the_driver_tells(monkeypatch):
     """A clock of 2.6 GHz and 5120 bits: 3.3 TB/s."""
-    told = SimpleNamespace(
-        name=b"GPU", MULTIPROCESSOR_COUNT=132, MAX_THREADS_PER_MULTI_PROCESSOR=2048, L2_CACHE_SIZE=50 << 20, MEMORY_CLOCK_RATE=2_600_000,
+    told = Told(
+        name=b"GPU", MULTIPROCESSOR_COUNT=132, MAX_THREADS_PER_MULTIPROCESSOR=2048, L2_CACHE_SIZE=50 << 20, MEMORY_CLOCK_RATE=2_600_000,
         GLOBAL_MEMORY_BUS_WIDTH=5120,
     )  # fmt: skip
     monkeypatch.setattr("numba.cuda.get_current_device", lambda: told)
@@ -42,6 +51,8 @@ def test_the_driver_tells(monkeypatch):
     told.MEMORY_CLOCK_RATE = 0
     with pytest.raises(InputError, match="does not tell the speed of this GPU's memory: give it by --bandwidth"):
         this_device()
+    told.name = "NVIDIA H200"
+    assert this_device().bandwidth == DEVICES["h200"].bandwidth
 
 
 def test_wrong_options():

@@ -15,7 +15,7 @@ from unittest import mock
 from numba import typeof
 from numba.cuda.core import sigutils
 from numba.cuda.cudadrv import runtime
-from numba.cuda.dispatcher import _Kernel
+from numba.cuda.dispatcher import CUDADispatcher, _Kernel
 from resources import device
 
 which, major, *change = json.loads(sys.argv[1])
@@ -30,6 +30,8 @@ else:
 without_a_device = mock.patch.object(_Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin((major, 0, "")))
 with device(major, 0), without_a_device, mock.patch.object(runtime.runtime, "get_version", lambda: (13, 0)):
     kernel = dispatcher.compile(arguments)
+assert dispatcher[1, 32] is dispatcher[1, 32]
+assert CUDADispatcher.configure.cache_info().misses == 0  # the one that all kernels would share
 found = dispatcher.stats
 print(json.dumps([sum(found.cache_hits.values()), sum(found.cache_misses.values()), kernel.entry_name]))
 """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
-from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.kernels.cuda.scan import exclusive_scan, scan_into_room
 
 pytestmark = needs_cuda
 BLOCK = TESTED.block
@@ -43,3 +43,24 @@ def test_a_grid_smaller_than_the_row():
     values = np.ones((1, length + 1), np.int64)
     rows, _ = scan(values, [0], [length], [5], length, np.int64)
     assert rows[0].tolist() == list(range(5, length + 6))
+
+
+@pytest.mark.parametrize("where", [0, BLOCK + 2])
+@pytest.mark.parametrize("room", [20, 19])
+def test_one_batch_that_has_too_little_room_decides_for_all(where, room):
+    """Of more batches than a block has threads."""
+    number = BLOCK + 3
+    begin, base = np.arange(number) % 3, np.arange(number) % 2
+    end, counts = begin + 2, np.ones((number, 5), np.int64)
+    counts[where, begin[where]] = 19 - base[where]
+    needed, ends, highs, counters = (to_device(np.full(number, -1)) for _ in range(4))
+    highs.copy_to_device(end)
+    rows, sums = to_device(counts), to_device(np.full((number, 2), -7))
+    bounds = to_device(begin), highs, to_device(base)
+    scan_into_room(launch(number), rows, 2, bounds, sums, needed, room, ends, counters)
+    expected = base + 2
+    expected[where] = 20
+    assert to_host(needed).tolist() == expected.tolist()
+    assert to_host(ends).tolist() == (expected if room == 20 else base).tolist()
+    assert to_host(highs).tolist() == (end if room == 20 else begin).tolist()
+    assert to_host(counters).tolist() == [-1 if room == 20 else 0] * number

@@ -5,7 +5,8 @@ import pytest
 from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.kernels.cuda.relabel import hash_of
-from hoptrain.kernels.cuda.stamped import EMPTY, Table, Words, enter, relabel_stamped
+from hoptrain.kernels.cuda.stamped import EMPTY, Table, Words, enter, find_repeated_stamped, relabel_stamped
+from hoptrain.kernels.shared.temporal import key_in
 
 pytestmark = needs_cuda
 VERTICES = 60
@@ -13,23 +14,24 @@ on_both = pytest.mark.parametrize("size", [None, 64], ids=["direct", "packed"])
 
 
 class Tables:
-    """Tables for some batches, packed ones of ``size`` words."""
+    """Tables for some batches, packed ones of ``size`` words, for each of some trees."""
 
-    def __init__(self, num_batches, room, size=None, dtype=np.int32, most_probes=None):
+    def __init__(self, num_batches, room, size=None, dtype=np.int32, most_probes=None, trees=1):
         self.launch, self.room, self.dtype, self.start, self.size = launch(num_batches), room, dtype, EMPTY, size
-        self.entries = to_device(np.full((num_batches, 2 * size if size else VERTICES), EMPTY), np.int32)
+        self.entries = to_device(np.full((num_batches, 2 * size * trees if size else VERTICES), EMPTY), np.int32)
         self.most_probes = most_probes or size
 
     def begin(self, seeds, span):
         """A bulk with numbers below ``span``; returns the place of each batch's first repeated seed, or 99."""
         self.start -= span
         self.unplaced = to_device([0] * len(seeds))
-        packed = self.size and Words(self.entries.view(np.int64), span, self.most_probes, self.unplaced)
+        packed = self.size and Words(self.entries.view(np.int64), self.size.bit_length() - 1, span, self.most_probes, self.unplaced)
         self.table = Table(to_device([self.start] * len(seeds)), self.entries, packed)
         self.nodes, self.num_nodes = to_device(np.full((len(seeds), self.room), -5), self.dtype), to_device([len(row) for row in seeds])
         source = to_device([list(row) + [0] * (self.room - len(row)) for row in seeds], self.dtype)
         places = to_device(np.full(len(seeds), 99))
-        enter(self.launch, source, self.num_nodes, self.room, self.table, self.nodes, places)
+        enter(self.launch, source, self.num_nodes, self.room, self.table, self.nodes)
+        find_repeated_stamped(self.launch, self.nodes, self.num_nodes, self.room, self.table, places)
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
@@ -87,6 +89,31 @@ def test_no_edges_and_only_known_vertices(size):
     tables = Tables(2, 16, size)
     tables.begin([[4, 9], [6]], 32)
     assert tables.hop([[9, 9, 4], []]) == ([[1, 1, 0], []], [[4, 9], [6]])
+
+
+def test_keys_of_trees():
+    """The same vertices in several trees, three bulks of two hops."""
+    rng, tables = np.random.default_rng(0), Tables(2, 96, 16, np.int64, trees=3)
+    for _ in range(3):
+        seeds = [[key_in(tree, vertex) for tree, vertex in enumerate(rng.integers(0, 99, 3).tolist())] for _ in range(2)]
+        assert tables.begin(seeds, 256) == [99, 99]
+        nodes = seeds
+        for _ in range(2):
+            neighbors = [[int(key_in(rng.integers(0, 3), vertex)) for vertex in rng.integers(2**31 - 6, 2**31, 20)] for _ in range(2)]
+            local, found = tables.hop(neighbors)
+            for b in range(2):
+                assert (local[b], found[b]) == expected(nodes[b], neighbors[b])
+            nodes = found
+    assert to_host(tables.unplaced).tolist() == [0, 0]
+
+
+def test_a_tree_has_no_place_in_the_part_of_another():
+    tables = Tables(1, 20, 8, np.int64, most_probes=8, trees=2)
+    assert tables.begin([[key_in(0, 1), key_in(1, 1)]], 64) == [99]
+    tables.hop([[int(key_in(1, vertex)) for vertex in range(7)]])
+    assert to_host(tables.unplaced).tolist() == [0]
+    tables.hop([[int(key_in(1, vertex)) for vertex in range(9)]])
+    assert to_host(tables.unplaced).tolist() == [1]
 
 
 @on_both

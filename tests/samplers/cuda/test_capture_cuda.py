@@ -1,81 +1,21 @@
 """Bulks that are queued by one call: on a device a CUDA graph, in the simulator what was launched and copied, done again."""
 
+import gc
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import TESTED, _quick_simulator, needs_cuda, simulated, to_host  # noqa: F401
-from golden.golden_graphs import doubly_weighted, small, typed
-from numba import cuda
+from cuda_case import TESTED, _quick_simulator, _replays, needs_cuda, simulated, to_host  # noqa: F401
+from golden.golden_graphs import small
+from work_cuda_case import start_without_room
 
 from hoptrain.engine.device import DeviceStream
-from hoptrain.samplers import (
-    HeteroSampler,
-    LaborSampler,
-    LinkSampler,
-    MVSSampler,
-    NeighborSampler,
-    Node2Vec,
-    PinSAGESampler,
-    RandomWalk,
-    TemporalSampler,
-    VRGCNSampler,
-    Workspace,
-)
+from hoptrain.samplers import ASGCNSampler, NeighborSampler, Workspace
+from hoptrain.samplers.cuda.replays import MOST_SHAPES, Replays
 
 pytestmark = [needs_cuda, simulated]
-CAPTURED = {
-    "distinct": (NeighborSampler([3, 2]), small()),
-    "new": (NeighborSampler([3, 2], expand="new"), small()),
-    "with replacement": (NeighborSampler([3, 2], replace=True), small()),
-    "by weight": (NeighborSampler([3, 2], weighted=True), doubly_weighted()),
-    "temporal": (TemporalSampler([3, 2], seed_times=np.arange(40) % 7), small()),
-    "pinsage": (PinSAGESampler([2], num_walks=4), small()),
-    "typed": (HeteroSampler([2, 2], "p"), typed()),
-    "walks": (RandomWalk(3), small()),
-    "node2vec": (Node2Vec(3, p=0.5), small()),
-}
-
-
-@pytest.fixture
-def replays(monkeypatch):
-    """How often something was done again that was captured: launches and copies alone, and nothing of the host's."""
-    number = []
-    kernel, array = type(cuda.jit(lambda: None)), type(cuda.to_device(np.empty(0)))
-    launch, to_device, to_host = kernel.__call__, array.copy_to_device, array.copy_to_host
-
-    def capture(self, work):
-        queued = []
-
-        def note_launch(kernel, *arguments):
-            queued.append(
-                (
-                    launch,
-                    kernel[kernel.grid_dim, kernel.block_dim, kernel.stream, kernel.dynshared_size],
-                    arguments,
-                    {},
-                    vars(kernel).copy(),
-                )
-            )
-
-        with monkeypatch.context() as patched:
-            patched.setattr(kernel, "__call__", note_launch)
-            patched.setattr(array, "copy_to_device", lambda *given, **named: queued.append((to_device, None, given, named, {})))
-            patched.setattr(array, "copy_to_host", lambda *given, **named: queued.append((to_host, None, given, named, {})))
-            work()
-
-        def replay():
-            number.append(len(queued))
-            for function, own, given, named, state in queued:
-                if own is None:
-                    function(*given, **named)
-                else:
-                    vars(own).update(state)
-                    function(own, *given)
-
-        return replay
-
-    monkeypatch.setattr(DeviceStream, "capture", capture)
-    return number
 
 
 def on_device(kernel="auto", **options):
@@ -97,26 +37,63 @@ def check_bulks(sampler, graph, bulks, workspace):
 
 
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
-@pytest.mark.parametrize("name", [name if name == "distinct" else pytest.param(name, marks=pytest.mark.long) for name in CAPTURED])
-def test_bulks_of_one_shape(name, kernel, replays):
-    """The first makes the buffers; all later ones are done by one call."""
-    sampler, graph = CAPTURED[name]
+def test_bulks_of_one_shape(kernel, replays):
+    """By both schedules, with other seeds, and fewer in a batch."""
     one, other = [np.array([3, 0, 8, 11]), np.array([5, 2])], [np.array([1, 7, 4]), np.array([9, 6, 10, 0])]
-    check_bulks(sampler, graph, [one, other, one, other], on_device(kernel))
+    check_bulks(NeighborSampler([3, 2]), small(), [one, other, one, other], on_device(kernel))
     assert len(replays) == 3
 
 
-def test_another_shape_in_between(replays):
+def test_bulks_of_several_shapes(replays):
+    """As an epoch's last bulk, which is smaller: each is captured once, and neither is forgotten for the other."""
     graph, workspace = make_graph(), on_device()
-    one, two = [np.arange(6), np.arange(50, 54)], [np.arange(9)]
-    check_bulks(NeighborSampler([3, 2]), graph, [one, one, two, one, one, one, two], workspace)
-    assert len(replays) == 1 + 2
+    one, two = [np.arange(9), np.arange(50, 54)], [np.arange(6)]
+    check_bulks(NeighborSampler([3, 2]), graph, [one, two, one, two, two, one], workspace)
+    assert len(replays) == 4
+    assert len(workspace.on_device.driver.replays._by_shape) == 2
+
+
+def test_numbers_of_seeds_that_are_nearly_equal_are_one_shape(replays):
+    graph, workspace = make_graph(), on_device()
+    check_bulks(NeighborSampler([1]), graph, [[np.arange(number)] for number in (64, 63, 61, 33)], workspace)
+    assert len(replays) == 2
+
+
+def test_the_shape_that_was_longest_not_asked_for_is_forgotten():
+    """``of`` asks for it, ``note`` makes it known."""
+    kept = Replays(SimpleNamespace(capture=lambda work: work), is_on=True)
+    for shape in range(MOST_SHAPES):
+        kept.note(shape)
+    assert kept.of(0, list) is list
+    kept.note(MOST_SHAPES)
+    assert (kept.of(0, dict), kept.of(1, dict), kept.of(2, dict)) == (list, None, dict)
+    kept.clear()
+    assert kept.of(0, dict) is None
 
 
 def test_buffers_that_move(replays):
     """A bulk of more seeds needs larger ones."""
     check_bulks(NeighborSampler([3, 2]), make_graph(), [[np.arange(3)]] * 2 + [[np.arange(40)]] * 2 + [[np.arange(3)]] * 2, on_device())
     assert len(replays) == 3
+
+
+def test_a_room_that_grows(replays, monkeypatch):
+    """A bulk that is captured notices that there is too little, and is queued again."""
+    start_without_room(monkeypatch)
+    hubs, few = [np.arange(3)], [np.arange(150, 153)]
+    check_bulks(NeighborSampler([-1]), make_graph(), [few, few, hubs, few, hubs], on_device("sample"))
+    assert len(replays) == 4, "all but the first; the third was done again launch by launch"
+
+
+@pytest.mark.long
+def test_scores_that_change(replays):
+    """They lie elsewhere on the device."""
+    graph, workspace, sampler = small(), on_device(), ASGCNSampler([2])
+    for number in range(4):
+        if number > 1:
+            sampler.set_scores(np.random.default_rng(number).random(graph.num_nodes))
+        check_bulks(sampler, graph, [[np.arange(5)]], workspace)
+    assert len(replays) == 1
 
 
 def test_the_switch(replays):
@@ -136,18 +113,36 @@ def test_a_device_that_cannot_capture(monkeypatch):
     assert len(said) == 1
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [NeighborSampler([3, -1]), LaborSampler([3]), VRGCNSampler([2]), MVSSampler(LaborSampler([2]), 2)],
-    ids=lambda sampler: repr(sampler),
-)
-def test_bulks_whose_sizes_are_read_back_are_not_captured(sampler, replays):
-    check_bulks(sampler, make_graph(), [[np.arange(5)]] * 3, on_device())
-    assert not replays
+class Graph:
+    """A CUDA graph of torch's, which notes whether the garbage collector could run."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def capture_begin(self, capture_error_mode):
+        self.seen.append(gc.isenabled())
+
+    def capture_end(self):
+        self.seen.append(gc.isenabled())
 
 
-def test_edges_that_are_taken_out_differ_from_bulk_to_bulk(replays):
-    graph = make_graph()
-    for exclude in ("reverse", "none"):
-        check_bulks(LinkSampler(NeighborSampler([3, 2]), exclude=exclude), graph, [[np.arange(5)]] * 4, on_device())
-        assert bool(replays) == (exclude == "none")
+@pytest.mark.parametrize("is_on", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_garbage_is_collected_while_a_graph_is_captured(fails, is_on):
+    """What it frees on the device would be an error there."""
+    seen, stream = [], DeviceStream()
+    stream._torch = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=lambda: Graph(seen), stream=nullcontext))
+
+    def work():
+        seen.append(gc.isenabled())
+        if fails:
+            raise ValueError("a kernel")
+
+    was = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with pytest.raises(ValueError, match="a kernel") if fails else nullcontext():
+            stream.capture(work)
+        assert (seen, gc.isenabled()) == ([False] * 3, is_on)
+    finally:
+        (gc.enable if was else gc.disable)()

@@ -25,11 +25,15 @@ class Another(NeighborSampler):
         raise AssertionError
 
 
+ON_CPU = {samplers.HGTSampler, samplers.HeteroLaborSampler, samplers.HeteroLinkSampler, samplers.HeteroTemporalSampler}
+"""What has no kernels for CUDA."""
+
+
 def test_every_sampler_has_a_driver():
     public = [kind for name in samplers.__all__ if inspect.isclass(kind := getattr(samplers, name)) and issubclass(kind, Sampler)]
     concrete = [kind for kind in public if not inspect.isabstract(kind)]
     assert len(concrete) > 15
-    assert [kind for kind in concrete if not any(parent in DRIVERS for parent in kind.__mro__)] == []
+    assert {kind for kind in concrete if not any(parent in DRIVERS for parent in kind.__mro__)} == ON_CPU
 
 
 def test_subclasses():

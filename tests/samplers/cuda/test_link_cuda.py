@@ -26,7 +26,7 @@ def both_ways():
         (NeighborSampler([3, 2]), {}),
         (NeighborSampler([-1, 3], expand="new"), {"negatives": "degree", "num_negatives": 2}),
         (NeighborSampler([4]), {"negatives": "in_batch", "exclude": "none"}),
-        (NeighborSampler([2]), {"negatives": "filtered", "num_negatives": 2}),
+        (NeighborSampler([2]), {"negatives": "filtered", "num_negatives": 2, "with_edge_ids": True}),
         (LaborSampler([3]), {"exclude": "self", "num_negatives": 0}),
         (TemporalSampler([3]), {}),
     ],

@@ -138,12 +138,6 @@ def test_graph_and_features_lie_where_they_are_asked_for(small):
     assert {rows.placement for rows in loader._feed._rows.values()} == {"device"}
 
 
-def test_a_place_that_there_is_not(small):
-    for name in ("graph_placement", "feature_placement"):
-        with pytest.raises(InputError, match="placement is 'disk'"):
-            next(iter(loader_of(small, device="cuda", **{name: "disk"})))
-
-
 @pytest.mark.parametrize(
     ("cache", "rows"), [(0.2, 8), pytest.param("60B", 5, marks=pytest.mark.long), pytest.param("1KiB", 40, marks=pytest.mark.long)]
 )
@@ -259,6 +253,9 @@ class OnlyOnTheCPU(Sampler):
         ({"bulk": 2, "device": "cuda", "num_workers": 1}, "bulk is 2"),
         ({"bulk": 0, "device": "cuda"}, "bulk is 0"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"device": "cuda:x"}, "device is 'cuda:x': .* \"cuda:1\""),
+        ({"graph_placement": "disk", "device": "cuda"}, "graph_placement is 'disk': it is one of auto, device, pinned"),
+        ({"feature_placement": "pined", "device": "cuda"}, "feature_placement is 'pined': .*; did you mean pinned?"),
         ({"graph_placement": "pinned"}, "graph_placement is 'pinned': it tells where a GPU reads the graph"),
         ({"feature_placement": "pinned", "device": "cuda", "num_workers": 1}, "feature_placement is 'pinned': it tells"),
         ({"device_cache": 0.1}, "device_cache is 0.1: it is memory of a GPU that samples"),

@@ -11,7 +11,7 @@ from golden.golden_graphs import typed
 from hoptrain.engine import Graph
 from hoptrain.engine.device import Buffers, DeviceStream
 from hoptrain.kernels.cuda.stamped import EMPTY
-from hoptrain.samplers import HeteroSampler, NeighborSampler, Workspace
+from hoptrain.samplers import HeteroSampler, LaborSampler, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.drivers import driver_for
 from hoptrain.samplers.cuda.tables import FIRST_SHARE, StampedTables
 
@@ -21,7 +21,8 @@ pytestmark = needs_cuda
 def test_bulks_start_lower_until_the_tables_are_filled_anew():
     tables, buffers = StampedTables(), Buffers(DeviceStream())
     span = EMPTY // 2 - 6
-    assert [tables.begin(launch(2), span) for _ in range(2)] == [EMPTY - span, EMPTY - 2 * span]
+    assert tables.begin(launch(2), span) == [EMPTY - span]
+    assert tables.begin(launch(2), span) == [EMPTY - 2 * span]
     entries = tables.entries(buffers, launch(2), "table", 5)
     assert (to_host(entries) == EMPTY).all()
     marked = np.full((2, 5), EMPTY, np.int32)
@@ -29,9 +30,9 @@ def test_bulks_start_lower_until_the_tables_are_filled_anew():
     entries.copy_to_device(marked)
     assert tables.entries(buffers, launch(1), "table", 5) is entries
     assert to_host(entries)[1, 3] == 7, "it is filled once"
-    assert tables.begin(launch(1), 8) == EMPTY - 2 * span - 8
+    assert tables.begin(launch(1), 4, 2) == [EMPTY - 2 * span - 4, EMPTY - 2 * span - 8]
     assert to_host(entries)[1, 3] == 7
-    assert tables.begin(launch(1), 8) == EMPTY - 8
+    assert tables.begin(launch(1), 4, 2) == [EMPTY - 4, EMPTY - 8]
     assert (to_host(entries) == EMPTY).all(), "all rows, also those of larger bulks"
 
 
@@ -70,6 +71,21 @@ def test_both_kinds_of_tables(change, name):
     graph, workspace = make_graph(), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, **change)
     driver = check(NeighborSampler([4, 3]), graph, [np.arange(9), np.array([3])], workspace)
+    assert [own for own in ("table.entries", "table.words", "table.keys") if own in driver.buffers] == [name]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("change", "name"), [({}, "table.entries"), ({"cache_bytes": 0}, "table.words")], ids=["direct", "packed"])
+def test_tables_of_which_nodes_are_forgotten(change, name):
+    """The third bulk fills the tables anew."""
+    graph, sampler, workspace = make_graph(40, 120), LaborSampler([2, 2], importance_rounds=1), a_workspace()
+    workspace.on_device.thresholds = replace(TESTED, **change)
+    driver = check(sampler, graph, [np.array([0, 9]), np.array([3])], workspace)
+    used = driver.tables.start
+    check(sampler, graph, [np.array([1])], workspace)
+    driver.tables.start = driver.tables.span * 3 - 1
+    check(sampler, graph, [np.array([5, 3])], workspace)
+    assert driver.tables.start > used // 2
     assert [own for own in ("table.entries", "table.words", "table.keys") if own in driver.buffers] == [name]
 
 

@@ -52,7 +52,9 @@ def gather() -> str:
     ids = np.random.default_rng(0).integers(0, len(table), 60)
     for placement, hot in (("device", None), ("pinned", None), ("pinned", ids[:20])):
         thresholds = _SMALL if is_simulated() else None
-        store = DeviceRows(table, stream, placement=placement, hot=None if hot is None else np.unique(hot), thresholds=thresholds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # CuPy that does not work is passed over, and a warning says so
+            store = DeviceRows(table, stream, placement=placement, hot=None if hot is None else np.unique(hot), thresholds=thresholds)
         rows = store.gather_here(cuda.to_device(ids))
         stream.synchronize()
         expect_equal(f"rows of a table, {placement}{'' if hot is None else ' with hot rows on the device'}", to_host(rows), table[ids])

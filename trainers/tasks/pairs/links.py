@@ -63,7 +63,7 @@ class LinkPredictor(GraphTask):
             in_channels,
             out_channels,
             num_layers,
-            None,
+            metric=None,
             model=None,
             takes="blocks",
             hidden_channels=hidden_channels,
@@ -73,7 +73,6 @@ class LinkPredictor(GraphTask):
         if hard_negatives is not None and hard_negatives < 1:
             raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
         self.score_name, self.score_title = score, title_of(score)
-        self.hparams["score"] = score
         self.decoder = make_decoder(decoder, out_channels)
 
     def setup(self, stage: str) -> None:

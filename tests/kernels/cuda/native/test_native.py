@@ -12,6 +12,7 @@ from cpp.nvrtc import FOLDER
 from cuda_case import TESTED, _quick_simulator, needs_cuda, put_stand_in, simulated, to_host  # noqa: F401
 from numba import cuda
 
+from hoptrain.engine import device_store
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.kernels.cuda import native
@@ -47,7 +48,10 @@ class CuPy:
         (name,) = (path.stem for path in FOLDER.glob("*.cu") if path.read_text() == code)
         assert options == native.OPTIONS
         self.modules.append(name)
-        return SimpleNamespace(get_function=lambda kernel: lambda *launch: self.run(name, kernel, *launch))
+        return SimpleNamespace(get_function=lambda kernel: lambda *launch: self.run(name, kernel, *launch), compile=self.compile)
+
+    def compile(self):
+        """It compiles already."""
 
     def run(self, name, kernel, grid, block, arguments):
         assert self.streams == [STREAM]
@@ -65,10 +69,11 @@ def cupy(monkeypatch):
     monkeypatch.setattr(native, "reason_against", lambda: None)
     module = CuPy()
     monkeypatch.setitem(sys.modules, "cupy", module)
-    for cached in (native.kernel_of, native._module_of):
+    caches = native.kernel_of, native._module_of, device_store._loads
+    for cached in caches:
         cached.cache_clear()
     yield module
-    for cached in (native.kernel_of, native._module_of):
+    for cached in caches:
         cached.cache_clear()
 
 
@@ -108,6 +113,29 @@ def test_rows_of_three_peers_and_of_the_host(cupy):
     gather(Launch(stream=Stream(STREAM), thresholds=TESTED, num_batches=1), ids, out)
     assert out.numpy().tobytes() == table[ids.numpy()].tobytes()
     assert cupy.launches == ["gather_placed_4_int32"]
+
+
+def _refused(*args, **options):
+    raise RuntimeError("NVRTC_ERROR_COMPILATION (6):\n no such device")
+
+
+@simulated
+@pytest.mark.parametrize("fault", ["import", "source", "compile"])
+def test_cupy_that_does_not_work_is_passed_over(cupy, monkeypatch, fault):
+    """Numba's kernels gather in its place, and one warning says why, however many tables there are."""
+    if fault == "import":
+        monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(cupy, {"import": "run", "source": "RawModule", "compile": "compile"}[fault], _refused)
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with pytest.warns(
+        RuntimeWarning, match=r"rows are gathered by Numba's kernels, since CuPy does not load .*; install .*, or uninstall it"
+    ) as said:
+        tables = [DeviceRows(table, DeviceStream(), placement=where, thresholds=TESTED) for where in ("device", "pinned")]
+    assert len(said) == 1
+    assert "\n" not in str(said[0].message)
+    for rows in tables:
+        assert to_host(rows.gather_here(torch.tensor([3, 0]))).tolist() == table[[3, 0]].tolist()
+    assert cupy.launches == []
 
 
 @simulated

@@ -31,6 +31,7 @@ def test_equal_to_the_cpu(timed, seed_times, options, kernel):
     sampler, workspace = TemporalSampler([3, 2], seed_times, **options), on_cuda(kernel)
     for bulk in ([[1, 5, 1], [39, 0]], [[2]]):
         check_equal(sampler, timed, [np.array(seeds) for seeds in bulk], workspace)
+    assert {name for name in ("table.words", "table.keys") if name in workspace.on_device.driver.buffers} == {"table.words"}
 
 
 def test_all_edges_of_the_past_and_a_bulk_of_16(timed, seed_times):

@@ -108,6 +108,15 @@ def test_without_a_device_one_line_says_why():
     assert child.stderr.count("\n") == 1
 
 
+def test_without_a_device_a_program_is_told_why(monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "reason_against", lambda: "no CUDA device can be used")
+    monkeypatch.setattr(gpu, "findings", lambda: pytest.fail("there is nothing to check"))
+    assert main(["doctor", "--gpu", "--json"]) == 1
+    said = capsys.readouterr()
+    finding = {"name": "GPU", "status": "wrong", "found": "no CUDA device can be used", "remedy": ""}
+    assert (json.loads(said.out), said.err) == ({"healthy": False, "findings": [finding]}, "")
+
+
 @pytest.mark.parametrize(("status", "code", "end"), [("ok", 0, "Nothing is wrong."), ("wrong", 1, "Wrong: kernel.")])
 def test_the_exit_code_is_that_of_the_findings(status, code, end, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "reason_against", lambda: None)

@@ -1,0 +1,160 @@
+"""A DGL graph with several types, sampled by hoptrain, and a mini-batch of it as DGL's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from hoptrain.dgl.outputs import block_of, ids_for
+from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.hetero_graph import Relation, relation_name
+from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Sampler
+from hoptrain.samplers.batch.copies import Copies, with_typed_copies
+from hoptrain.samplers.batch.transfer import as_tensor
+from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler
+
+_KEPT: Any = WeakIdKeyDictionary()
+"""A user's graph -> by weights: what it was made of, and what was made of that."""
+
+
+class TypedConverted:
+    """What was made of a DGL graph with types.
+
+    Attributes:
+        graph: with the ids that edges have there, and the weights of the relations that have some.
+    """
+
+    def __init__(self, graph: HeteroGraph) -> None:
+        """Take the graph."""
+        self.graph = graph
+        self._prepared: dict[Any, Sampler[Any, Any]] = {}
+        self._places: dict[Relation, Array] = {}
+
+    def kept(self, options: Any, make: Callable[[], Sampler[Any, Any]]) -> Sampler[Any, Any]:
+        """``make()`` for this graph, or what it gave for the same options before."""
+        if options not in self._prepared:
+            self._prepared[options] = make().prepare(self.graph, np.zeros(0, np.int64))
+        return self._prepared[options]
+
+    def places_of(self, relation: Relation, ids: Array) -> Array:
+        """The places (N,) of a relation's edges with ``ids`` (N,); those of all its edges are found once.
+
+        Raises:
+            InputError: the relation has no edge of such an id.
+        """
+        columns = self.graph.relations[relation]
+        wrong = ids[(ids < 0) | (ids >= columns.num_edges)]
+        if len(wrong):
+            last = columns.num_edges - 1
+            raise InputError(
+                f"edge {wrong[0]} of {relation_name(relation)} does not exist: there are 0 to {last}; correct it or leave it out"
+            )
+        if columns.edge_ids is None:
+            return ids
+        if relation not in self._places:
+            self._places[relation] = np.empty_like(columns.edge_ids)
+            self._places[relation][columns.edge_ids] = np.arange(columns.num_edges, dtype=columns.edge_ids.dtype)
+        return self._places[relation][ids]
+
+
+def typed_converted(g: Any, weights: str | None = None) -> TypedConverted:
+    """What ``g`` is here; kept as long as ``g`` is, and until its edges or their weights are changed.
+
+    Args:
+        g: a DGL graph.
+        weights: the feature that edges are drawn by, where they have it; a mask is one, too.
+
+    Raises:
+        InputError: no edges have such a feature, or weights that are negative.
+    """
+    values = {relation: g.edges[relation].data[weights] for relation in g.canonical_etypes if weights in g.edges[relation].data}
+    if weights is not None and not values:
+        names = sorted({name for relation in g.canonical_etypes for name in g.edges[relation].data})
+        raise InputError(f"edges have no feature {weights!r}: they have {', '.join(names) or 'none'}; name one of these")
+    state = id(g._graph), *((relation, id(own), own._version) for relation, own in values.items())
+    kept = _KEPT.setdefault(g, {})
+    if weights not in kept or kept[weights][0] != state:
+        kept[weights] = state, (g._graph, values), TypedConverted(_convert(g, values))
+    found: TypedConverted = kept[weights][2]
+    return found
+
+
+def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
+    columns, ids, weights = {}, {}, {}
+    for relation in g.canonical_etypes:
+        indptr, indices, edge_ids = (tensor.numpy() for tensor in g.adj_tensors("csc", etype=relation))
+        columns[relation] = indptr, indices
+        if len(edge_ids) and (edge_ids != np.arange(len(edge_ids))).any():
+            ids[relation] = edge_ids.astype(id_dtype(len(edge_ids)))
+        if relation in values:
+            tensor = values[relation].detach().reshape(-1)
+            own = (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).numpy()
+            weights[relation] = own[ids[relation]] if relation in ids else own
+    return HeteroGraph({kind: int(g.num_nodes(kind)) for kind in g.ntypes}, columns, weights=weights, edge_ids=ids)
+
+
+def neighbor_sampler(g: Any, fanouts: Any, *, replace: bool, prob: str | None, edge_dir: str) -> tuple[Sampler[Any, Any], TypedConverted]:
+    """The sampler and the graph of hoptrain's, for what DGL's ``NeighborSampler`` takes.
+
+    Raises:
+        InputError: fanouts that are not of all edge types, or a direction that typed graphs are not sampled in.
+    """
+    if edge_dir != "in":
+        raise InputError(f"edge_dir is {edge_dir!r}: typed graphs are sampled along edges 'in'; turn the graph round by dgl.reverse")
+    made = typed_converted(g, prob)
+    own = fanouts_by_relation(g, fanouts)
+    options = (*((relation, *numbers) for relation, numbers in own.items()), replace)
+    return made.kept(options, lambda: HeteroExcludingSampler(HeteroSampler(own, replace=replace, weighted=prob is not None))), made
+
+
+def fanouts_by_relation(g: Any, fanouts: Any) -> Any:
+    """Fanouts of each edge type from the seeds outward, of DGL's, which stand in the order of layers, each a number or a dict of all edge types.
+
+    Raises:
+        InputError: a layer that lacks an edge type.
+    """
+    own: dict[Relation, list[int]] = {relation: [] for relation in g.canonical_etypes}
+    for layer in reversed(fanouts):
+        given = {g.to_canonical_etype(name): n for name, n in layer.items()} if isinstance(layer, Mapping) else dict.fromkeys(own, layer)
+        lacking = [relation_name(relation) for relation in own if relation not in given]
+        if lacking:
+            raise InputError(f"fanouts are {layer} in a layer: they lack {', '.join(lacking)}; give a number for every edge type")
+        for relation, numbers in own.items():
+            numbers.append(int(given[relation]))
+    return own
+
+
+def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array]:
+    """Ids (N,) int64 by type, from DGL's dict of tensors, or from one tensor where there is one type.
+
+    Raises:
+        InputError: a tensor, and there are several types; or a type that the graph does not have.
+    """
+    if not isinstance(values, Mapping):
+        if len(types) != 1:
+            raise InputError(f"{what} are a tensor: the graph has the types {', '.join(map(str, types))}; give a dict by type")
+        values = {types[0]: values}
+    values = {g.to_canonical_etype(name) if isinstance(types[0], tuple) else name: ids for name, ids in values.items()}
+    unknown = [name for name in values if name not in types]
+    if unknown:
+        raise InputError(f"{what} of {unknown[0]!r}: the graph has the types {', '.join(map(str, types))}; name one of these")
+    return {name: torch.as_tensor(ids).cpu().numpy().astype(np.int64, copy=False) for name, ids in values.items()}
+
+
+def typed_blocks_of(g: Any, batch: HeteroMiniBatch, copies: Mapping[str, Copies]) -> tuple[dict[str, Tensor], list[Any], dict[str, Tensor]]:
+    """Input nodes (S,) and the features that were gathered (S, F) by type, and blocks; arguments are those of ``blocks_of``."""
+    batch = with_typed_copies(batch, copies) if copies else batch
+    nodes = {kind: ids_for(g, ids) for kind, ids in batch.node_ids.items()}
+    counts = batch.node_counts
+    blocks = []
+    for hop, block in enumerate(batch.blocks):
+        after, before = ([nodes[kind][: number[kind]] for kind in g.ntypes] for number in (counts[-1 - hop], counts[-2 - hop]))
+        edges = [(block[relation], batch.ids_of(relation, block[relation].edge_ids)) for relation in g.canonical_etypes]
+        blocks.append(block_of(g, after, before, edges))
+    return nodes, blocks, {kind: as_tensor(rows) for kind, rows in batch.x.items()}

@@ -1,0 +1,95 @@
+"""PyG's ``HGTLoader``, fed by hoptrain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch_geometric.loader
+from torch_geometric.data import HeteroData
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSamplerInput
+
+from hoptrain.engine import InputError
+from hoptrain.pyg.arguments import checked_seeds, honoured
+from hoptrain.pyg.hops import HopFed
+from hoptrain.pyg.outputs import as_typed_output
+from hoptrain.pyg.typed_graphs import typed_converted
+from hoptrain.samplers import HGTSampler
+from hoptrain.samplers.batch.copies import distinct_by_type, with_typed_copies
+from hoptrain.samplers.feed.given_feed import Source
+
+_LAYERS = 2
+"""Blocks of a batch: of two the outermost has all edges, and it alone is read."""
+
+
+class HGTLoader(HopFed, torch_geometric.loader.HGTLoader):
+    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.HGTLoader``. It needs no torch-sparse.
+
+    All in-edges of a sampled vertex add to the budgets; PyG looks at 50 of them.
+    """
+
+    def __init__(
+        self,
+        data: HeteroData,
+        num_samples: Any,
+        input_nodes: Any,
+        is_sorted: bool = False,
+        transform: Any = None,
+        transform_sampler_output: Any = None,
+        filter_per_worker: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Convert the graph, once for a ``HeteroData`` object; nothing is started yet.
+
+        Raises:
+            InputError: other data, numbers of samples that are not of the data's types, an option that hoptrain does not have.
+        """
+        if not isinstance(data, HeteroData):
+            raise InputError(f"data is a {type(data).__name__}: this loader samples by types; give a HeteroData, or take NeighborLoader")
+        self._budgets = _Budgets(data, num_samples, is_sorted)
+        nodes, _ = checked_seeds(data, input_nodes)
+        options = honoured(kwargs, filter_per_worker=filter_per_worker)
+        NodeLoader.__init__(
+            self,
+            data,
+            self._budgets,
+            nodes,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=False,
+            **options,
+        )
+
+    @property
+    def hops(self) -> _Budgets:
+        """The sampler."""
+        return self._budgets
+
+
+class _Budgets(BaseSampler):
+    """What PyG's code asks."""
+
+    def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
+        made = typed_converted(data, is_sorted=is_sorted)
+        self.graph, self.perm = made.graph, made.permutation
+        self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
+        self.source: Source | None = None
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput) -> HeteroSamplerOutput:
+        """Of the seeds of a batch; only a loader that feeds asks it, which has set the source."""
+        seeds, copies = distinct_by_type({inputs.input_type: inputs.node.numpy()})
+        source: Any = self.source
+        batch = source(self.graph.numbered(seeds))
+        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
+        out.metadata = (inputs.input_id, inputs.time)
+        return out
+
+    def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
+        """As in PyG, links are no seeds."""
+        raise InputError("links as seeds of HGT's sampling: it starts from vertices; take LinkNeighborLoader")
+
+    @property
+    def edge_permutation(self) -> Any:
+        """The user's numbers of edges, by type."""
+        return self.perm

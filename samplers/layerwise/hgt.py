@@ -1,0 +1,212 @@
+"""HGT's sampling of typed graphs by budgets (Hu, Dong, Wang, Sun, "Heterogeneous Graph Transformer", WWW 2020, algorithms 1 and 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hoptrain.engine import Address, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation
+from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.kernels.cpu.columns import total_degree
+from hoptrain.kernels.cpu.layerwise import hgt as kernels
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
+from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.samplers.scratch.frontier import Frontier
+from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import MOST_HOPS, TypedSampler, TypedSeeds
+
+
+class HGTSampler(TypedSampler):
+    """In every hop a number of new vertices of each type, and at the end all edges between the sampled vertices (PyG's ``HGTLoader``).
+
+    When a vertex v is sampled, its in-neighbours by each relation share 1 out: u's budget grows by 1 / degree for every edge u -> v, where degree is
+    v's by this relation. A hop draws the vertices of a type that were not sampled yet one after the other, without replacement, u with probability
+    budget(u)**2 / the sum of these squares over those that are left; it takes all where there are no more. So vertices that are joined to many
+    sampled ones come rather, and every type has its share however its numbers differ.
+
+    All in-edges of a sampled vertex count; PyG looks at 50 of them, drawn anew each time. Budgets are float64, added in the order of relations,
+    vertices and edges; draw j of a hop h and type number k has the address of hop 16 k + h and vertex j.
+
+    Blocks are nested: each has all sampled vertices as sources and, but for the last, whose destinations are the seeds, as destinations.
+    """
+
+    def __init__(
+        self, num_samples: Sequence[int] | Mapping[str, Sequence[int]], seed_type: str | None = None, num_layers: int | None = None
+    ) -> None:
+        """State the hops.
+
+        Args:
+            num_samples: vertices of each type in a hop, one number a hop; or such a list for each type, 0 for none.
+            seed_type: the type of vertices that seeds are of; None for several (``TypedSampler``).
+            num_layers: blocks of a batch, by default as many as hops, at least 2. The last one has the edges into the seeds alone.
+
+        Raises:
+            InputError: no hop or more than 16, lists of different lengths, a negative number, no layer.
+        """
+        super().__init__(seed_type)
+        given: Mapping[str, Sequence[int]] = num_samples if isinstance(num_samples, Mapping) else {"": num_samples}
+        self.num_samples = {name: tuple(map(int, own)) for name, own in given.items()}
+        """By type; "" stands for all."""
+        lengths = {len(own) for own in self.num_samples.values()}
+        if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:
+            raise InputError(f"num_samples are {num_samples}: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all types")
+        least = min(number for own in self.num_samples.values() for number in own)
+        self._hops = max(lengths)
+        self.num_layers = max(2, self._hops) if num_layers is None else num_layers
+        if least < 0 or self.num_layers < 1:
+            wrong = f"num_samples {least}" if least < 0 else f"num_layers {num_layers}"
+            raise InputError(f"{wrong}: a hop takes 0 vertices or more, and there is a layer; correct it")
+
+    def __repr__(self) -> str:
+        given = {name: list(own) for name, own in self.num_samples.items()}
+        return f"HGTSampler(num_samples={given.get('', given)}, seed_type={self.seed_type!r}, num_layers={self.num_layers})"
+
+    @property
+    def num_hops(self) -> int:
+        """``num_layers``."""
+        return self.num_layers
+
+    def prepare(self, graph: HeteroGraph, seeds: Array) -> HGTSampler:
+        """As it is.
+
+        Raises:
+            InputError: numbers of samples that do not fit the graph's types.
+        """
+        self._numbers_of(graph)
+        return self
+
+    def sample_on_cpu(
+        self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], address: Address, workspace: Workspace
+    ) -> HeteroMiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        numbers, asked = self._numbers_of(graph), self.seeds_of(graph, seeds)
+        types = {name: _Type(workspace, name, number) for name, number in graph.num_nodes.items()}
+        for name, own in types.items():
+            own.begin(asked, id_dtype(graph.num_nodes[name]))
+        columns = {relation: _Columns(graph, types, relation, f".{number}") for number, relation in enumerate(graph.relations)}
+        for hop in range(self._hops):
+            for relation in columns.values():
+                relation.meet()
+            for number, (name, own) in enumerate(types.items()):
+                own.draw(numbers[name][hop], address.at_hop(number * MOST_HOPS + hop))
+        outermost = {relation: own.block() for relation, own in columns.items()}
+        counts = [{name: own.num_seeds for name, own in types.items()}, *[{n: t.num_sampled for n, t in types.items()}] * self.num_layers]
+        return HeteroMiniBatch(
+            node_ids={name: own.nodes() for name, own in types.items()},
+            blocks=nested_hops(outermost, counts),
+            seed_counts=counts[0],
+            seed_type=asked.kind,
+            num_seeds=asked.number,
+            nested=True,
+        )
+
+    def _numbers_of(self, graph: HeteroGraph) -> dict[str, tuple[int, ...]]:
+        """The numbers of samples of each of the graph's types."""
+        self.check_graph(graph)
+        if "" in self.num_samples:
+            return dict.fromkeys(graph.num_nodes, self.num_samples[""])
+        if self.num_samples.keys() != graph.num_nodes.keys():
+            raise InputError(
+                f"num_samples name {', '.join(self.num_samples)}, the graph's types are {', '.join(graph.num_nodes)}: name each once"
+            )
+        return self.num_samples
+
+
+@dataclass(eq=False, slots=True)
+class _Type:
+    """The vertices of one type that were met."""
+
+    workspace: Workspace
+    name: str
+    num_vertices: int
+    met: Frontier = field(init=False)
+    num_seeds: int = 0
+    num_sampled: int = 0
+    known: int = 0
+    """Met vertices that have a place and a budget already."""
+
+    def begin(self, seeds: TypedSeeds, dtype: np.dtype[np.int32]) -> None:
+        """The seeds are sampled, in their order."""
+        self.met = Frontier(self.workspace, self.workspace.table_of(self.name), self.num_vertices, dtype, f"met.{self.name}")
+        self.met.enter_seeds(seeds.by_type[self.name][0] if self.name in seeds.by_type else np.zeros(0, np.int64))
+        self.num_seeds = self.num_sampled = self.met.num_nodes
+        places, _ = self.places_and_budgets()
+        places[:] = self._order(self.num_sampled)[:] = np.arange(self.num_sampled)
+
+    def places_and_budgets(self) -> tuple[Array, Array]:
+        """For each vertex that was met: its local id, or -1 where it is not sampled; its budget."""
+        number, known = self.met.num_nodes, self.known
+        places = self.workspace.array(f"places.{self.name}", number, np.int32, keep=known)
+        budgets = self.workspace.array(f"budgets.{self.name}", number, np.float64, keep=known)
+        places[known:], budgets[known:], self.known = -1, 0, number
+        return places, budgets
+
+    def _order(self, number: int) -> Array:
+        """(number,) the met ids of the sampled vertices."""
+        return self.workspace.array(f"order.{self.name}", number, np.int32, keep=self.num_sampled)
+
+    def draw(self, number: int, address: HopAddress) -> None:
+        """Sample up to ``number`` of the vertices that were met."""
+        (places, budgets), first = self.places_and_budgets(), self.num_sampled
+        tree = self.workspace.array("tree", 2 << max(0, len(budgets) - 1).bit_length(), np.float64)
+        chosen = self.workspace.array("chosen", len(budgets), np.int32)
+        found = kernels.choose(budgets, places, number, address, tree, chosen)
+        order = self._order(first + found)
+        order[first:] = chosen[:found]
+        places[order[first:]] = np.arange(first, first + found)
+        self.num_sampled = first + found
+
+    def nodes(self) -> Array:
+        """(num_sampled,) the sampled vertices."""
+        nodes = self.workspace.array(f"nodes.{self.name}", self.num_sampled, self.met.dtype)
+        np.take(self.met.nodes(), self._order(self.num_sampled), out=nodes)
+        return nodes
+
+
+@dataclass(eq=False, slots=True)
+class _Columns:
+    """The in-edges of the sampled vertices by one relation."""
+
+    graph: HeteroGraph
+    types: dict[str, _Type]
+    relation: Relation
+    name: str
+    num_read: int = 0
+    """Sampled vertices whose columns were read."""
+
+    def _read(self) -> tuple[Array, Array]:
+        """Read the columns of newly sampled vertices: where those of all end, and the met ids of their sources."""
+        source, _, destination = self.relation
+        columns, of, workspace = self.graph.relations[self.relation], self.types[destination], self.types[source].workspace
+        first, last, nodes = self.num_read, of.num_sampled, of.nodes()
+        ends = workspace.array(f"ends{self.name}", last + 1, np.int64, keep=first + 1 if first else 0)
+        ends[: 0 if first else 1] = 0
+        before = int(ends[first])
+        after = before + int(total_degree(columns.indptr, nodes[first:], last - first))
+        met = workspace.array(f"met{self.name}", after, columns.indices.dtype, keep=before)
+        kernels.copy_columns_after(columns.indptr, columns.indices, nodes, first, last, ends, met)
+        self.types[source].met.relabel(met[before:])
+        self.num_read = last
+        return ends, met
+
+    def meet(self) -> None:
+        """The newly sampled vertices share 1 out among their in-edges."""
+        first = self.num_read
+        ends, met = self._read()
+        kernels.add_budgets(ends, met, first, self.num_read, *self.types[self.relation[0]].places_and_budgets())
+
+    def block(self) -> Block:
+        """The edges between sampled vertices."""
+        ends, met = self._read()
+        source, of = self.types[self.relation[0]], self.types[self.relation[2]]
+        columns, array = self.graph.relations[self.relation], of.workspace.array
+        indptr = array(f"indptr{self.name}", of.num_sampled + 1, id_dtype(len(met) + 1))
+        indices = array(f"indices{self.name}", len(met), columns.indices.dtype)
+        edge_ids = array(f"edge_ids{self.name}", len(met), id_dtype(columns.num_edges))
+        places, _ = source.places_and_budgets()
+        kept = kernels.keep_sampled(columns.indptr, of.nodes(), of.num_sampled, ends, met, places, indptr, indices, edge_ids)
+        return Block(indptr=indptr, indices=indices[:kept], edge_ids=edge_ids[:kept], num_src=source.num_sampled)

@@ -1,0 +1,122 @@
+"""Every part of ``make gpu`` goes through its code here, on tiny graphs: a mistake in it is found before there is a device.
+
+Benchmarks run on the interpreter of compiled code (``tests/ptx``), training in Numba's simulator; of tests it is seen that there are some.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import needs_cuda
+
+from hoptrain.benchmarks.cases import sampler_cuda
+from hoptrain.benchmarks.common import rounds
+from hoptrain.benchmarks.device.first_run import PARTS, command_of
+from hoptrain.engine import Dataset
+from hoptrain.kernels.cuda import thresholds as table
+from hoptrain.samplers.cuda import device_sampler
+from hoptrain.trainers.cli import main
+
+pytestmark = needs_cuda
+ROOT = Path(__file__).parents[3]
+IS_INTERPRETED = "ptx.plugin" in sys.modules
+interpreted = pytest.mark.skipif(not IS_INTERPRETED, reason="tests/ptx/test_ptx.py runs it on the interpreter")
+plain = pytest.mark.skipif(IS_INTERPRETED, reason="needs no device")
+
+BENCHMARKS = [name for name, part in PARTS.items() if "bench" in part.command]
+SUITES = [name for name, part in PARTS.items() if "pytest" in part.command]
+ELSEWHERE = {"doctor", "data", "fit", "memcheck", "racecheck", "initcheck"}
+"""The doctor, also the check that sanitizers look at: tests/trainers/commands/checks. The others: below."""
+TINY = {
+    "sampler": "--graphs {} --batch-size 3 --bulks 1 2 --rounds 1",
+    "thresholds": "--graph {} --batch-size 3 --bulk 2 --rounds 1 --fanouts 2 2",
+}
+"""What is added to the options of a benchmark: the last ones count."""
+
+FIT = """
+import sys
+from hoptrain.kernels.cuda.thresholds import Thresholds
+from hoptrain.samplers.scratch.workspace import Workspace
+
+start = Workspace.__init__
+
+def init(self, *args, **options):
+    start(self, *args, **options)
+    self.on_device.thresholds = Thresholds(block=4, max_blocks=2)
+
+Workspace.__init__ = init
+from hoptrain.trainers.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A data set of 200 vertices."""
+    path = tmp_path_factory.mktemp("data") / "small"
+    Dataset(name="small", graph=make_graph(), x=np.ones((200, 25), np.float32), splits={"train": np.arange(9)}).save(path)
+    return str(path)
+
+
+def arguments_of(name, out):
+    """What a part of ours gives the command ``hoptrain``."""
+    words = command_of(PARTS[name], out)
+    return words[words.index("hoptrain.trainers.cli") + 1 :]
+
+
+def test_each_part_is_tried():
+    assert {*BENCHMARKS, *SUITES} | ELSEWHERE == PARTS.keys()
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch):
+    """In place of what users get, and no round that does not count."""
+    for module in (table, device_sampler, sampler_cuda):
+        monkeypatch.setattr(module, "THRESHOLDS", table.Thresholds(block=32, max_blocks=2, resident_blocks=1))
+    for module in (rounds, sampler_cuda):
+        monkeypatch.setattr(module, "WARMUP", 0)
+
+
+@interpreted
+@pytest.mark.usefixtures("tiny_blocks")
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark(name, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampler_cuda, "COPY_BYTES", 1 << 10)
+    monkeypatch.setattr(sampler_cuda, "RESULTS", tmp_path)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "A GPU")
+    words = ["2,2" if word == "15,10,5" else word for word in arguments_of(name, tmp_path)]
+    assert main([*words, *TINY[words[1]].format(folder).split()]) == 0
+    assert (tmp_path / name / "results.json").exists()
+    assert (tmp_path / "a-gpu_sampler.json").exists() == (name == "timing")
+
+
+@plain
+@pytest.mark.long
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_has_tests(name):
+    _, _, *words = command_of(PARTS[name], ROOT)
+    command = [sys.executable, "-P", "-m", words[0], "-p", "ptx.plugin", "--collect-only", "-q", *words[1:]]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(int(number) for number in re.findall(r"\.py: (\d+)$", done.stdout, re.MULTILINE)) > 50
+
+
+@plain
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_fit(tmp_path):
+    """Without the GPU of the training."""
+    options = "--trainer.accelerator cpu --trainer.max_epochs 1 --trainer.limit_train_batches 1 --data.scale 0.0003 --data.batch_size 4"
+    command = [sys.executable, "-c", FIT, *arguments_of("fit", tmp_path), *options.split(), "--data.sampler.init_args.fanouts", "[2]"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy" in done.stdout

@@ -1,0 +1,43 @@
+"""Node-wise samplers with hops whose edges nothing bounds: where there is no room at first, the batches are the CPU's all the same."""
+
+import numpy as np
+import pytest
+from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
+from golden.golden_graphs import small, typed
+from nodewise_cuda_case import on_cuda
+from work_cuda_case import start_without_room
+
+from hoptrain.samplers import HeteroSampler, LaborSampler, LinkSampler, NeighborSampler, TemporalSampler, VRGCNSampler
+
+pytestmark = needs_cuda
+CASES = {
+    "all": NeighborSampler([3, -1]),
+    "all, twice": NeighborSampler([-1, -1]),
+    "new": NeighborSampler([2, -1, -1], expand="new"),
+    "links": LinkSampler(NeighborSampler([-1], expand="new")),
+    "temporal": TemporalSampler([-1], seed_times=np.full(40, 2**40)),
+    "labor": LaborSampler([3, 2]),
+    "labor, importance": LaborSampler([3], importance_rounds=1),
+    "vrgcn": VRGCNSampler([2]),
+    "typed": HeteroSampler([-1, 2], "p"),
+}
+QUICK = ("all", "labor", "vrgcn")
+
+
+@pytest.mark.parametrize("kernel", ["sample", "transit"])
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES])
+def test_a_bulk_is_queued_again_until_there_is_room(name, kernel, monkeypatch):
+    """Seeds with few edges, then hubs."""
+    sampler, workspace, graph = CASES[name], on_cuda(kernel), typed() if name == "typed" else small()
+    start_without_room(monkeypatch)
+    rooms = []
+    for bulk in ([[13], [12]], [[0, 4, 2], [1, 9]]):
+        bulk = [np.array(seeds) for seeds in bulk]
+        found = sampler.sample_bulk(graph, bulk, seed=5, workspace=workspace)
+        for own, other in zip(found, sampler.sample_bulk(graph, bulk, seed=5), strict=True):
+            for key, array in other.arrays().items():
+                np.testing.assert_array_equal(to_host(own.arrays()[key]), array, err_msg=key)
+        driver = workspace.on_device.driver
+        rooms.append(dict(getattr(driver, "inner", driver).rooms))
+    assert rooms[0] != rooms[1]
+    assert max(rooms[1].values()) > 1

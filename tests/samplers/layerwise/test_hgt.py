@@ -1,0 +1,148 @@
+"""HGTSampler: equal to its reference to the bit; vertices come by the squares of their budgets; all edges between them are there."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import hgt as reference
+from scipy.stats import chisquare
+
+from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.samplers import HGTSampler, SampleLoader, Workspace
+from hoptrain.samplers.feed.check_batch import check_batch
+
+TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("c", "r", "b"), ("b", "s", "a")]
+
+
+def as_lists(batch):
+    edges = {relation: (b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist()) for relation, b in batch.blocks[0].items()}
+    return edges, {name: ids.tolist() for name, ids in batch.node_ids.items()}
+
+
+@st.composite
+def problems(draw):
+    """A graph of up to three types with multi-edges and self loops; seeds of one type or two; numbers at the borders of what there is."""
+    num_nodes = {name: draw(st.integers(1, 12)) for name in "abc"}
+    edges = {}
+    for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
+        pair = st.tuples(st.integers(0, num_nodes[relation[0]] - 1), st.integers(0, num_nodes[relation[2]] - 1))
+        edges[relation] = tuple(np.array(draw(st.lists(pair, max_size=40)), np.int64).reshape(-1, 2).T)
+    kinds, hops = draw(st.sampled_from([["a"], ["a", "b"]])), draw(st.integers(1, 3))
+    return {
+        "graph": HeteroGraph.from_edges(num_nodes, edges),
+        "num_samples": {name: draw(st.lists(st.sampled_from([0, 1, 2, 3, 50]), min_size=hops, max_size=hops)) for name in num_nodes},
+        "bulk": [
+            {k: draw(st.lists(st.integers(0, num_nodes[k] - 1), min_size=1, max_size=4, unique=True)) for k in kinds}
+            for _ in range(draw(st.sampled_from([1, 5])))
+        ],
+    }
+
+
+@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@settings(max_examples=80, deadline=None)
+@given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
+def test_any_problem(problem, threads, address):
+    graph, (epoch, first), sampler = problem["graph"], address, HGTSampler(problem["num_samples"])
+    expected = [
+        reference.batch(graph, seeds, problem["num_samples"], (2**64 - 3, epoch, first + i)) for i, seeds in enumerate(problem["bulk"])
+    ]
+    workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
+    for _ in range(2):  # the second time over used scratch
+        batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
+        assert [as_lists(batch) for batch in batches] == expected
+        for batch, items in zip(batches, bulk, strict=True):
+            check_batch(batch, sampler, graph, items)
+
+
+def star():
+    """Three seeds; vertex u of five is joined to them so that budgets are 1.5, 1, 0.75, 0.5 and 0.25."""
+    columns = [[0, 1, 1, 2, 3, 4, 0, 2], [0, 1], [0, 0, 0, 1, 2, 2, 3, 3]]
+    edges = np.array([(u, v) for v, column in enumerate(columns) for u in column])
+    return HeteroGraph.from_edges({"u": 5, "v": 3}, {("u", "to", "v"): (edges[:, 0], edges[:, 1])})
+
+
+def test_vertices_come_by_the_squares_of_their_budgets():
+    """Pairs drawn one after the other, beside the law written out."""
+    graph, number = star(), 4000
+    budgets = np.zeros(5)
+    columns = graph.relations["u", "to", "v"]
+    for v in range(3):
+        column = columns.indices[columns.indptr[v] : columns.indptr[v + 1]]
+        np.add.at(budgets, column, 1 / len(column))
+    squares = budgets**2 / (budgets**2).sum()
+    law = {(i, j): squares[i] * squares[j] / (1 - squares[i]) for i, j in permutations(range(5), 2)}
+    found = dict.fromkeys(law, 0)
+    sampler = HGTSampler([2], "v")
+    for batch in range(number):
+        found[tuple(sampler.sample(graph, np.arange(3), batch=batch).node_ids["u"].tolist())] += 1
+    pairs = [pair for pair in law if law[pair] * number >= 5]
+    rare = [pair for pair in law if pair not in pairs]
+    counts = [found[pair] for pair in pairs] + [sum(found[pair] for pair in rare)]
+    expected = [law[pair] * number for pair in pairs] + [sum(law[pair] for pair in rare) * number]
+    kept = len(counts) if expected[-1] >= 5 else len(counts) - 1
+    expected = np.array(expected[:kept]) * (sum(counts[:kept]) / sum(expected[:kept]))
+    assert chisquare(counts[:kept], expected).pvalue > 1e-4
+
+
+def test_draws_of_hops_and_types_differ():
+    rng = np.random.default_rng(1)
+    edges = {("a", "to", "s"): (np.tile(np.arange(50), 2), rng.integers(0, 2, 100))}
+    edges["b", "to", "s"] = edges["a", "to", "s"]
+    graph = HeteroGraph.from_edges({"a": 50, "b": 50, "s": 2}, edges)
+    nodes = HGTSampler([5, 5], "s").sample(graph, np.arange(2)).node_ids
+    assert nodes["a"].tolist() != nodes["b"].tolist()
+    assert len(set(nodes["a"].tolist())) == 10
+
+
+def test_blocks_for_layers():
+    """The last leads to the seeds alone, all others to all sampled vertices."""
+    ring = HeteroGraph.from_edges({"v": 20}, {("v", "to", "v"): (np.arange(20), np.roll(np.arange(20), 1))})
+    batch = HGTSampler([2, 2], num_layers=3).sample(ring, {"v": [7, 0]})
+    assert [block["v", "to", "v"].num_dst for block in batch.blocks] == [6, 6, 2]
+    assert batch.to_pyg()["v", "to", "v"].edge_index.shape[1] == batch.blocks[0]["v", "to", "v"].num_edges == 4
+
+
+def contents(batch):
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()}
+
+
+def test_workers_change_nothing():
+    rng = np.random.default_rng(0)
+    num_nodes = {"a": 50, "b": 30, "c": 20}
+    edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
+    data = HeteroDataset(graph=HeteroGraph.from_edges(num_nodes, edges), seed_type="a", splits={"train": np.arange(45)})
+    batches = []
+    for num_workers in (0, 2):
+        with SampleLoader(data, HGTSampler([4, 3], "a"), batch_size=8, num_workers=num_workers, seed=5) as loader:
+            batches.append([contents(batch) for batch in loader])
+    assert len(batches[0]) == 6
+    assert batches[0] == batches[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([],), "num_samples are .*: give 1 to 16 numbers"),
+        (({"a": [1], "b": [1, 2]},), "equally many for all types"),
+        (([-1],), "num_samples -1: a hop takes 0 vertices or more"),
+        (([1], "a", 0), "num_layers 0: a hop takes"),
+    ],
+)
+def test_bad_numbers(arguments, message):
+    with pytest.raises(InputError, match=message):
+        HGTSampler(*arguments)
+
+
+def test_what_does_not_fit_the_graph():
+    graph = star()
+    with pytest.raises(InputError, match="num_samples name u, the graph's types are u, v: name each once"):
+        HGTSampler({"u": [1]}, "v").sample(graph, np.array([0]))
+    with pytest.raises(InputError, match="seed_type is 'w': the graph has u, v"):
+        HGTSampler([1], "w").sample(graph, np.array([0]))
+    with pytest.raises(InputError, match="seed 0 is given twice"):
+        HGTSampler([1], "v").sample(graph, np.array([0, 0]))
+    with pytest.raises(InputError, match='HGTSampler with device="cuda": it has no kernels for CUDA'):
+        HGTSampler([1], "v").sample(graph, np.array([0]), device="cuda")

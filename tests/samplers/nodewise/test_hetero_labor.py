@@ -1,0 +1,123 @@
+"""HeteroLaborSampler: equal to its reference to the bit, to LaborSampler where there is one relation; unbiased, with sources shared by relations."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import hetero, neighbor
+
+from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.samplers import HeteroLaborSampler, LaborSampler, SampleLoader, Workspace
+from hoptrain.samplers.feed.check_batch import check_batch
+from hoptrain.samplers.nodewise import labor
+
+TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("b", "s", "a"), ("c", "t", "a")]
+
+
+def expected(graph, seeds, fanouts, key):
+    """Edges whose source's word lies below the threshold of the destination; type k has the words of hop 16 k + h."""
+
+    def choose(relation, _, h, v, __):
+        columns, fanout = graph.relations[relation], fanouts[relation][h]
+        column = range(columns.indptr[v], columns.indptr[v + 1])
+        threshold = 2**32 if fanout < 0 or len(column) <= fanout else fanout * 2**32 // len(column)
+        kind = list(graph.num_nodes).index(relation[0])
+        edges = [(e, int(columns.indices[e])) for e in column]
+        return [(e, u) for e, u in edges if fanout and neighbor.words((*key, 16 * kind + h), u, 1)[0] < threshold]
+
+    nodes = {name: list(seeds.get(name, [])) for name in graph.num_nodes}
+    return hetero.hops_of(graph, nodes, len(next(iter(fanouts.values()))), choose, "all"), nodes
+
+
+def as_lists(batch):
+    hops = [
+        {relation: (b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.num_src) for relation, b in hop.items()}
+        for hop in reversed(batch.blocks)
+    ]
+    return hops, {name: ids.tolist() for name, ids in batch.node_ids.items()}
+
+
+@st.composite
+def problems(draw):
+    num_nodes = {name: draw(st.integers(1, 10)) for name in "ab"} | {"c": draw(st.integers(0, 3))}
+    edges = {}
+    for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
+        sources = num_nodes[relation[0]]
+        pair = st.tuples(st.integers(0, max(0, sources - 1)), st.integers(0, min(3, num_nodes[relation[2]] - 1)))
+        edges[relation] = tuple(np.array(draw(st.lists(pair, max_size=40 if sources else 0)), np.int64).reshape(-1, 2).T)
+    hops = draw(st.integers(1, 3))
+    return {
+        "graph": HeteroGraph.from_edges(num_nodes, edges),
+        "fanouts": {relation: draw(st.lists(st.sampled_from([-1, 0, 1, 2, 5]), min_size=hops, max_size=hops)) for relation in edges},
+        "bulk": [{"a": draw(st.lists(st.integers(0, num_nodes["a"] - 1), min_size=1, max_size=5, unique=True))} for _ in range(3)],
+    }
+
+
+@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), threads=st.sampled_from([1, 2]), known=st.booleans())
+def test_any_problem(problem, threads, known):
+    """Also where the words of all vertices are computed before."""
+    graph, fanouts, sampler = problem["graph"], problem["fanouts"], HeteroLaborSampler(problem["fanouts"])
+    workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(labor, "_EDGES_PER_WORD", 0 if known else 2)
+        for _ in range(2):  # the second time over used scratch
+            batches = sampler.sample_bulk(graph, bulk, seed=5, epoch=3, first_batch=7, workspace=workspace)
+            for i, (batch, items) in enumerate(zip(batches, bulk, strict=True)):
+                assert as_lists(batch) == expected(graph, problem["bulk"][i], fanouts, (5, 3, 7 + i))
+                check_batch(batch, sampler, graph, items)
+
+
+def test_one_relation_is_labor(graph):
+    relation, seeds = ("v", "to", "v"), np.arange(0, 190, 7)
+    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)})
+    ours = HeteroLaborSampler([4, -1, 3], "v").sample(typed, seeds, seed=9, batch=5)
+    theirs = LaborSampler([4, -1, 3]).sample(graph, seeds, seed=9, batch=5)
+    assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
+    for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
+        found = hop[relation].arrays()
+        assert {n: (a.dtype, a.tolist()) for n, a in found.items()} == {n: (a.dtype, a.tolist()) for n, a in block.arrays().items()}
+
+
+def test_each_relation_is_estimated_without_bias_from_shared_sources():
+    """Two relations with the same edges keep the same sources; the weighted sum is right in the mean."""
+    edges = (np.arange(12), np.zeros(12, int))
+    graph = HeteroGraph.from_edges({"a": 12, "p": 1}, {("a", "of", "p"): edges, ("a", "by", "p"): edges})
+    values, number, sums, kept = np.arange(12.0), 2000, [], np.zeros(12)
+    sampler = HeteroLaborSampler([3], "p")
+    for batch in range(number):
+        hop = sampler.sample(graph, np.array([0]), batch=batch).blocks[0]
+        one, other = (hop["a", name, "p"] for name in ("of", "by"))
+        assert one.edge_ids.tolist() == other.edge_ids.tolist()
+        sums.append(float(one.weights @ values[one.edge_ids]))
+        kept[one.edge_ids] += 1
+    assert abs(np.mean(sums) - values.sum()) < 5 * np.std(sums) / np.sqrt(number)
+    # Each edge is kept or not by itself, with a probability of 3 / 12: the sum of squares of 12 standard normals.
+    assert ((kept - number / 4) ** 2 / (number * 3 / 16)).sum() < 45
+
+
+def contents(batch):
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()}
+
+
+def test_workers_change_nothing_and_weights_go_to_pyg():
+    rng = np.random.default_rng(0)
+    num_nodes = {"a": 50, "b": 30, "c": 20}
+    edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
+    data = HeteroDataset(graph=HeteroGraph.from_edges(num_nodes, edges), seed_type="a", splits={"train": np.arange(24)})
+    batches = []
+    for num_workers in (0, 2):
+        with SampleLoader(data, HeteroLaborSampler([3, 2], "a"), batch_size=8, num_workers=num_workers, seed=5) as loader:
+            batches.append([contents(batch) for batch in loader])
+    assert len(batches[0]) == 3
+    assert batches[0] == batches[1]
+    batch = HeteroLaborSampler({"a:r:a": [3, 0]}, "a", default=[2, 2]).sample(data.graph, np.arange(8))
+    assert all((store.edge_weight >= 0.5).all() for store in batch.to_pyg().edge_stores)
+
+
+def test_without_kernels_for_cuda():
+    graph = HeteroGraph.from_edges({"a": 2}, {("a", "r", "a"): ([0], [1])})
+    with pytest.raises(InputError, match=r"HeteroLaborSampler with device=\"cuda\": it has no kernels for CUDA"):
+        HeteroLaborSampler([1], "a").sample(graph, np.array([0]), device="cuda")

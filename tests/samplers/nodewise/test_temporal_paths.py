@@ -1,0 +1,83 @@
+"""TemporalSampler with times that increase along paths: equal to its reference to the bit, and the property itself."""
+
+import numpy as np
+import pytest
+from reference import temporal as reference
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.samplers import SampleLoader, TemporalSampler, Workspace
+
+SEEDS = np.array([3, 17, 3, 0, 9])
+TIMES = np.array([50, 12, 7, 99, 31])
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """20 vertices with parallel edges, self loops, equal times, and a column that is empty."""
+    generator = np.random.default_rng(6)
+    return Graph.from_edges(generator.integers(0, 20, 300), generator.integers(0, 19, 300), 20, times=generator.integers(0, 60, 300))
+
+
+def as_lists(batch):
+    block = batch.blocks[0]
+    nodes = list(zip(batch.extra["trees"].tolist(), batch.node_ids.tolist(), strict=True))
+    return (
+        (block.indptr.tolist(), block.indices.tolist(), block.edge_ids.tolist()),
+        [batch.num_seeds, *(b.num_src for b in batch.blocks[::-1])],
+        nodes,
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"strategy": "recent"}], ids=str)
+@pytest.mark.parametrize("fanouts", [[2], [3, 2], [-1, 2, -1], [4, 4, 4]], ids=str)
+def test_batches_are_those_of_the_reference(graph, fanouts, options, threads):
+    sampler, scratch = TemporalSampler(fanouts, None, monotone=True, **options), Workspace(threads)
+    for number in range(6):
+        batch = sampler.sample(graph, SEEDS, times=TIMES + number, seed=7, epoch=2, batch=number, workspace=scratch)
+        wanted = reference.batch_of_paths(
+            graph, SEEDS.tolist(), (TIMES + number).tolist(), fanouts, sampler.strategy, sampler.replace, (7, 2, number)
+        )
+        assert as_lists(batch) == wanted
+        assert batch.extra["seed_times"].tolist() == (TIMES + number).tolist()
+
+
+def test_times_increase_along_every_path(graph):
+    for number in range(20):
+        batch = TemporalSampler([5, 5, 5], None, monotone=True).sample(graph, SEEDS, times=TIMES, batch=number)
+        block = batch.blocks[0]
+        src, dst = block.edge_index().numpy()
+        assert sorted(src.tolist()) == list(range(5, len(batch.node_ids))), "every edge leads to a node of its own"
+        reached = np.full(len(batch.node_ids), 1000)
+        reached[src] = graph.times[block.edge_ids]
+        first = dst < 5
+        assert (graph.times[block.edge_ids[first]] <= TIMES[dst[first]]).all()
+        assert (graph.times[block.edge_ids[~first]] < reached[dst[~first]]).all()
+        assert (batch.extra["trees"][src] == batch.extra["trees"][dst]).all()
+
+
+def test_all_paths_are_there_without_fanouts(graph):
+    """As many as a recursion counts."""
+
+    def paths(vertex, bound, hops):
+        ids = [e for e in range(graph.indptr[vertex], graph.indptr[vertex + 1]) if graph.times[e] <= bound]
+        return len(ids) + (sum(paths(int(graph.indices[e]), int(graph.times[e]) - 1, hops - 1) for e in ids) if hops > 1 else 0)
+
+    batch = TemporalSampler([-1, -1, -1], None, monotone=True).sample(graph, SEEDS, times=TIMES)
+    assert batch.blocks[0].num_edges == sum(paths(int(v), int(t), 3) for v, t in zip(SEEDS, TIMES, strict=True))
+
+
+def test_workers_change_nothing(graph):
+    sampler, found = TemporalSampler([3, 3], np.arange(20) * 3, monotone=True), []
+    for num_workers in (0, 1):
+        with SampleLoader(Dataset(graph=graph), sampler, split=np.arange(20), batch_size=8, num_workers=num_workers) as loader:
+            found.append([as_lists(batch) for batch in loader])
+    assert found[0] == found[1]
+
+
+def test_what_cannot_be(graph, monkeypatch):
+    with pytest.raises(InputError, match=r"TemporalSampler\(monotone=True\) on a device: it has kernels for the CPU only"):
+        TemporalSampler([2], None, monotone=True).sample(graph, SEEDS, times=TIMES, device="cuda")
+    monkeypatch.setattr("hoptrain.kernels.cpu.nodewise.temporal.MAX_TREES", 8)
+    with pytest.raises(InputError, match="paths in a batch: there are at most 8; use smaller batches or fanouts"):
+        TemporalSampler([2], None, monotone=True).sample(graph, SEEDS, times=TIMES)

@@ -1,0 +1,166 @@
+"""HeteroLinkSampler: pairs, negatives, and no message along what is to be predicted; equal to LinkSampler where there is one relation."""
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.samplers import HeteroLinkSampler, HeteroSampler, HeteroTemporalSampler, LinkSampler, NeighborSampler, SampleLoader, Workspace
+
+NUM = {"user": 30, "item": 20}
+BUYS, BOUGHT, KNOWS = ("user", "buys", "item"), ("item", "bought", "user"), ("user", "knows", "user")
+RNG = np.random.default_rng(2)
+PAIRS = RNG.integers(0, [[30], [20]], (2, 80))
+EDGES = {BUYS: tuple(PAIRS), BOUGHT: tuple(PAIRS[::-1]), KNOWS: tuple(RNG.integers(0, 30, (2, 60)))}
+GRAPH = HeteroGraph.from_edges(NUM, EDGES, times={BUYS: np.arange(80), BOUGHT: np.arange(80)})
+PLACES = np.array([3, 70, 11, 40])
+
+
+def ends(batch):
+    """The pairs as global ids."""
+    local, (source, _, destination) = batch.extra["pairs"], batch.seed_relation
+    return np.stack([batch.node_ids[source][local[0]], batch.node_ids[destination][local[1]]])
+
+
+def edges_of(batch):
+    """(source, destination), global ids, of all sampled edges by relation."""
+    found = {}
+    for hop in batch.blocks:
+        for (source, name, destination), block in hop.items():
+            src, dst = block.edge_index().numpy()
+            pairs = zip(batch.node_ids[source][src].tolist(), batch.node_ids[destination][dst].tolist(), strict=True)
+            found.setdefault((source, name, destination), set()).update(pairs)
+    return found
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize(("exclude", "reverse"), [("none", None), ("self", None), ("reverse", BOUGHT)])
+def test_pairs_and_what_is_excluded(expand, exclude, reverse):
+    sampler = HeteroLinkSampler(HeteroSampler([-1, -1], expand=expand), BUYS, 2, exclude, reverse)
+    batch = sampler.sample(GRAPH, PLACES, seed=4)
+    columns = GRAPH.relations[BUYS]
+    assert batch.seed_relation == BUYS
+    pairs = ends(batch)
+    assert pairs[:, :4].tolist() == [list(own) for own in PAIRS[:, columns.ids_of(PLACES)]]
+    assert pairs[0, 4:].tolist() == np.repeat(pairs[0, :4], 2).tolist()
+    assert batch.extra["labels"].tolist() == [1] * 4 + [0] * 8
+    assert {name: sorted(ids.tolist()) for name, ids in batch.seeds.items()} == {
+        "user": sorted(set(pairs[0].tolist())),
+        "item": sorted(set(pairs[1].tolist())),
+    }
+    positives = set(zip(*pairs[:, :4].tolist(), strict=True))
+    found, whole = edges_of(batch), edges_of(replace_exclude(sampler).sample(GRAPH, PLACES, seed=4))
+    assert positives <= whole[BUYS]
+    assert {(v, u) for u, v in positives} <= whole[BOUGHT]
+    assert found[BUYS] == whole[BUYS] - (set() if exclude == "none" else positives)
+    assert found[BOUGHT] == whole[BOUGHT] - ({(v, u) for u, v in positives} if exclude == "reverse" else set())
+    assert found[KNOWS] == whole[KNOWS]
+
+
+def replace_exclude(sampler):
+    return HeteroLinkSampler(sampler.sampler, sampler.relation, sampler.num_negatives, "none")
+
+
+@pytest.mark.parametrize("exclude", ["none", "self", "reverse"])
+def test_one_relation_is_link_sampling(graph, exclude):
+    relation = ("v", "to", "v")
+    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)})
+    reverse = relation if exclude == "reverse" else None
+    ours = HeteroLinkSampler(HeteroSampler([4, 3]), relation, 2, exclude, reverse).sample(typed, PLACES, seed=9)
+    theirs = LinkSampler(NeighborSampler([4, 3]), num_negatives=2, exclude=exclude).sample(graph, PLACES, seed=9)
+    assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
+    assert {name: array.tolist() for name, array in ours.extra.items()} == {name: array.tolist() for name, array in theirs.extra.items()}
+    for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
+        found = hop[relation].arrays()
+        assert {name: array.tolist() for name, array in found.items()} == {name: array.tolist() for name, array in block.arrays().items()}
+
+
+def test_negatives_are_uniform_over_the_destinations_type():
+    sampler = HeteroLinkSampler(HeteroSampler([1]), BUYS, 50)
+    drawn = np.concatenate([ends(sampler.sample(GRAPH, PLACES, batch=number))[1, 4:] for number in range(20)])
+    assert chisquare(np.bincount(drawn, minlength=20)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("relation", [BUYS, KNOWS])
+def test_at_the_time_of_the_positive(relation):
+    graph = HeteroGraph.from_edges(NUM, EDGES, times={relation: np.arange(len(EDGES[relation][0])), BOUGHT: np.arange(80)})
+    for exclude, before in (("none", 0), ("self", 1)):
+        batch = HeteroLinkSampler(HeteroTemporalSampler([-1, 3]), relation, 1, exclude).sample(graph, PLACES % 50)
+        times = graph.relations[relation].times[PLACES % 50]
+        assert batch.extra["seed_times"].tolist() == (np.concatenate([times, times, times]) - before).tolist()
+        expected = np.stack(EDGES[relation])[:, graph.relations[relation].ids_of(PLACES % 50)]
+        assert ends(batch)[:, :4].tolist() == expected.tolist()
+        assert ends(batch)[0, 4:].tolist() == expected[0].tolist()
+        (source, _, destination), local = relation, batch.extra["pairs"]
+        assert batch.extra[f"trees.{source}"][local[0]].tolist() == [0, 1, 2, 3] * 2
+        assert batch.extra[f"trees.{destination}"][local[1]].tolist() == list(range(4, 12))
+        for kind, block in batch.blocks[0].items():
+            if graph.relations[kind].times is not None:
+                _, dst = block.edge_index().numpy()
+                bounds = batch.extra["seed_times"][batch.extra[f"trees.{kind[2]}"][dst]]
+                assert (graph.relations[kind].times[block.edge_ids] <= bounds).all()
+
+
+def contents(batch):
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()}
+
+
+def test_workers_and_threads_change_nothing():
+    data = HeteroDataset(graph=GRAPH, seed_type="item", splits={"train": np.arange(12)})
+    sampler = HeteroLinkSampler(HeteroSampler([3, 2], expand="new"), BUYS, 2, "reverse", BOUGHT)
+    batches = []
+    for options in ({}, {"num_workers": 2}):
+        with SampleLoader(data, sampler, batch_size=8, seed=5, **options) as loader:
+            batches.append([(contents(batch), batch.seed_relation) for batch in loader])
+    assert len(batches[0]) == -(-sum(np.diff(GRAPH.relations[BUYS].indptr)[:12]) // 8)
+    assert batches[0] == batches[1]
+    bulk = [PLACES, PLACES[:2], PLACES[1:]]
+    one, two = (sampler.sample_bulk(GRAPH, bulk, workspace=Workspace(threads)) for threads in (1, 2))
+    assert [contents(batch) for batch in one] == [contents(batch) for batch in two]
+
+
+def test_pyg_has_pairs_with_their_relation():
+    data = HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[5]).sample(GRAPH, PLACES).to_pyg()
+    assert data[BUYS].edge_label_index.shape == (2, 8)
+    assert data[BUYS].edge_label.tolist() == [1] * 4 + [0] * 4
+    assert data["user"].n_id[data[BUYS].edge_label_index[0]][:4].tolist() == PAIRS[0, GRAPH.relations[BUYS].ids_of(PLACES)].tolist()
+
+
+def test_given_edges_are_dealt_out_by_id():
+    sampler = HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[5, 79])
+    assert GRAPH.relations[BUYS].ids_of(sampler.items(GRAPH, np.arange(3))).tolist() == [5, 79]
+    with pytest.raises(InputError, match="edge 80 is not in the graph"):
+        HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[80]).items(GRAPH, np.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": HeteroSampler([1], "user")}, "give the sampler no seed_type"),
+        ({"exclude": "all"}, "exclude is 'all'"),
+        ({"exclude": "reverse"}, "exclude is 'reverse' and reverse_relation None"),
+        ({"reverse_relation": BOUGHT}, "exclude is 'self' and reverse_relation"),
+        ({"exclude": "reverse", "reverse_relation": KNOWS}, "edges of user:buys:item turned round lead elsewhere"),
+        ({"num_negatives": -1}, "num_negatives is -1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        HeteroLinkSampler(**({"sampler": HeteroSampler([1]), "relation": BUYS} | options))
+
+
+def test_what_does_not_fit_the_graph():
+    data = HeteroDataset(graph=GRAPH, seed_type="user", splits={"train": np.arange(3)})
+    with pytest.raises(
+        InputError, match="seed_type of data is 'user', and edges of user:buys:item lead into 'item': give the sampler edges"
+    ):
+        SampleLoader(data, HeteroLinkSampler(HeteroSampler([1]), BUYS))
+    with pytest.raises(InputError, match="relation a:b:c is not in the graph: it has user:buys:item"):
+        HeteroLinkSampler(HeteroSampler([1]), ("a", "b", "c")).sample(GRAPH, PLACES)
+    with pytest.raises(InputError, match="user:knows:user has no times"):
+        HeteroLinkSampler(HeteroTemporalSampler([1]), KNOWS).sample(GRAPH, PLACES % 50)
+    with pytest.raises(InputError, match="edge 80 is not in the graph: its edges are 0 to 79"):
+        HeteroLinkSampler(HeteroSampler([1]), BUYS).sample(GRAPH, np.array([80]))
+    with pytest.raises(InputError, match='HeteroLinkSampler with device="cuda": it has no kernels'):
+        HeteroLinkSampler(HeteroSampler([1]), BUYS).sample(GRAPH, PLACES, device="cuda")

@@ -1,0 +1,134 @@
+"""Losses and scores of classes, labels and targets beside scikit-learn's, and runs that learn each kind."""
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer
+from sklearn import metrics
+from sklearn.utils.class_weight import compute_class_weight
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import MVSSampler, NeighborSampler
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers.scores.labels import Labels, class_weights
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+RNG = np.random.default_rng(0)
+OUTPUTS = torch.from_numpy(RNG.normal(size=(80, 4)).astype(np.float32))
+CLASSES = torch.from_numpy(RNG.integers(0, 4, 80))
+SEVERAL = torch.from_numpy(RNG.integers(0, 2, (80, 4)).astype(np.uint8))
+TARGETS = torch.from_numpy(RNG.normal(size=(80, 4)).astype(np.float32))
+
+
+def found(kind, name, y):
+    """A score over two batches."""
+    labels = Labels(kind, 4)
+    metric = labels.make_score(name)
+    for rows in (slice(0, 50), slice(50, 80)):
+        metric.update(OUTPUTS[rows], labels.taken(y[rows]))
+    return metric.compute().item()
+
+
+def test_scores_are_scikit_learns():
+    chosen, above = OUTPUTS.argmax(1), OUTPUTS > 0
+    assert found("classes", "acc", CLASSES) == pytest.approx(metrics.accuracy_score(CLASSES, chosen))
+    assert found("classes", "macro_f1", CLASSES) == pytest.approx(metrics.f1_score(CLASSES, chosen, average="macro"))
+    for name in ("acc", "micro_f1"):
+        assert found("labels", name, SEVERAL) == pytest.approx(metrics.f1_score(SEVERAL, above, average="micro"))
+    assert found("labels", "macro_f1", SEVERAL) == pytest.approx(metrics.f1_score(SEVERAL, above, average="macro"))
+    assert found("labels", "ap", SEVERAL) == pytest.approx(metrics.average_precision_score(SEVERAL, OUTPUTS, average="macro"), rel=1e-5)
+    assert found("targets", "rmse", TARGETS) == pytest.approx(metrics.mean_squared_error(TARGETS, OUTPUTS) ** 0.5, rel=1e-5)
+    assert found("targets", "mae", TARGETS) == pytest.approx(metrics.mean_absolute_error(TARGETS, OUTPUTS), rel=1e-5)
+    assert found("targets", "r2", TARGETS) == pytest.approx(metrics.r2_score(TARGETS, OUTPUTS), rel=1e-4)
+
+
+def test_losses():
+    weights = torch.tensor([0.5, 1.0, 2.0, 0.0])
+    plain = -torch.log_softmax(OUTPUTS, 1)[torch.arange(80), CLASSES]
+    assert torch.allclose(Labels("classes", 4).losses(OUTPUTS, CLASSES), plain)
+    assert torch.allclose(Labels("classes", 4).losses(OUTPUTS, CLASSES, weights), plain * weights[CLASSES])
+    right = torch.where(SEVERAL > 0, torch.sigmoid(OUTPUTS), torch.sigmoid(-OUTPUTS))
+    assert torch.allclose(Labels("labels", 4).losses(OUTPUTS, SEVERAL), -right.log().mean(1), atol=1e-6)
+    assert torch.allclose(Labels("targets", 4).losses(OUTPUTS, TARGETS), ((OUTPUTS - TARGETS) ** 2).mean(1))
+    one = Labels("targets", 1)
+    assert torch.allclose(one.losses(OUTPUTS[:, :1], one.taken(TARGETS[:, 0])), (OUTPUTS[:, 0] - TARGETS[:, 0]) ** 2)
+
+
+def test_class_weights_are_scikit_learns():
+    y = np.array([0, 0, 0, 1, 2, 2])
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=y)
+    assert class_weights(y, Labels("classes", 3)).tolist() == pytest.approx(expected)
+    assert class_weights(y, Labels("classes", 4))[3] == 0
+    with pytest.raises(InputError, match="class_weight is balanced and the labels are targets: only classes have weights"):
+        class_weights(y.astype(float), Labels("targets", 1))
+
+
+def data(y):
+    edges = np.random.default_rng(1).integers(0, 120, (2, 700))
+    x = np.random.default_rng(2).normal(size=(120, 8)).astype(np.float32)
+    splits = {"train": np.arange(80), "val": np.arange(80, 100), "test": np.arange(100, 120)}
+    return Dataset(x=x, y=y(x), edge_index=edges, splits=splits)
+
+
+def fitted(y, sampler=None, epochs=1, **model):
+    module = GraphDataModule(data(y), sampler or NeighborSampler([5]), batch_size=20, num_workers=0, seed=1)
+    torch.manual_seed(1)
+    classifier = NodeClassifier(1 * module.num_features, module.num_classes, 1, module.is_multilabel, lr=0.02, hidden_channels=16, **model)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+    trainer = Trainer(max_epochs=epochs, accelerator="cpu", use_distributed_sampler=False, num_sanity_val_steps=0, **quiet)
+    trainer.fit(classifier, module)
+    return trainer, classifier, module
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("columns", [1, 2])
+def test_targets_are_learnt(columns):
+    """A linear function of a vertex's own features, as targets (V,) and (V, 2)."""
+    trainer, model, module = fitted(lambda x: x[:, 0] if columns == 1 else x[:, :2], epochs=25, score="r2", dropout=0.0)
+    assert module.num_classes == columns
+    assert float(trainer.callback_metrics["val_r2"]) > 0.6
+    y = torch.from_numpy(module.data.y[80:100]).reshape(20, -1)
+    outputs = model.eval().infer(np.arange(80, 100))
+    assert float(trainer.callback_metrics["val_r2"]) == pytest.approx(metrics.r2_score(y, outputs), rel=1e-3)
+    assert float(trainer.callback_metrics["val_loss"]) == pytest.approx(((outputs - y) ** 2).mean().item(), rel=1e-4)
+
+
+def several(x):
+    return (x[:, :3] > 0).astype(np.uint8)
+
+
+@pytest.mark.parametrize("score", ["micro_f1", "macro_f1", "ap"])
+def test_several_labels(score):
+    trainer, *_ = fitted(several, score=score)
+    assert 0 < trainer.callback_metrics[f"val_{score}"] <= 1
+    assert (f"train_{score}" in trainer.callback_metrics) == (score != "ap")
+
+
+def classes(x):
+    return (x[:, 0] > 1).astype(np.int64)
+
+
+def test_classes_that_count_alike():
+    trainer, model, module = fitted(classes, class_weight="balanced")
+    y = torch.from_numpy(module.data.y[80:100])
+    weights = class_weights(module.data.y[:80], Labels("classes", 2))
+    outputs = model.eval().infer(np.arange(80, 100))
+    expected = torch.nn.functional.cross_entropy(outputs, y, reduction="none") * weights[y]
+    assert float(trainer.callback_metrics["val_loss"]) == pytest.approx(expected.mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        (classes, {"score": "macro"}, "score is 'macro' and the labels are classes: these are scored by acc, macro_f1"),
+        (several, {"score": "r2"}, "the model tells 3 targets of a regression for a vertex, data has 3 labels, several a vertex"),
+        (lambda x: x[:, 0], {}, "num_classes is 1 with score acc: .* targets are scored by rmse, mae or r2"),
+        (lambda x: x[:, :2], {}, "the model tells 2 classes, one a vertex, data has 2 targets of a regression for a vertex"),
+        (several, {"class_weight": "balanced"}, "class_weight is balanced and the labels are labels"),
+        (classes, {"class_weight": "equal"}, "class_weight is 'equal'"),
+        (lambda x: x[:, 0], {"score": "mae", "sampler": MVSSampler(NeighborSampler([3]), num_draws=4)}, "MVSSampler with targets"),
+    ],
+)
+def test_mistakes(y, options, message):
+    with pytest.raises(InputError, match=message):
+        fitted(y, **options)

@@ -1,0 +1,96 @@
+"""What tasks that learn labels share: the labels' kind, its loss and its score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.trainers.scores.labels import Labels, class_weights, kind_of, labels_of
+from hoptrain.trainers.tasks.graph_task import GraphTask
+from hoptrain.trainers.tasks.scored import STAGES
+
+
+class LabelledTask(GraphTask):
+    """Attributes: ``labels``, what examples are labelled with, None until the data tell it; ``example``, what one is, for people."""
+
+    example = "vertex"
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_outputs: int,
+        num_layers: int,
+        *,
+        num_classes: int,
+        multilabel: bool,
+        score: str,
+        class_weight: str | None,
+        **options: Any,
+    ) -> None:
+        """Build the model.
+
+        Args:
+            in_channels: as ``GraphTask``.
+            num_outputs: as ``GraphTask``.
+            num_layers: as ``GraphTask``.
+            num_classes: number of classes, labels or targets; 0 where the data tell it.
+            multilabel: whether an example may have several labels.
+            score: its name; of a score of targets the model learns these.
+            class_weight: balanced, or None.
+            options: as ``GraphTask``.
+
+        Raises:
+            InputError: as ``GraphTask``; a score that such labels have not.
+        """
+        super().__init__(in_channels, num_outputs, num_layers, metric=None, **options)
+        if class_weight not in (None, "balanced"):
+            raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
+        self.score_name, self._is_balanced = score, class_weight is not None
+        self.labels: Labels | None = None
+        self._class_weights: Tensor | None = None
+        if num_classes:
+            self._state_labels(Labels(kind_of(score, multilabel), num_classes))
+
+    def _state_labels(self, labels: Labels) -> None:
+        self.labels, self.score_title = labels, labels.title(self.score_name)
+        if self.score_name == "ap":  # it keeps all scores, which no checkpoint in mid-epoch should hold
+            self.scored = STAGES[1:]
+        self.make_scores(lambda: labels.make_score(self.score_name))
+
+    def take_labels(self, y: Any, number: int, train: Array | None) -> None:
+        """Compare the model's labels with those of the data, or take these where none were stated.
+
+        Args:
+            y: (N,) or (N, C) labels.
+            number: C.
+            train: (M,) places in ``y`` of the training's examples, whose classes are to count alike; None where nothing is trained.
+
+        Raises:
+            InputError: labels of another kind, or more classes than the model has.
+        """
+        theirs = labels_of(y, number)
+        if self.labels is None:
+            self._state_labels(theirs)
+        mine = self.labels or theirs
+        is_wider = mine.kind == theirs.kind == "classes" and mine.number > theirs.number
+        if mine != theirs and not is_wider:
+            a = "an" if self.example[0] in "aeiou" else "a"
+            raise InputError(
+                f"the model tells {mine} {a} {self.example}, {self._datamodule.data.name} has {theirs} {a} {self.example}: give num_classes and "
+                "multilabel as the data module has them (num_classes, is_multilabel), and a score of such labels"
+            )
+        if self._is_balanced and train is not None:
+            self._class_weights = class_weights(y[train], mine).to(self.device)
+
+    def judge(self, stage: str, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The sum of the examples' losses, each with its weight, which is counted for the stage."""
+        if self.labels is None:
+            raise RuntimeError("the labels are not known before setup")
+        y = self.labels.taken(y)
+        losses = self.labels.losses(self.checked(outputs, len(y), self.labels.number), y, self._class_weights)
+        total = losses.sum() if weights is None else losses @ weights
+        self.count(stage, outputs, y, total)
+        return total

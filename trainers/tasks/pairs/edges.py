@@ -1,0 +1,210 @@
+"""Labels of edges: classification and regression by both ends' vectors, trained on sampled batches, evaluated exactly."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import num_classes_of
+from hoptrain.engine.derived.link_split import share_out_edges
+from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
+from hoptrain.samplers.batch.transfer import as_tensor
+from hoptrain.trainers.models.decoders import PairMLP
+from hoptrain.trainers.models.ranks import MOST_NUMBERS
+from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.labelled import LabelledTask
+from hoptrain.trainers.tasks.node_data import GraphDataModule
+
+
+class EdgeBatch(NamedTuple):
+    """This rank's share of the edges to evaluate.
+
+    Attributes:
+        edge_ids: (N,) int64.
+        pairs: (2, N) int64 global ids, sources above destinations.
+    """
+
+    edge_ids: Tensor
+    pairs: Tensor
+
+
+class EdgeDataModule(GraphDataModule):
+    """Deals out the labelled edges of a data set; messages pass along all edges, but for those that the ``LinkSampler`` excludes in training.
+
+    Attributes:
+        edges: ids of the labelled edges by split.
+        edge_y: their labels by id, and those of all other edges.
+    """
+
+    def __init__(
+        self,
+        dataset: str | Dataset,
+        sampler: Sampler,
+        val_share: float | None = None,
+        test_share: float | None = None,
+        split_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        """Open the data set and share its labelled edges out.
+
+        Args:
+            dataset: as ``GraphDataModule``, with ``edge_y``; ``edge_splits`` of the data set are taken as they are.
+            sampler: a ``LinkSampler`` without edges and with ``num_negatives`` 0.
+            val_share: part of the links with labelled edges for validation, where the data set has no splits; by default 0.05.
+            test_share: part of them for the test; by default 0.1.
+            split_seed: of the choice.
+            options: as ``GraphDataModule``; ``batch_size`` counts edges.
+
+        Raises:
+            InputError: another sampler, no labels of edges, shares of a data set with splits of its own; as ``share_out_edges``.
+        """
+        self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
+        super().__init__(dataset, sampler, **options)
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """The data set with the ends of its edges as splits."""
+        sampler = self.sampler
+        if not isinstance(sampler, LinkSampler) or sampler.edges is not None or sampler.num_negatives:
+            raise InputError(
+                f"the sampler is {sampler!r}: labelled edges are dealt out by a LinkSampler with num_negatives 0 and without edges; use one"
+            )
+        if data.edge_y is None:
+            raise InputError(f"{data.name} has no labels of edges: give Dataset edge_y, or take task: links, which needs none")
+        self.edge_y, self.edges = data.edge_y, self._edges(data, data.edge_y)
+        self.sampler = dealt = copy(sampler)
+        dealt.edges, dealt.with_edge_ids = self.edges["train"], True
+        self._pairs = {name: self._ends(data, ids) for name, ids in self.edges.items() if name != "train"}
+        ends = {name: np.unique(pairs) for name, pairs in self._pairs.items() if pairs.size}
+        splits = {"train": np.arange(data.graph.num_nodes)} | ends
+        return Dataset(name=data.name, graph=data.graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
+
+    def _edges(self, data: Dataset, y: Any) -> dict[str, Array]:
+        given = {name: share for name, share in self._shares.items() if share is not None}
+        if data.edge_splits:
+            if given or "train" not in data.edge_splits:
+                what = f"{data.name} has edge_splits {', '.join(data.edge_splits)}"
+                raise InputError(
+                    f"{what}: with a split train they are taken as they are, without shares of other edges; correct one of the two"
+                )
+            return dict(data.edge_splits)
+        is_none = np.isnan(y) if y.dtype.kind == "f" else y < 0
+        is_labelled = ~is_none.reshape(len(y), -1).any(1)
+        return share_out_edges(data.graph, is_labelled, {"val": 0.05, "test": 0.1} | given, self._split_seed)
+
+    @staticmethod
+    def _ends(data: Dataset, ids: Array) -> Array:
+        places = data.graph.places_of(ids)
+        return np.stack([data.graph.indices[places].astype(np.int64), np.searchsorted(data.graph.indptr, places, side="right") - 1])
+
+    @property
+    def num_classes(self) -> int:
+        """C, of edges."""
+        return num_classes_of(self.edge_y)
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether an edge may have several labels."""
+        return self.edge_y.ndim == 2 and self.edge_y.dtype.kind != "f"
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the validation's edges."""
+        return self._edge_batches("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the test's edges."""
+        return self._edge_batches("test")
+
+    def _edge_batches(self, name: str) -> DataLoader[Any]:
+        batches = []
+        if len(ids := self.edges.get(name, ())):
+            mine = self.share(np.arange(len(ids)))
+            batches.append(EdgeBatch(torch.from_numpy(self.edges[name][mine]), torch.from_numpy(self._pairs[name][:, mine])))
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+class EdgePredictor(LabelledTask):
+    """A GNN, and an MLP on the vectors of an edge's ends and its features, which tells the edge's label.
+
+    Logs the loss and the score of training, validation and test, as ``val_acc`` for instance.
+    """
+
+    data_class = EdgeDataModule
+    example = "edge"
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int,
+        num_layers: int,
+        multilabel: bool = False,
+        edge_channels: int = 0,
+        hidden_channels: int = 128,
+        out_channels: int = 64,
+        score: str = TASKS["edges"].score,
+        class_weight: Literal["balanced"] | None = None,
+        **options: Any,
+    ) -> None:
+        """Build the model. The first five arguments come from the data when the command line is used.
+
+        Args:
+            in_channels: features of a vertex.
+            num_classes: number of classes (or labels, or targets) of an edge.
+            num_layers: hops of the sampler.
+            multilabel: whether an edge may have several labels.
+            edge_channels: features of an edge.
+            hidden_channels: width between layers (with attention over all heads together).
+            out_channels: width of the vertices' vectors.
+            score: as ``NodeClassifier``.
+            class_weight: as ``NodeClassifier``.
+            options: as ``GraphTask``.
+
+        Raises:
+            InputError: as ``NodeClassifier``.
+        """
+        options |= {"num_classes": num_classes, "multilabel": multilabel, "score": score, "class_weight": class_weight}
+        super().__init__(in_channels, out_channels, num_layers, hidden_channels=hidden_channels, edge_channels=edge_channels, **options)
+        self.decoder = PairMLP(out_channels, num_classes, edge_channels)
+
+    def setup(self, stage: str) -> None:
+        """See ``GraphTask`` and ``LabelledTask``."""
+        super().setup(stage)
+        data: Any = self._datamodule
+        self.take_labels(data.edge_y, data.num_classes, data.edges["train"])
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        """Mean loss over the edges of a mini-batch."""
+        torch.manual_seed(dropout_seed(batch))
+        vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
+        ids = batch.extra["edge_ids"].cpu().numpy()
+        total = self.judge("fit", self._decoded(vectors, batch.extra["pairs"].long(), ids), self._labels_of(ids))
+        return total / len(ids)
+
+    def evaluate(self, stage: str, batch: EdgeBatch) -> None:
+        """This rank's share of a split's edges, exactly."""
+        nodes, places = np.unique(batch.pairs.cpu().numpy(), return_inverse=True)
+        vectors, ids = self.infer(nodes), batch.edge_ids.cpu().numpy()
+        if len(ids):
+            most = max(1, MOST_NUMBERS // (2 * vectors.shape[1]))
+            local = torch.from_numpy(places.reshape(2, -1)).to(self.device)
+            parts = [slice(begin, begin + most) for begin in range(0, len(ids), most)]
+            outputs = torch.cat([self._decoded(vectors, local[:, part], ids[part]) for part in parts])
+            self.judge(stage, outputs, self._labels_of(ids))
+
+    def _decoded(self, vectors: Tensor, pairs: Tensor, ids: Array) -> Tensor:
+        """(N, C) for ``pairs`` (2, N) of rows of ``vectors`` and the edges ``ids`` (N,)."""
+        attr = self._datamodule.data.edge_attr
+        features = [] if attr is None else [as_tensor(np.take(attr, ids, axis=0)).to(self.device).float()]
+        outputs: Tensor = self.decoder(*vectors[pairs], *features)
+        return outputs
+
+    def _labels_of(self, ids: Array) -> Tensor:
+        data: Any = self._datamodule
+        return torch.from_numpy(np.take(data.edge_y, ids, axis=0)).to(self.device)
