@@ -84,7 +84,7 @@ class EventSampler(Sampler):
         if graph.times is None:
             raise InputError("the graph has no times: EventSampler samples the graph that Events.graph() makes; use that one")
         pairs = self.pairs(np.arange(first, last), graph, address)
-        ends = distinct_ends(graph, pairs, workspace)
+        ends = distinct_ends(graph.num_nodes, pairs, workspace)
         found = self._neighbors.sample_on_cpu(graph, ends, address, workspace, times=np.full(len(ends), begin - 1))
         (block,) = found.blocks
         sources = found.node_ids[block.indices]
