@@ -86,11 +86,8 @@ def test_the_law_of_a_hop(data, options, law, has_types):
     draws = 0
     while draws < 1_000_000:
         (batch,) = loader
-        if has_types:
-            sources = batch["from"].n_id[batch["from", "leads", "to"].edge_index[0]]
-        else:
-            sources = batch.n_id[batch.edge_index[0]] - COPIES
-        kinds = sources.view(COPIES, FANOUT).sort(1).values
+        store, vertices = (batch["from", "leads", "to"], batch["from"].n_id) if has_types else (batch, batch.n_id - COPIES)
+        kinds = vertices[store.edge_index[0]].view(COPIES, FANOUT).sort(1).values
         codes, times = (kinds * torch.tensor([DEGREE, 1])).sum(1).unique(return_counts=True)
         found.update({divmod(code, DEGREE): number for code, number in zip(codes.tolist(), times.tolist(), strict=True)})
         draws += kinds.numel()
