@@ -14,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import Array
@@ -81,8 +80,10 @@ class StubStream(DeviceStream):
 
     def tensor(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
         """A tensor of one entry's memory."""
+        from hoptrain.benchmarks.common.thin_tensor import thin
+
         self._counts["allocations"] += 1
-        return _thin(shape, torch.from_numpy(np.empty(0, dtype)).dtype)
+        return thin(shape, dtype)
 
     def lend(self, array: Any, dtype: DTypeLike | None = None) -> Any:
         """An array without memory in place of a tensor."""
@@ -92,12 +93,16 @@ class StubStream(DeviceStream):
 
     def result(self, array: Any) -> Any:
         """A tensor of one entry's memory, of the array's shape."""
-        return _thin(array.shape, torch.from_numpy(np.empty(0, array.dtype)).dtype)
+        from hoptrain.benchmarks.common.thin_tensor import thin
+
+        return thin(array.shape, array.dtype)
 
     def copy(self, array: Any) -> Any:
         """Another one."""
+        from hoptrain.benchmarks.common.thin_tensor import thin_like
+
         self._counts["allocations"] += 1
-        return _thin(array.shape, array.dtype)
+        return thin_like(array.shape, array.dtype)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Let a driver's work be done unseen; what queues it again is counted, and brings the sizes, also unseen."""
@@ -144,17 +149,6 @@ def feeding(counts: Counter[str]) -> Iterator[None]:
     where = "hoptrain.samplers.feed.device_feed"
     with mock.patch(f"{where}.DeviceStream", return_value=StubStream(counts)), mock.patch(f"{where}.check_cuda"):
         yield
-
-
-class _Tensor(torch.Tensor):
-    """On a GPU, as far as it says."""
-
-    is_cuda = True
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-
-def _thin(shape: Sequence[int], dtype: torch.dtype) -> Any:
-    return torch.empty(1, dtype=dtype).expand(tuple(shape)).as_subclass(_Tensor)
 
 
 def _without_memory(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:

@@ -55,6 +55,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         graph_placement: str = "auto",
         feature_placement: str = "auto",
         device_cache: float | str | None = None,
+        capture: bool = True,
         threads: int | None = None,
         page_lock: bool = False,
         schedule: Schedule | None = None,
@@ -79,6 +80,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             feature_placement: likewise features and labels; without workers only, since these gather them on the host.
             device_cache: what each GPU keeps of the features, the rows that are read most; it reads the others from pinned host memory: bytes
                 such as "2GiB", or a share of the rows such as 0.1. ``hit_rates`` tells what it brings.
+            capture: on "cuda" whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
             threads: threads of each worker, by default 1; without workers those of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
             schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
@@ -92,7 +94,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
         sampler, schedule = _scheduled(data, sampler, schedule, plain)
         super().__init__(schedule, num_workers)
-        workspace = Workspace(threads_for(threads, num_workers, device), device, placement=graph_placement, gpu=gpu)
+        workspace = Workspace(threads_for(threads, num_workers, device), device, placement=graph_placement, gpu=gpu, capture=capture)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
         self._queue, self._on_map, self._memory = queue, lock_pages if page_lock else None, Recycled()
         self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}

@@ -55,6 +55,7 @@ class SampledDataModule(SharedDataModule):
         graph_placement: str = "auto",
         feature_placement: str = "auto",
         device_cache: float | str | None = None,
+        capture: bool = True,
     ) -> None:
         """Take data that are open.
 
@@ -71,12 +72,13 @@ class SampledDataModule(SharedDataModule):
             graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
+            capture: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
         """
         super().__init__(batch_size, seed)
         self.data, self.sampler = data, sampler
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
-        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, **places}
+        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, "capture": capture, **places}
 
     @property
     def num_hops(self) -> int:

@@ -253,6 +253,7 @@ class OnlyOnTheCPU(Sampler):
         ({"bulk": 2, "device": "cuda", "num_workers": 1}, "bulk is 2"),
         ({"bulk": 0, "device": "cuda"}, "bulk is 0"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"capture": False}, "capture=False on the CPU"),
         ({"device": "cuda:x"}, "device is 'cuda:x': .* \"cuda:1\""),
         ({"graph_placement": "disk", "device": "cuda"}, "graph_placement is 'disk': it is one of auto, device, pinned"),
         ({"feature_placement": "pined", "device": "cuda"}, "feature_placement is 'pined': .*; did you mean pinned?"),
@@ -267,6 +268,11 @@ class OnlyOnTheCPU(Sampler):
 def test_options_that_cannot_be_honoured(small, options, message):
     with pytest.raises(InputError, match=message):
         loader_of(small, **options)
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_whether_bulks_are_captured(small, capture):
+    assert loader_of(small, device="cuda", capture=capture)._task.workspace.capture == capture
 
 
 def test_a_cache_without_features(small):

@@ -61,7 +61,7 @@ CHECKS: tuple[Check, ...] = (
         "uninstall CuPy: Numba's kernels do the same; or install the one for this CUDA: pip install 'hoptrain[cuda]'",
     ),
     Check("page lock", f"{_ENGINE}:locked_pages", "raise the limit of locked memory (ulimit -l)"),
-    Check("graph capture", f"{_ENGINE}:graph_capture", "use Workspace(capture=False): each kernel of a bulk is launched by itself then"),
+    Check("graph capture", f"{_ENGINE}:graph_capture", "use --data.capture false: each kernel of a bulk is launched by itself then"),
     Check(
         "shared pages", f"{_ENGINE}:shared_pages", "each rank makes a pinned copy of its own; raise the limit of locked memory (ulimit -l)"
     ),
