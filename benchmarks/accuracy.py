@@ -3,6 +3,7 @@
 Each run is ``hoptrain fit`` with one of the configurations that come with hoptrain and one seed; the score is the test accuracy of the checkpoint
 with the best validation accuracy. On ``synthetic:products`` the same model is also trained on the graph without its edges.
 
+With ``--events`` TGN is trained on JODIE's Wikipedia edits, by hoptrain and by PyG's example: test scores of the epoch with the best validation.
 With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.cases.accuracy``.
 """
 
@@ -35,17 +36,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="with --samplers: only those whose names begin so, and full neighbourhoods"
     )
-    parser.add_argument("--root", metavar="DIR", help="with --samplers: folder that holds the data sets")
+    parser.add_argument("--root", metavar="DIR", help="with --samplers or --events: folder that holds the data sets")
+    parser.add_argument("--events", action="store_true", help="TGN on Wikipedia's edits, beside PyG's example")
+    parser.add_argument("--epochs", type=int, help="with --events: epochs of each run (default 10)")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
+    if args.events and (args.samplers or args.data or args.only or args.configs):
+        raise InputError("--samplers, --data, --only or --configs with --events: it has one data set and one configuration; leave them out")
+    if args.epochs is not None and not args.events:
+        raise InputError(f"--epochs is {args.epochs}: it is for --events; add it, or leave --epochs out")
     if args.samplers:
         from hoptrain.benchmarks.cases.accuracy import run_samplers  # here, lest --help wait for torch
 
         return run_samplers(args)
+    if args.events:
+        from hoptrain.benchmarks.peers.tgn import run_events
+
+        return run_events(args)
     if args.data or args.only or args.root:
-        raise InputError("--data, --only and --root are for --samplers: add it, or leave them out")
+        raise InputError("--data, --only and --root are for --samplers, --root also for --events: add one, or leave them out")
     names = args.configs or (["quickstart", "cora_gcn"] if args.quick else ["quickstart", *CITATION, PRODUCTS])
     seeds = list(range(1, 2 if args.quick else args.seeds + 1))
     records: list[dict[str, Any]] = []

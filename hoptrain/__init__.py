@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from hoptrain.samplers import ShadowSampler, TemporalSampler, VRGCNSampler, Workspace
     from hoptrain.trainers.models import GNN
     from hoptrain.trainers.models.inference import exact_logits
+    from hoptrain.engine.datasets.events import Events, load_events
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
+    from hoptrain.trainers.tasks.events.data import EventDataModule
+    from hoptrain.trainers.tasks.events.predictor import EventPredictor
     from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
     from hoptrain.trainers.tasks.hetero import HeteroClassifier, HeteroDataModule
     from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
@@ -33,6 +36,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset load_hetero_dataset",
+    "engine.datasets.events": "Events load_events",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler "
     "MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
     "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
@@ -40,6 +44,8 @@ _NAMES = {
     "trainers.models": "GNN",
     "trainers.models.inference": "exact_logits",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
+    "trainers.tasks.events.data": "EventDataModule",
+    "trainers.tasks.events.predictor": "EventPredictor",
     "trainers.tasks.graphs": "GraphClassifier SmallGraphsDataModule",
     "trainers.tasks.hetero": "HeteroClassifier HeteroDataModule",
     "trainers.tasks.hops": "HopDataModule SIGNClassifier",

@@ -13,13 +13,16 @@ import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.loggers import Logger
-from typed_case import typed_classifier, typed_data, typed_module
+from reference.typed import typed_classifier, typed_data, typed_module
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph
+from hoptrain.engine.datasets.events import Events
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.pipeline import PipelineStrategy
 from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
+from hoptrain.trainers.tasks.events.data import EventDataModule
+from hoptrain.trainers.tasks.events.predictor import EventPredictor
 from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
 from hoptrain.trainers.tasks.hetero import HeteroClassifier
 from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
@@ -49,7 +52,7 @@ SAMPLERS = {
     "pipeline": lambda: s.NeighborSampler([3, 3]),
 }
 ONE_A_BATCH = ("saint-node", "saint-edge", "saint-walk", "ripple")
-TASKS = (*SAMPLERS, "links", "hops", "images", "graphs", "hetero")
+TASKS = (*SAMPLERS, "links", "hops", "images", "graphs", "hetero", "events")
 MOMENTS = (
     "on_train_batch_start", "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_start",
     "on_train_epoch_end", "on_validation_start", "on_validation_batch_start", "on_validation_end", "on_save_checkpoint", "while it is written",
@@ -90,6 +93,8 @@ def draw(seed, number):
         case |= {"clip": None, "arch": pick.choice(("rgcn", "gat", "hgt"))}
     if task == "pipeline":  # two stages, what they can do
         case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none"}
+    if task == "events":  # whose times need all digits
+        case |= {"precision": "32-true"}
     return case
 
 
@@ -194,6 +199,12 @@ def parts(case, folder):
         sampler = s.LinkSampler(s.NeighborSampler([3, 3]))
         module = LinkDataModule(dataset=str(data / "random"), sampler=sampler, batch_size=256, num_workers=case["workers"], seed=4)
         return module, scheduled(LinkPredictor, case)(module.num_features, module.num_hops, hidden_channels=8, out_channels=4, dropout=0.2)
+    if task == "events":
+        rng = np.random.default_rng(3)
+        events = Events(src=rng.integers(0, 20, 300), dst=rng.integers(15, 30, 300), t=np.sort(rng.integers(0, 900, 300)))
+        module = EventDataModule(events, num_neighbors=3, num_negatives=4, batch_size=16, num_workers=case["workers"], seed=4)
+        sizes = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
+        return module, scheduled(EventPredictor, case)(module.num_nodes, module.message_channels, **sizes, lr=0.01)
     batch_size = 1 if task in ONE_A_BATCH else 2 if task == "cluster" else 16
     module = GraphDataModule(str(data / "random"), SAMPLERS[task](), batch_size=batch_size, num_workers=case["workers"], seed=4)
     kind = AdaptiveNodeClassifier if task == "asgcn" else NodeClassifier

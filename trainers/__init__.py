@@ -11,6 +11,8 @@ _HOME = {
     "AdaptiveNodeClassifier": "tasks.adaptive",
     "EdgeDataModule": "tasks.pairs.edges",
     "EdgePredictor": "tasks.pairs.edges",
+    "EventDataModule": "tasks.events.data",
+    "EventPredictor": "tasks.events.predictor",
     "GNN": "models",
     "GraphClassifier": "tasks.graphs",
     "GraphDataModule": "tasks.node_data",

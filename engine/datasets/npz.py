@@ -137,7 +137,10 @@ def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
     if {"indptr", "indices"} <= names:
         return None
     if {"src", "dst", "t"} <= names:
-        return "a temporal graph (events src, dst, t)", "make one by Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
+        remedy = (
+            "task: events reads it, by data.events; or make a graph by Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
+        )
+        return "a temporal graph (events src, dst, t)", remedy
     if {"train", "valid", "test"} <= names:
         triples = (
             "make a graph of the heads and tails by Graph.from_edges, for task: links, or a HeteroGraph by relation, for a HeteroDataset"

@@ -12,8 +12,10 @@ from golden_graphs import TRAIN, rows, small, spread, typed
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
+from hoptrain.engine.datasets.events import Events
 from hoptrain.trainers import GraphDataModule
 from hoptrain.trainers.pipeline import ChunkLoader
+from hoptrain.trainers.tasks.events.data import EventDataModule
 from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
 from hoptrain.trainers.tasks.hetero import HeteroDataModule
 from hoptrain.trainers.tasks.hops import HopDataModule
@@ -78,6 +80,12 @@ def links(folder, **shares):
     return LinkDataModule(dataset=str(folder / "vertices"), **shares, **options).train_dataloader()
 
 
+def events(folder, rank=0, world_size=1):
+    """Events of eleven vertices, the same ones again and again."""
+    data = Events(src=spread(60, 56) % 7, dst=4 + spread(60, 57) % 7, t=np.arange(60) // 2)
+    return EventDataModule(data, num_neighbors=3, batch_size=8, num_workers=0).make_loader(rank, world_size, SEED)
+
+
 def edges():
     """Labels of the edges of the small graph, of which every fifth has none."""
     y = spread(small().num_edges, 56) % 4
@@ -125,6 +133,8 @@ FEEDS = {
     "chunks, by index": lambda folder: chunks(folder, chunks=2, chunking="by-index"),
     "links": lambda folder: links(folder, val_share=0.0, test_share=0.0),
     "links, held out": lambda folder: links(folder, val_share=0.05, test_share=0.1),
+    "events": events,
+    "events, rank 1 of 2": lambda folder: events(folder, rank=1, world_size=2),
     "edges": lambda folder: edges(),
     "typed": types,
     "hetero, rank 1 of 2": hetero,

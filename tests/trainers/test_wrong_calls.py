@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from typed_case import typed_data
+from reference.typed import typed_data
 
 from hoptrain.engine import Dataset
 from hoptrain.trainers.cli import main
@@ -39,7 +39,7 @@ fit --config other.yaml                     | data.sampler is hoptrain.engine.Gr
 fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
 fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
-fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, edges, hetero, hops
+fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, edges, hetero, events, hops
 fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean --data.batch_size?
 fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean --model.hidden_channels?
 fit Q --batch_size 5                        | there is no option --batch_size: did you mean --data.batch_size?
@@ -93,13 +93,12 @@ fit Q --data.dataset typed                  | typed is a heterogeneous graph (ve
 fit Q --data.dataset typed.npz              | typed.npz: meta has node_types None and target None: it states the number of vertices of each type, ...
 fit H                                       | vertices of type subject have no features: give them some, or set embeddings: true, which learns a vector ...
 fit H --data.dataset digits-knn             | digits-knn has vertices of one kind: task: nodes trains on it; ...
-fit H --data.splits 20                      | typed has no split 'train_20': it has train, val, test; choose one of them ...
-fit H --data.sampler.seed_type author       | data: seed_type is 'author', that of typed 'paper': give the sampler the data's
+fit H --data.splits 20                      | typed has no split 'train_20': it has test, train, val; choose one of them or give vertex ids
+fit H --data.sampler.seed_type author       | seed_type is 'author', that of typed 'paper': give the sampler the data's
 fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, hgt; did you mean rgcn?
 fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be shared by 3 heads: give a multiple of heads
 fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: matrices that rgcn's relations share, 0 for one each; ...
 fit H --model.seed_type author              | model.seed_type is no option: it comes from the data set; leave it out
-fit H --model.embeddings true --trainer.strategy PipelineStrategy --trainer.strategy.stages 1 | HeteroClassifier cannot be trained in a pipeline: ...
 fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: their gradients are sparse, ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
 fit Q --data.dataset missing.npz            | missing.npz cannot be read (...): ...
@@ -178,7 +177,9 @@ def folder(tmp_path_factory, dataset):
     Dataset(name="unlabelled", graph=dataset.graph, x=dataset.x).save(path / "unlabelled")
     np.savez(path / "images.npz", train_x=np.zeros(3), train_y=np.zeros(3))
     typed_data().save(path / "typed")
-    (path / "typed.yaml").write_text(yaml.safe_dump({"task": "hetero", "data": {"dataset": "typed", "num_workers": 0, "sampler": TYPED}}))
+    (path / "typed.yaml").write_text(
+        yaml.safe_dump({"task": "hetero", "data": {"dataset": "typed", "num_workers": 0, "sampler": TYPED}, "trainer": {"max_epochs": 1}})
+    )
     np.savez(path / "typed.npz", rel_a__b_indptr=np.zeros(3), node_type=np.zeros(3))
     np.savez(path / "events.npz", src=np.zeros(3), dst=np.zeros(3), t=np.zeros(3))
     return path

@@ -13,7 +13,7 @@ import yaml
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
-TaskName: TypeAlias = Literal["nodes", "images", "graphs", "hops", "links", "edges", "hetero"]
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "hetero", "events", "hops"]
 
 
 class Task(NamedTuple):
@@ -49,6 +49,13 @@ TASKS: dict[TaskName, Task] = {
     "links": Task("pairs.links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels"} | _OF_GRAPHS, score="auc"),
     "edges": Task("pairs.edges", "EdgePredictor", "EdgeDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "hetero": Task("hetero", "HeteroClassifier", "HeteroDataModule", _SIZES | {"num_hops": "num_layers"} | _TYPES),
+    "events": Task(
+        "events.predictor",
+        "EventPredictor",
+        "EventDataModule",
+        {"num_nodes": "num_nodes", "message_channels": "message_channels"},
+        score="ap",
+    ),
     "hops": Task("hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
 }
 

@@ -49,6 +49,9 @@ class HeteroDataModule(SampledDataModule):
         if splits is not None:
             data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
         sampler.check_data(data)
+        own = getattr(sampler, "seed_type", None)
+        if own != data.seed_type:
+            raise InputError(f"the sampler's seed_type is {own!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
         check_typed(data, sampler.num_hops)
         super().__init__(data, sampler, **feed)
 

@@ -154,9 +154,9 @@ class GraphDataModule(SampledDataModule):
             feed: as ``SampledDataModule``.
         """
         _check_sampler(sampler)
-        self.sampler = sampler  # what is trained on may depend on it
+        self.sampler = sampler  # what is trained on may depend on it, and it on the data
         data = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features)
-        super().__init__(data, sampler, **feed)
+        super().__init__(data, self.sampler, **feed)
         if in_memory and self.num_workers:
             raise InputError(
                 f"in_memory with {self.num_workers} workers: they share the data set's files; set num_workers=0, or leave it out"

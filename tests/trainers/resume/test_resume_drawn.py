@@ -6,6 +6,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -96,6 +97,8 @@ def go_on(folder, case):
     """Resume from the newest checkpoint that can be used; its name."""
     files = sorted((folder / str(case["number"]) / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for file in [*files, None]:
+        # A resumption that was refused may have left a checkpoint by its exception, which Lightning would take where none is named.
+        shutil.rmtree(folder / str(case["number"]) / "resumed", ignore_errors=True)
         codes = train(case, folder, "resumed", file)
         if not any(codes):
             return "from the beginning" if file is None else file.name
@@ -105,7 +108,7 @@ def go_on(folder, case):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(COUNT))
+@pytest.mark.parametrize("number", sorted({*range(COUNT), resume_case.TASKS.index("hetero")}))
 def test_a_run_that_is_stopped_and_resumed(folder, number):
     case = resume_case.draw(SEED, number)
     (folder / str(number)).mkdir()

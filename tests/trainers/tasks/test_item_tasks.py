@@ -148,7 +148,7 @@ def test_which_task(arguments, task):
 
 def test_an_unknown_task(capsys):
     assert main(["fit", "--task", "molecules"]) == 2
-    assert "task 'molecules' is unknown: choose one of nodes, images, graphs, links, edges, hops" in capsys.readouterr().err
+    assert "task 'molecules' is unknown: choose one of nodes, images, graphs, links, edges, hetero, events, hops" in capsys.readouterr().err
 
 
 def fit(config, *options):

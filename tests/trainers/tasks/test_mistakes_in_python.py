@@ -30,7 +30,7 @@ MISTAKES = {
     "no data": (lambda: GraphDataModule(None, SAMPLER), "the data are a NoneType"),
     "fanouts for a sampler": (lambda: GraphDataModule(data(), [3, 3]), r"sampler is \[3, 3\]: training takes a sampler"),
     "a class for a sampler": (lambda: GraphDataModule(data(), NeighborSampler), "sampler is <class .*: training takes a sampler"),
-    "typed edges": (lambda: GraphDataModule(data(), HeteroSampler([3], "a")), "sampler is HeteroSampler.* loops of your own"),
+    "typed edges": (lambda: GraphDataModule(data(), HeteroSampler([3], "a")), "sampler is HeteroSampler.* task: hetero"),
     "labels without end": (lambda: data(y=np.full(50, np.inf)), "y has infinities: targets are finite"),
     "words for labels": (lambda: data(y=np.array(["a"] * 50)), "y is <U1 .* labels are integers"),
 }

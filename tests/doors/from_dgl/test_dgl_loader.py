@@ -267,7 +267,7 @@ WRONG = [
     ({"graph_sampler": Silent([2])}, "a batch was made without asking hoptrain"),
     ({"indices": {"_N": torch.arange(3)}}, "indices are a dict of _N"),
     ({"indices": torch.tensor([1, 99])}, "seed 99 is not in the graph"),
-    ({"graph": dgl.heterograph({("a", "b", "c"): ([0], [0])})}, "graph has the edge types"),
+    ({"graph": dgl.heterograph({("a", "b", "c"): ([0], [0])})}, "the graph has the types a, c; give a dict by type"),
     ({"in_order": False}, "in_order is False"),
     (
         {

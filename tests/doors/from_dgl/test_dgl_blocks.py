@@ -165,7 +165,10 @@ WRONG = [
     (lambda m: m.NeighborSampler([3]).sample(graph(), torch.tensor([60])), "seed 60 is not in the graph"),
     (lambda m: m.NeighborSampler([3]).sample(graph(), SEEDS, torch.tensor([900])), "edge 900 does not exist"),
     (lambda m: m.NeighborSampler([3]).sample(torch.eye(3), SEEDS), "graph is a Tensor"),
-    (lambda m: m.NeighborSampler([3]).sample(dgl.heterograph({("a", "b", "c"): ([0], [0])}), SEEDS), "graph has the edge types"),
+    (
+        lambda m: m.NeighborSampler([3]).sample(dgl.heterograph({("a", "b", "c"): ([0], [0])}), SEEDS),
+        "the graph has the types a, c; give a dict by type",
+    ),
 ]
 
 

@@ -199,7 +199,7 @@ def test_one_changed_line_with_two_ranks(tmp_path):
     """``use_ddp``, two CPU ranks with gloo."""
     (tmp_path / "rank.py").write_text(RANK)
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent), str(here.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([str(here), str(here.parents[1]), str(here.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "rank.py")]
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)

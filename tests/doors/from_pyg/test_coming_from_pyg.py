@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 import hoptrain.pyg
 
-PAGE = Path(__file__).parents[2] / "docs" / "coming_from_pyg.md"
+PAGE = Path(__file__).parents[3] / "docs" / "coming_from_pyg.md"
 
 
 def test_every_argument_is_in_the_table():

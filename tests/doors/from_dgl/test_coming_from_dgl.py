@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-PAGE = Path(__file__).parents[2] / "docs" / "coming_from_dgl.md"
+PAGE = Path(__file__).parents[3] / "docs" / "coming_from_dgl.md"
 KEPT = json.loads(Path(__file__).with_name("dgl_signatures.json").read_text())
 needs_dgl = pytest.mark.skipif(find_spec("dgl") is None, reason="dgl is not installed: pip install hoptrain[dgl]")
 

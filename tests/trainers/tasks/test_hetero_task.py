@@ -1,6 +1,7 @@
 """Classification on typed graphs: what is trained on, runs that learn and that go on, and data that are refused."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +9,13 @@ import torch
 import yaml
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
-from typed_case import ENDS, NUM_NODES, sizes_of, typed_classifier, typed_data, typed_graph, typed_module
+from reference.typed import ENDS, NUM_NODES, sizes_of, typed_classifier, typed_data, typed_graph, typed_module
 
 from hoptrain.engine import Dataset, HeteroGraph, InputError
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.trainers import HeteroClassifier, HeteroDataModule
 from hoptrain.trainers.commands.lightning import run
+from hoptrain.trainers.pipeline import PipelineStrategy
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
@@ -129,6 +131,8 @@ def test_samplers_and_data_of_the_other_kind(dataset):
         HeteroDataModule(typed_data(), NeighborSampler([2]))
     with pytest.raises(InputError, match="seed_type is 'author', that of typed 'paper'"):
         HeteroDataModule(typed_data(), HeteroSampler([2], "author"))
+    with pytest.raises(InputError, match="the sampler's seed_type is None, that of typed 'paper': give the sampler the data's"):
+        HeteroDataModule(typed_data(), HeteroSampler([2]))
     with pytest.raises(InputError, match="the data are a Dataset: give a name, or a HeteroDataset in memory"):
         HeteroDataModule(Dataset(name="plain", graph=dataset.graph, x=dataset.x, y=dataset.y), HeteroSampler([2], "paper"))
 
@@ -142,6 +146,12 @@ def test_a_model_of_other_data_is_refused():
     trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
     with pytest.raises(InputError, match="HeteroClassifier needs the graph that it learns from"):
         trainer.test(typed_classifier(module), module.test_dataloader(), verbose=False)
+
+
+def test_a_pipeline_is_refused():
+    strategy = PipelineStrategy(stages=2, chunks=2, balance=[1, 1])
+    with pytest.raises(InputError, match="HeteroClassifier cannot be trained in a pipeline: use NodeClassifier"):
+        strategy.check(typed_classifier(typed_module(typed_data())), SimpleNamespace(world_size=2))
 
 
 def test_splits_by_name():

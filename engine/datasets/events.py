@@ -1,0 +1,194 @@
+"""Events in time: who met whom and when, as temporal interaction graphs have them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
+from hoptrain.engine.dataset import SPLITS
+from hoptrain.engine.datasets.npz import find_npz, not_found
+from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.graph import Graph, as_ids, check_ids
+
+_LARGEST = 2**53
+"""From here on not every whole number is a float64."""
+_NONE: Array = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
+class Events:
+    """E events in the order of time; checked when they are made. Arrays may be NumPy's or torch's.
+
+    An event's number is its place. Events of equal times stay in their order.
+
+    Attributes:
+        src: (E,) vertices in [0, V).
+        dst: (E,) vertices in [0, V).
+        t: (E,) whole numbers that never fall, integer or floating; int64 once they are taken in.
+        messages: (E, D) numbers that come with the events, or None; float32 once they are taken in.
+        num_nodes: V; 0, the default, takes the largest vertex plus one.
+        destinations: (N,) vertices that may be destinations, which negatives are drawn from; none, the default, takes those that are one.
+        ends: of training and of validation, numbers of events: (a, b) trains on events 0 to a - 1, validates on a to b - 1 and tests on the
+            others; None where shares decide (``divided``).
+        name: for messages.
+    """
+
+    src: Array
+    dst: Array
+    t: Array
+    messages: Array | None = None
+    num_nodes: int = 0
+    destinations: Array = field(default_factory=_NONE.copy)
+    ends: tuple[int, int] | None = None
+    name: str = "events"
+
+    def __post_init__(self) -> None:
+        take = object.__setattr__
+        for name in ("src", "dst"):
+            take(self, name, as_ids(as_array(getattr(self, name)), f"{self.name}: {name}").astype(np.int64))
+        take(self, "t", self._times())
+        take(self, "num_nodes", self.num_nodes or int(max(self.src.max(), self.dst.max())) + 1)
+        given = as_ids(as_array(self.destinations), f"{self.name}: destinations")
+        destinations = np.unique(given if len(given) else self.dst).astype(np.int64)
+        take(self, "destinations", destinations)
+        named = {"source of event": self.src, "destination of event": self.dst, "entry of destinations,": destinations}
+        for what, ids in named.items():
+            check_ids(ids, self.num_nodes, f"{self.name}: the {what}")
+        if self.messages is not None:
+            take(self, "messages", self._messages())
+        if self.ends is not None:
+            take(self, "ends", self._ends(*self.ends))
+
+    def _times(self) -> Array:
+        t = as_array(self.t)
+        lengths = {"src": len(self.src), "dst": len(self.dst), "t": t.size}
+        if t.ndim != 1 or len(set(lengths.values())) > 1 or not t.size:
+            found = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+            raise InputError(
+                f"{self.name}: {found} entries: an event has one of each, and there is at least one; give arrays of equal length"
+            )
+        if not is_integer(t.dtype) and not (t.dtype.kind == "f" and (np.abs(t) < _LARGEST).all() and (t == np.rint(t)).all()):
+            raise InputError(
+                f"{self.name}: t is {t.dtype} and not all of it whole: times are whole numbers, below 2**53; count a smaller unit"
+            )
+        if t.dtype == np.uint64:
+            raise InputError(f"{self.name}: t is uint64: times are integers up to int64; convert them")
+        whole: Array = t.astype(np.int64)
+        falls = np.flatnonzero(whole[1:] < whole[:-1])
+        if len(falls):
+            k = int(falls[0]) + 1
+            raise InputError(
+                f"{self.name}: event {k} has time {whole[k]} and the one before {whole[k - 1]}: events are in the order of time; sort them by t"
+            )
+        return whole
+
+    def _messages(self) -> Array:
+        messages = as_array(self.messages)
+        if messages.ndim != 2 or len(messages) != len(self.t) or not messages.shape[1]:
+            raise InputError(
+                f"{self.name}: messages have shape {messages.shape}: they are a row of numbers for each of {len(self.t):,} events; reshape them"
+            )
+        check_numbers(self.name, "messages", messages)
+        return messages.astype(np.float32)
+
+    def _ends(self, train: int, val: int) -> tuple[int, int]:
+        if not 0 < train <= val <= len(self.t):
+            raise InputError(
+                f"{self.name}: ends are {train} and {val}: training has an event at least, validation ends behind it and at most at "
+                f"{len(self.t):,}; correct them"
+            )
+        return train, val
+
+    def __repr__(self) -> str:
+        return f"Events({self.name}, {len(self.t):,} events of {self.num_nodes:,} vertices)"
+
+    @property
+    def message_channels(self) -> int:
+        """D, 0 without messages."""
+        return 0 if self.messages is None else self.messages.shape[1]
+
+    @property
+    def splits(self) -> Mapping[str, Array]:
+        """Numbers of events of ``train``, ``val`` and ``test``; of those that have some.
+
+        Raises:
+            InputError: nothing says where training ends.
+        """
+        if self.ends is None:
+            raise InputError(f"{self.name} has no ends of training and validation: Events(ends=...) states them, divided() makes them")
+        bounds = (0, *self.ends, len(self.t))
+        parts = {name: np.arange(bounds[i], bounds[i + 1]) for i, name in enumerate(SPLITS)}
+        return {name: numbers for name, numbers in parts.items() if len(numbers)}
+
+    def divided(self, val_share: float, test_share: float) -> Events:
+        """With ``ends`` by shares of the time, as PyG's ``TemporalData.train_val_test_split``: events of equal times are not parted.
+
+        Args:
+            val_share: of the events, for validation.
+            test_share: of the events, for the test.
+
+        Raises:
+            InputError: shares that leave nothing to train on, or a split without an event.
+        """
+        if not (val_share >= 0 and test_share >= 0 and val_share + test_share < 1):
+            raise InputError(
+                f"val_share is {val_share} and test_share {test_share}: both are at least 0 and together below 1; correct them"
+            )
+        times = np.quantile(self.t, [1 - val_share - test_share, 1 - test_share])
+        train, val = (int(np.searchsorted(self.t, time, side="right")) for time in times)
+        for split, share, number in (("val", val_share, val - train), ("test", test_share, len(self.t) - val)):
+            if share and not number:
+                raise InputError(
+                    f"{split} has no event: {split}_share is {share} of {len(self.t):,} events; give a larger share, or 0 for none"
+                )
+        return replace(self, ends=(train, val))
+
+    def graph(self) -> Graph:
+        """Each event as an edge in both directions, ids k and E + k of event k, whose times are the *numbers* of the events: no two are equal."""
+        src, dst = np.concatenate([self.src, self.dst]), np.concatenate([self.dst, self.src])
+        return Graph.from_edges(src, dst, self.num_nodes, times=np.tile(np.arange(len(self.t)), 2))
+
+    @classmethod
+    def from_pyg(cls, data: Any, **others: Any) -> Events:
+        """From PyG's ``TemporalData``: ``src``, ``dst``, ``t`` and, where there are some, ``msg``. ``others`` are as of the class."""
+        return cls(src=data.src, dst=data.dst, t=data.t, messages=getattr(data, "msg", None), **others)
+
+
+def load_events(name: str, *, root: str | Path | None = None) -> Events:
+    """Read a ``.npz`` file with ``src``, ``dst`` and ``t``, and optionally ``messages`` (or ``msg``), ``num_nodes``, ``destinations`` and ``ends``.
+
+    Args:
+        name: of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or its path.
+        root: folder of the file.
+
+    Raises:
+        InputError: it is not there, or holds something else.
+    """
+    folder = None if root is None else Path(root).expanduser()
+    path = Path(name) if name.endswith(".npz") else find_npz(name, folder)
+    if path is None:
+        raise not_found(name, folder, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read ({reason_of(error)}): it is a .npz file without pickles; fetch it again") from None
+    missing = {"src", "dst", "t"} - arrays.keys()
+    if missing:
+        raise InputError(f"{path} has no {', '.join(sorted(missing))}: events are src, dst and t; choose another file")
+    return Events(
+        src=arrays["src"],
+        dst=arrays["dst"],
+        t=arrays["t"],
+        messages=arrays.get("messages", arrays.get("msg")),
+        num_nodes=int(arrays.get("num_nodes", 0)),
+        destinations=arrays.get("destinations", _NONE),
+        ends=tuple(arrays["ends"].tolist()) if "ends" in arrays else None,
+        name=path.stem,
+    )

@@ -1,0 +1,209 @@
+"""Events in time as a task: what a run learns, ranks that do as one does, evaluation that goes on from the training, and resuming to the bit."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+from hoptrain.engine import InputError
+from hoptrain.engine.datasets.events import Events
+from hoptrain.trainers.cli import main
+from hoptrain.trainers.tasks.events.data import EventDataModule
+from hoptrain.trainers.tasks.events.predictor import EventPredictor
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+SMALL = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
+
+
+def events(number=400):
+    """Twelve users and eight things, of which some are used much more than others."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 12, number), 12 + (rng.random(number) ** 4 * 8).astype(np.int64)
+    return Events(src=src, dst=dst, t=np.sort(rng.integers(0, 5000, number)))
+
+
+def module_of(**options):
+    return EventDataModule(events(), **{"batch_size": 20, "num_neighbors": 4, "num_negatives": 5, "num_workers": 0, "seed": 4} | options)
+
+
+def fit(folder, *, module=None, callbacks=(), ckpt_path=None, dropout=0.2, **options):
+    torch.manual_seed(0)
+    module = module or module_of()
+    model = EventPredictor(module.num_nodes, module.message_channels, **SMALL, dropout=dropout, lr=0.01)
+    checkpoints = ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    trainer = Trainer(
+        **{"max_epochs": 2} | options, accelerator="cpu", callbacks=[checkpoints, *callbacks], use_distributed_sampler=False,
+        num_sanity_val_steps=0, enable_progress_bar=False, enable_model_summary=False, logger=False, default_root_dir=folder,
+    )  # fmt: skip
+    trainer.fit(model, module, ckpt_path=ckpt_path, weights_only=True)
+    return trainer, model
+
+
+def state(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Stop(Callback):
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_step == 19:
+            raise KeyError("power cut")
+
+
+def test_a_run_that_is_resumed_in_mid_epoch(tmp_path):
+    """14 steps an epoch: stopped in the second, its batches made by a worker before."""
+    whole, model = fit(tmp_path)
+    assert whole.global_step == 28
+    for file in (tmp_path / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(KeyError):
+        fit(tmp_path, callbacks=[Stop()], module=module_of(num_workers=1))
+    resumed, other = fit(tmp_path, ckpt_path=tmp_path / "checkpoints" / "step=19.ckpt")
+    assert resumed.global_step == 28
+    assert same(state(model), state(other))
+    assert {name: float(figure) for name, figure in whole.callback_metrics.items()} == {
+        name: float(figure) for name, figure in resumed.callback_metrics.items()
+    }
+
+
+def test_evaluation_goes_on_from_the_training_and_leaves_no_trace(tmp_path):
+    trainer, model = fit(tmp_path, dropout=0.0)
+    train, val = model._datamodule.data.ends
+    before, scores = state(model), dict(trainer.callback_metrics)
+    assert int(model.model.memory.num_taken) == train
+    assert {f"val_{name}" for name in ("loss", "ap", "auc", "mrr")} <= scores.keys()
+    again = trainer.validate(model, model._datamodule, verbose=False)[0]
+    assert all(float(scores[name]) == value for name, value in again.items()), "as in the training"
+    seen = []
+    take_in = type(model.model.memory).take_in
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model.model.memory), "take_in", lambda self, *span: (seen.append(span), take_in(self, *span)))
+        tests = [trainer.test(model, model._datamodule, verbose=False)[0] for _ in range(2)]
+    assert seen[0] == (train, train + 20), "first the events of the validation"
+    assert [begin for begin, _ in seen] == 2 * [*range(train, val, 20), *range(val, 400, 20)]
+    assert tests[0] == tests[1]
+    assert same(before, state(model))
+
+
+def test_validation_in_mid_epoch_changes_no_training(tmp_path):
+    assert same(*(state(fit(tmp_path, max_epochs=1, val_check_interval=interval)[1]) for interval in (1.0, 0.5)))
+
+
+def test_two_ranks_learn_as_one(monkeypatch):
+    """Each has half of every batch: memories are the same to the bit, gradients up to the order of sums."""
+    module = module_of()
+    torch.manual_seed(0)
+    models = [EventPredictor(module.num_nodes, 1, **SMALL, dropout=0.0) for _ in range(3)]
+    for model in models:
+        model.load_state_dict(models[0].state_dict())
+        model.model.memory.events = module.tensors(model.device)
+    one, *two = models
+    one.trainer = SimpleNamespace(world_size=1)
+    for model in two:
+        model.trainer = SimpleNamespace(world_size=2)
+    large = module_of(batch_size=40).make_loader(0, 1, 4)
+    for batch, *parts in zip(large, module.make_loader(0, 2, 4), module.make_loader(1, 2, 4), strict=True):
+        for model, each in zip(models, (batch, *parts), strict=True):
+            model.zero_grad()
+            model.training_step(each.to("cpu"), 0).backward()
+        for name, buffer in one.model.memory.named_buffers():
+            assert name == "_assoc" or torch.equal(buffer, dict(two[0].model.memory.named_buffers())[name])
+            assert name == "_assoc" or torch.equal(buffer, dict(two[1].model.memory.named_buffers())[name])
+        for parameter, *others in zip(*(model.parameters() for model in models), strict=True):
+            mean = (others[0].grad + others[1].grad) / 2
+            torch.testing.assert_close(mean, parameter.grad, rtol=1e-4, atol=1e-6)
+    assert int(one.model.memory.num_taken) == module.data.ends[0]
+
+
+CONFIG = """
+task: events
+data: {events: met, batch_size: 20, num_neighbors: 4, num_workers: 0, num_negatives: 5}
+model: {memory_channels: 8, time_channels: 4, hidden_channels: 8, lr: 0.01}
+trainer: {max_epochs: 1, accelerator: cpu, logger: false, enable_progress_bar: false, enable_model_summary: false}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = events(1000)
+    np.savez(tmp_path / "met.npz", src=data.src, dst=data.dst, t=data.t)
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def command(name, *options):
+    return main([name, "--config", "run.yaml", "--data.root", ".", *options])
+
+
+@pytest.mark.long
+def test_the_command_learns(folder, capsys):
+    assert command("fit", "--trainer.max_epochs", "12") in (0, None)
+    said = capsys.readouterr().out
+    assert float(said.rsplit("test average precision ", 1)[1]) > 0.6, "half are events: without learning 0.5"
+    last = next((folder / "runs").rglob("last.ckpt"))
+    assert command("test", "--ckpt_path", str(last), "--trainer.default_root_dir=other") in (0, None)
+
+
+@pytest.mark.long
+def test_two_ranks_train_as_one(folder):
+    """As processes: memory and scores are those of one rank with batches of twice the size, up to what the order of sums becomes."""
+    found = []
+    for number, size in ((1, 20), (2, 10)):
+        options = (
+            f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --trainer.default_root_dir=of{number}"
+        )
+        command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "run.yaml", *options.split()]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        assert run.returncode == 0, run.stderr
+        checkpoint = torch.load(next((folder / f"of{number}").rglob("last.ckpt")), weights_only=True)
+        assert len(checkpoint["hoptrain"]["ranks"]) == number
+        found.append((checkpoint["state_dict"], float(run.stdout.rsplit("test average precision ", 1)[1])))
+    (one, score), (two, other) = found
+    assert abs(score - other) < 0.01
+    for name in ("num_taken", "last_update", "msg_s_store", "msg_d_store"):
+        assert torch.equal(one[f"model.memory.{name}"], two[f"model.memory.{name}"])
+    # Adam makes a step of the rounding of gradients that are zero.
+    torch.testing.assert_close(one["model.memory.memory"], two["model.memory.memory"], rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--data.shuffle", "true"], "shuffle is True: events are dealt out in the order of time"),
+        (["--data.val_share", "0.9"], "val_share is 0.9 and test_share 0.15: both are at least 0 and together below 1"),
+        (["--data.events", "nowhere"], "nowhere is not on this machine: root . has no nowhere.npz"),
+        (["--model.heads", "3"], "all are at least 1, and the heads share hidden_channels out evenly"),
+        (["--trainer.precision", "bf16-mixed"], "trainer.precision is bf16-mixed: times need all digits"),
+        (["--trainer.devices", "2", "--data.batch_size", "4000"], "2 ranks for 1 batches"),
+        (
+            ["--trainer.strategy=hoptrain.trainers.pipeline.PipelineStrategy", "--trainer.strategy.stages=2", "--trainer.devices=2"],
+            "EventPredictor cannot be trained in a pipeline",
+        ),
+    ],
+)
+def test_mistakes(folder, capsys, options, line):
+    assert command("fit", *options) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert line in said[-1]
+
+
+def test_mistakes_in_python(folder, capsys):
+    assert command("predict", "--untrained") == 2
+    assert "predict with events: what a pair scores depends on the time" in capsys.readouterr().err
+    ended = Events(src=[0, 1], dst=[2, 3], t=[0, 1], ends=(1, 2))
+    with pytest.raises(InputError, match=r"val_share is 0\.1 and test_share None: events says its ends itself; leave them out"):
+        EventDataModule(ended, val_share=0.1)
+    with pytest.raises(InputError, match="events has no test events: its splits are train, val; give test_share"):
+        EventDataModule(ended).test_dataloader()
+    trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    with pytest.raises(InputError, match=r"run it with trainer.fit\(model, datamodule=EventDataModule"):
+        trainer.fit(EventPredictor(4, 1), [0])

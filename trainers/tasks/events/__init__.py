@@ -1,0 +1,1 @@
+"""Events in time: a temporal graph network learns which come next."""
