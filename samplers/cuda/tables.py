@@ -22,7 +22,8 @@ class StampedTables:
     Attributes:
         start: what the numbers of the bulk begin with, the last time that it uses the tables.
         span: what is above all of them.
-        share: packed tables have room for one in so many of the nodes that a batch can have; 1 is always enough.
+        share: packed tables have room for one in so many of the nodes that a batch can have; 1 is always enough. It does not rise
+            again: what a bulk needed bounds no later one's need, and with each change bulks are captured anew.
     """
 
     def __init__(self, share: int = FIRST_SHARE) -> None:

@@ -17,6 +17,7 @@ from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.relabel import find, home, relabel
 from hoptrain.kernels.shared.draws import bounded64
+from hoptrain.kernels.shared.importance import pieces_of
 from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 CHUNK = 512
@@ -239,9 +240,13 @@ def _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst
 
 @cpu_kernel
 def _normalize(weights, first, last, degree):
-    total = 0.0
-    for j in range(first, last):
-        total += weights[j]
+    total, number = 0.0, last - first
+    pieces = pieces_of(number)
+    for piece in range(pieces):
+        part = 0.0
+        for j in range(first + number * piece // pieces, first + number * (piece + 1) // pieces):
+            part += weights[j]
+        total += part
     for j in range(first, last):
         weights[j] = weights[j] * (degree / total)
 

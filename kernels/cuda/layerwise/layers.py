@@ -6,17 +6,20 @@ edges, all are counted and the rest is left out: the batch is made again with mo
 """
 
 import numpy as np
-from numba import cuda
+from numba import cuda, int64
 
-from hoptrain.kernels.cuda.compile import cuda_kernel
+from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import words_at
 from hoptrain.kernels.cuda.induce import row_at, value_of
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.double import bit_length, double_of, double_of_single, over, plus, single_of, times
 from hoptrain.kernels.shared.draws import bounded64, word_at
+from hoptrain.kernels.shared.importance import LONG, PIECES
 from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 _U1 = np.uint64(1)
+PIECES_BYTES = 2 * 8 * PIECES
+"""Shared memory of ``normalize_long``."""
 
 
 @cuda_kernel("void(int64[::1], int64, int64[::1])")
@@ -110,18 +113,57 @@ def take(values, num_edges, sources, out):
 
 @id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64[::1], int32[:, ::1])")
 def normalize_weights(count, offsets, indptr, num_edges, weights):
-    """Scale the weights of each destination to add up to its degree; one thread adds them, in the order of the CPU."""
+    """Scale the weights of each destination to add up to its degree; one thread adds them, in the order of the CPU. Long columns are left out."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         first, last = np.int64(indptr[b, i]), min(np.int64(indptr[b, i + 1]), num_edges[b])
-        if first < last:
-            total, exponent = double_of_single(weights[b, first])
-            for e in range(first + 1, last):
-                total, exponent = plus(total, exponent, *double_of_single(weights[b, e]))
+        if 0 < last - first <= LONG:
+            total, exponent = sum_of(weights, b, first, last)
             scale, power = over(*double_of(np.int64(offsets[b, i + 1]) - np.int64(offsets[b, i])), total, exponent)
             for e in range(first, last):
-                weight, exponent = times(*double_of_single(weights[b, e]), scale, power)
-                weights[b, e] = single_of(weight, exponent)
+                scale_weight(weights, b, e, scale, power)
+
+
+@id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64[::1], int32[:, ::1])")
+def normalize_long(count, offsets, indptr, num_edges, weights):
+    """``normalize_weights`` of long columns, a block for each. Shared memory: a mantissa and an exponent for each of ``PIECES`` sums.
+
+    Without multi-edges no column is longer than a layer; with them a column may have all in-edges of a vertex.
+    """
+    sums = cuda.shared.array(0, int64)
+    b = cuda.blockIdx.y
+    for i in range(cuda.blockIdx.x, count[b], cuda.gridDim.x):
+        first, last = np.int64(indptr[b, i]), min(np.int64(indptr[b, i + 1]), num_edges[b])
+        if last - first > LONG:
+            for piece in range(cuda.threadIdx.x, PIECES, cuda.blockDim.x):
+                total, exponent = sum_of(
+                    weights, b, first + (last - first) * piece // PIECES, first + (last - first) * (piece + 1) // PIECES
+                )
+                sums[piece], sums[PIECES + piece] = np.int64(total), exponent
+            cuda.syncthreads()
+            total, exponent = np.uint64(sums[0]), sums[PIECES]
+            for piece in range(1, PIECES):
+                total, exponent = plus(total, exponent, np.uint64(sums[piece]), sums[PIECES + piece])
+            scale, power = over(*double_of(np.int64(offsets[b, i + 1]) - np.int64(offsets[b, i])), total, exponent)
+            for e in range(first + cuda.threadIdx.x, last, cuda.blockDim.x):
+                scale_weight(weights, b, e, scale, power)
+            cuda.syncthreads()
+
+
+@device_function
+def sum_of(weights, b, first, last):
+    """The sum of some weights, at least one, in order."""
+    total, exponent = double_of_single(weights[b, first])
+    for e in range(first + 1, last):
+        total, exponent = plus(total, exponent, *double_of_single(weights[b, e]))
+    return total, exponent
+
+
+@device_function
+def scale_weight(weights, b, e, scale, power):
+    """Multiply a weight."""
+    weight, exponent = times(*double_of_single(weights[b, e]), scale, power)
+    weights[b, e] = single_of(weight, exponent)
 
 
 @id_kernel("void(ID[:, ::1], int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int32[:, ::1], int32[:, ::1])")

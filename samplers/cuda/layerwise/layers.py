@@ -12,6 +12,7 @@ from hoptrain.kernels.cuda.layerwise import layers as kernels
 from hoptrain.kernels.cuda.relabel import clear_table, relabel
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.kernels.shared.importance import LONG
 from hoptrain.samplers.cuda.layers import Layer, Layered
 from hoptrain.samplers.layerwise.layers import KEY_BITS, SCORE_BITS, LayerWiseSampler
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -86,8 +87,10 @@ class CudaLayers(Layered):
         launch.rows(kernels.weigh_drawn, size, drawn.counts, drawn.keys, *totals, weights)
         edges = self.connect(hop, offsets, drawn.table, drawn.vertices, weights)
         if self.sampler.normalizes:
-            kept = sizes[f"kept{hop}"]
-            launch.rows(kernels.normalize_weights, self.known[hop], sizes[f"nodes{hop}"], offsets, edges.indptr, kept, edges.weights)
+            columns = sizes[f"nodes{hop}"], offsets, edges.indptr, sizes[f"kept{hop}"], edges.weights
+            launch.rows(kernels.normalize_weights, self.known[hop], *columns)
+            if self.rooms[f"edges{hop}"] > LONG:
+                launch.block_each(kernels.normalize_long, self.known[hop], *columns, shared_bytes=kernels.PIECES_BYTES)
         return Layer(edges, self._describe(hop, drawn) if self.sampler.describes_draws else {})
 
     def _distribution_of(self, hop: int, offsets: Any) -> _Distribution:

@@ -1,12 +1,17 @@
 """The layer-wise samplers on CUDA give what they give on the CPU, weights and descriptions included."""
 
+import threading
+from collections import Counter
+
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from cuda_case import TESTED, _quick_simulator, needs_cuda, simulated  # noqa: F401
 from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Graph, InputError
+from hoptrain.kernels.cuda.layerwise import layers as kernels
+from hoptrain.kernels.shared.importance import LONG, PIECES
 from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler
 
 pytestmark = needs_cuda
@@ -57,3 +62,41 @@ def test_scores(small):
 def test_wrong_use(small):
     with pytest.raises(InputError, match="seed 3 is given twice"):
         LadiesSampler([2]).sample(small, np.array([3, 5, 3]), workspace=workspace())
+
+
+DEGREE = 3 * LONG // 2
+
+
+def with_hub():
+    """Vertex 0 has more in-edges from few vertices than a thread adds up, the 59 others have three each."""
+    indptr = np.concatenate([[0], DEGREE + 3 * np.arange(60)])
+    return Graph(indptr, np.random.default_rng(0).integers(0, 60, indptr[-1]).astype(np.int32))
+
+
+@pytest.mark.long
+def test_a_long_column_is_normalized():
+    """In the order of the CPU, and to the degree."""
+    check_bulks(LadiesSampler([90], normalize=True), with_hub(), [[[0], [7, 0]]])
+    (block,) = LadiesSampler([90], normalize=True).sample(with_hub(), np.array([0])).blocks
+    column = block.weights
+    assert len(column) > LONG
+    assert len(np.unique(column)) > 2
+    np.testing.assert_allclose(column.sum(dtype=np.float64), DEGREE, rtol=1e-6)
+
+
+@pytest.mark.long
+@simulated
+def test_the_sum_of_a_long_column_is_shared(monkeypatch):
+    calls, plus = Counter(), kernels.plus
+
+    def counting(*args):
+        calls[threading.current_thread()] += 1
+        return plus(*args)
+
+    monkeypatch.setattr(kernels, "plus", counting)
+    sampler, graph, space = LadiesSampler([90], normalize=True), with_hub(), workspace()
+    check_bulks(sampler, graph, [[[0]]], space)
+    calls.clear()  # the first bulk made room
+    check_bulks(sampler, graph, [[[0]]], space)
+    pieces, edges = -(-PIECES // TESTED.block), -(-DEGREE // PIECES)
+    assert PIECES - 1 < max(calls.values()) <= pieces * edges + PIECES < LONG
