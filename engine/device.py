@@ -52,7 +52,7 @@ def cuda_status(gpu: int | None = None) -> str | None:
             return f"there is no GPU {gpu}: they have the numbers 0 to {len(cuda.gpus) - 1}"
         device = cuda.gpus[gpu]  # to ask it makes no context there
     except Exception as error:  # the driver's own errors have no common class
-        return f"no CUDA device can be used: {reason_of(error).rstrip(' :')}"
+        return f"no CUDA device can be used: {reason_of(error).rstrip(' :.')}"
     return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"
 
 

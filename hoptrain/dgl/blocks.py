@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hoptrain.dgl.graphs import Converted, converted, is_typed, on_host
+from hoptrain.dgl.graphs import converted, is_typed, on_host
 from hoptrain.dgl.outputs import blocks_of, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
-from hoptrain.dgl.typed import by_type, neighbor_sampler, typed_blocks_of
+from hoptrain.dgl.typed import by_type, typed_blocks_of, typed_sampler
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, Sampler
 from hoptrain.samplers import LaborSampler as Labor
 from hoptrain.samplers import NeighborSampler as Neighbor
-from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.copies import distinct, distinct_by_type
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
 from hoptrain.samplers.seeds.hetero_excluding import typed_items
@@ -83,7 +83,8 @@ class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
         if is_typed(g):
-            return neighbor_sampler(g, self.fanouts, replace=self.replace, prob=self.prob, edge_dir=self.edge_dir)
+            of_type = {"replace": self.replace, "weighted": self.prob is not None}
+            return typed_sampler(g, self.fanouts, HeteroSampler, self.edge_dir, self.prob, **of_type)
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         options = NeighborSampler, *fanouts, replace, weighted
@@ -150,8 +151,15 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
         if random_seed is not None:
             raise InputError(f"random_seed is {random_seed}: draws follow from torch's seed; call torch.manual_seed")
 
-    def of(self, g: Any) -> tuple[Sampler, Converted]:
+    def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
+        if is_typed(g):
+            if self.weighted:
+                raise InputError(
+                    f"importance_sampling is {self.importance_sampling} and prob {self.prob!r}: of typed graphs LABOR draws by degrees alone; "
+                    "leave them out"
+                )
+            return typed_sampler(g, self.fanouts, HeteroLaborSampler, self.edge_dir)
         fanouts, rounds, weighted = as_fanouts(self.fanouts), int(self.importance_sampling), self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         return made.kept((LaborSampler, *fanouts, rounds, weighted), lambda: ExcludingSampler(Labor(fanouts, rounds, weighted))), made

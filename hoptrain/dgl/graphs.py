@@ -85,7 +85,7 @@ def homogeneous(g: Any) -> Any:
     """
     if is_typed(on_host(g)):
         raise InputError(
-            f"graph has the edge types {g.canonical_etypes}: of these samplers NeighborSampler takes them; use it, or DGL's own"
+            f"graph has the edge types {g.canonical_etypes}: of these samplers NeighborSampler and LaborSampler take them; use one, or DGL's own"
         )
     return g
 

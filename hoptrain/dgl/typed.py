@@ -14,9 +14,10 @@ from hoptrain.dgl.outputs import block_of, ids_for
 from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import Relation, relation_name
-from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Sampler
+from hoptrain.samplers import HeteroMiniBatch, Sampler
 from hoptrain.samplers.batch.copies import Copies, with_typed_copies
 from hoptrain.samplers.batch.transfer import as_tensor
+from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler
 
 _KEPT: Any = WeakIdKeyDictionary()
@@ -99,8 +100,10 @@ def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
     return HeteroGraph({kind: int(g.num_nodes(kind)) for kind in g.ntypes}, columns, weights=weights, edge_ids=ids)
 
 
-def neighbor_sampler(g: Any, fanouts: Any, *, replace: bool, prob: str | None, edge_dir: str) -> tuple[Sampler[Any, Any], TypedConverted]:
-    """The sampler and the graph of hoptrain's, for what DGL's ``NeighborSampler`` takes.
+def typed_sampler(
+    g: Any, fanouts: Any, kind: type[HeteroFanoutSampler], edge_dir: str, prob: str | None = None, **options: Any
+) -> tuple[Sampler[Any, Any], TypedConverted]:
+    """The sampler of a ``kind``, with its options, and the graph of hoptrain's, for what DGL's samplers of blocks take.
 
     Raises:
         InputError: fanouts that are not of all edge types, or a direction that typed graphs are not sampled in.
@@ -109,8 +112,8 @@ def neighbor_sampler(g: Any, fanouts: Any, *, replace: bool, prob: str | None, e
         raise InputError(f"edge_dir is {edge_dir!r}: typed graphs are sampled along edges 'in'; turn the graph round by dgl.reverse")
     made = typed_converted(g, prob)
     own = fanouts_by_relation(g, fanouts)
-    options = (*((relation, *numbers) for relation, numbers in own.items()), replace)
-    return made.kept(options, lambda: HeteroExcludingSampler(HeteroSampler(own, replace=replace, weighted=prob is not None))), made
+    key = kind, *((relation, *numbers) for relation, numbers in own.items()), *options.items()
+    return made.kept(key, lambda: HeteroExcludingSampler(kind(own, **options))), made
 
 
 def fanouts_by_relation(g: Any, fanouts: Any) -> Any:

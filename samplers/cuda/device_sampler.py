@@ -76,7 +76,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         tables: those among them that are never cleared.
         dtype: of offsets, local ids and places in tables; it grows with the bulks and stays, as the buffers do.
         hops: numbers of the hops whose random words are drawn.
-        restarts: names of sizes: what numbers in ``tables`` begin with after nodes were forgotten in the middle of a bulk, one for each time.
+        restarts: names of sizes: what numbers in ``tables`` begin with where they begin anew in the middle of a bulk, one for each time.
         size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not. With
             "start" and "unplaced" there are ``tables``.
         seeds: what the batches of the bulk are asked for by, checked.
@@ -241,7 +241,7 @@ class DeviceSampler(ABC, Generic[Batch]):
                     raise seed_given_twice(seeds[first])
         while not self.is_done():
             if "start" in self.size_names:
-                self.begin_tables(self.tables.span)
+                self.begin_tables(self.span())
             self._queue()
             self.stream.synchronize()
         self.learn_sizes()
@@ -292,15 +292,21 @@ class DeviceSampler(ABC, Generic[Batch]):
     def _table_size(self, room: int) -> int:
         return 1 << (2 * max(1, room) - 1).bit_length()
 
+    def span(self) -> int:
+        """Above all numbers in stamped tables of the bulk, with the rooms that there are; by default as it began."""
+        return self.tables.span
+
     def begin_tables(self, span: int) -> None:
-        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says, and where nodes are forgotten ``restarts``."""
+        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says, and then where ``restarts`` do."""
         names = "start", *self.restarts
         self._stamps = self.dtype == np.int32 and len(names) * span <= EMPTY
         if self._stamps:
             self.given |= dict(zip(names, self.tables.begin(self.launch, span, len(names)), strict=True))
 
-    def stamped_table(self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any], trees: int | None = None) -> Table | None:
-        """A table for ``room`` nodes of a batch that is not cleared.
+    def stamped_table(
+        self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
+    ) -> Table | None:
+        """A table for ``room`` nodes of a batch that is not cleared; its numbers begin with the size ``start``.
 
         It has an entry for every vertex, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
         it is packed, as large as was enough so far. With ``trees`` nodes are keys, a vertex of 32 bits in one of so many, all with the same room. None if
@@ -308,10 +314,10 @@ class DeviceSampler(ABC, Generic[Batch]):
         """
         if not self._stamps:
             return None
-        start, tables = self.sizes["start"], self.tables
+        first, tables = self.sizes[start], self.tables
         of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
         if trees is None and 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
-            return Table(start, tables.entries(self.buffers, self.launch, f"{name}.entries", num_vertices))
+            return Table(first, tables.entries(self.buffers, self.launch, f"{name}.entries", num_vertices))
         if trees is None and dtype != np.int32:
             return None
         parts = trees or 1
@@ -321,7 +327,7 @@ class DeviceSampler(ABC, Generic[Batch]):
             size = entries.shape[1] // 2  # of an earlier bulk, or as asked for
         most_probes = FEW_PROBES if tables.share > 1 else size
         words = Words(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
-        return Table(start, entries, words)
+        return Table(first, entries, words)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
         """Scratch for relabelling up to ``width`` edges of a batch."""

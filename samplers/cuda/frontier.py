@@ -33,6 +33,7 @@ class DeviceFrontier:
         *,
         room: int | None = None,
         trees: int | None = None,
+        start: str = "start",
     ) -> None:
         """Start without nodes.
 
@@ -43,10 +44,11 @@ class DeviceFrontier:
             name: tells frontiers apart.
             room: the most nodes that a batch of this bulk can have, if the table may be one that is never cleared; else None.
             trees: if nodes are keys, vertices of int32 in so many trees. Else they are vertices below ``most``.
+            start: the size that numbers in a table that is not cleared begin with.
         """
         self.known = 0
         self._work, self._most, self._id_dtype, self._name = work, most, id_dtype, name
-        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype, trees)
+        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype, trees, start)
 
     def enter_seeds(self, given: Any, known: int, num_nodes: Any) -> None:
         """Begin with these (K, ``known`` or more); the size "repeated" falls to the place of the first one that stands there twice."""

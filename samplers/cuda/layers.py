@@ -12,7 +12,6 @@ from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.layerwise import layers as kernels
-from hoptrain.kernels.cuda.relabel import clear_table, relabel
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
@@ -52,7 +51,8 @@ class Layered(Unbounded):
         super().__init__(graph, workspace)
         self.layer_sizes, self.hops = tuple(layer_sizes), range(len(layer_sizes))
         of_hops = (f"{kind}{hop}" for kind in self.kinds for hop in self.hops)
-        self.size_names = "zeros", "repeated", *of_hops, f"nodes{len(self.hops)}"
+        self.restarts = tuple(f"restart{hop}" for hop in self.hops[1:])
+        self.size_names = "zeros", "start", *self.restarts, "unplaced", "repeated", *of_hops, f"nodes{len(self.hops)}"
 
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
@@ -64,6 +64,12 @@ class Layered(Unbounded):
         self.dtype = np.promote_types(self.dtype, id_dtype(most + 2))
         self.given["nodes0"] = [len(some) for some in self.seeds]
         self.given |= {f"parts{hop}": self.num_parts(self.known[hop]) for hop in self.hops}
+        self.begin_tables(self.span())
+
+    def span(self) -> int:
+        """Of the tables of candidates, which begin anew with each hop."""
+        rooms = (max(self._few_listed(hop), self.rooms.get(f"in_edges{hop}", 0)) for hop in self.hops)
+        return max((min(room, self.num_vertices) + room for room in rooms), default=0) + 2
 
     def uploads(self) -> dict[str, Upload]:
         """The seeds."""
@@ -92,19 +98,23 @@ class Layered(Unbounded):
         scan_in_edges(self.launch, self.graph.indptr, self.nodes, known, sizes[f"nodes{hop}"], *rest)
         return offsets
 
-    def list_candidates(self, hop: int, offsets: Any) -> tuple[Any, Any, tuple[Any, Any]]:
-        """The distinct in-neighbours of the destinations in order of first appearance, the one that each in-edge comes from, and their table."""
+    def list_candidates(self, hop: int, offsets: Any) -> tuple[Any, Any]:
+        """The distinct in-neighbours of the destinations in order of first appearance, and the one that each in-edge comes from."""
         launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
-        room = self._room(f"in_edges{hop}", self.known[hop] * (1 + self.num_graph_edges // self.num_vertices))
-        listed, most = sizes[f"listed{hop}"], min(room, self.num_vertices)
-        sources, candidates = self.matrix("sources", room, self.id_dtype), self.matrix("candidates", most, self.id_dtype)
+        room = self.room(f"in_edges{hop}", self._few_listed(hop))
+        listed, sources = sizes[f"listed{hop}"], self.matrix("sources", room, self.id_dtype)
         launch.rows(kernels.limit, 1, sizes[f"in_edges{hop}"], room, listed)
         graph = self.graph.indptr, self.graph.indices
         launch.rows(kernels.list_sources, room, *graph, self.nodes, sizes[f"nodes{hop}"], offsets, listed, sources)
-        table = self.table("candidate_table", most, self.id_dtype)
-        clear_table(launch, *table)
-        relabel(launch, sources, candidates, room, zeros, listed, most, table, self.relabel_scratch(room), zeros, sizes[f"candidates{hop}"])
-        return candidates, sources, table
+        most, start = min(room, self.num_vertices), ("start", *self.restarts)[hop]
+        candidates = DeviceFrontier(self, self.num_vertices, self.id_dtype, ".candidates", room=most, start=start)
+        candidates.relabel(sources, room, (zeros, listed), zeros, sizes[f"candidates{hop}"])
+        return candidates.nodes, sources
+
+    def _few_listed(self, hop: int) -> int:
+        """For so many in-edges of a hop's destinations there is room at first."""
+        mean = self.num_graph_edges // max(1, self.num_vertices)
+        return min(self.known[hop] * (1 + mean), max(1, self.num_graph_edges))
 
     def connect(self, hop: int, offsets: Any, table: tuple[Any, Any], vertices: Any, weights: Any | None = None) -> Edges:
         """Queue the search for the edges from the vertices in ``table``, whose values are their places in ``vertices`` and ``weights``.
@@ -112,7 +122,7 @@ class Layered(Unbounded):
         Their sources become nodes.
         """
         launch, sizes, zeros, known = self.launch, self.sizes, self.sizes["zeros"], self.known[hop]
-        room, parts = self._room(f"edges{hop}", FEW_EDGES * known), self.given[f"parts{hop}"]
+        room, parts = self.room(f"edges{hop}", min(FEW_EDGES * known, max(1, self.num_graph_edges))), self.given[f"parts{hop}"]
         indptr, edge_ids = self.matrix(f"indptr{hop}", known + 1, self.dtype), self.matrix(f"edge_ids{hop}", room, self.edge_dtype)
         indices = self.matrix(f"indices{hop}", room, self.id_dtype)
         graph, scratch = (self.graph.indptr, self.graph.indices), (self.matrix("hits", parts + 1, self.dtype), self.sums(parts), zeros)
@@ -128,10 +138,6 @@ class Layered(Unbounded):
         launch.rows(kernels.take, room, vertices, kept, indices, indices)
         self.frontier.relabel(indices, room, (zeros, kept), sizes[f"nodes{hop}"], sizes[f"nodes{hop + 1}"], self.layer_sizes[hop])
         return Edges(indptr, edge_ids, indices, edge_weights)
-
-    def _room(self, size: str, guess: int) -> int:
-        """Room for edges of a hop."""
-        return self.room(size, min(guess, max(1, self.num_graph_edges)))
 
     def batches(self) -> Bulk[MiniBatch]:
         """The mini-batches; ``extra`` has the arrays of a layer under its block's number."""

@@ -149,12 +149,12 @@ def as_weights(counts, number, weights):
 
 
 @id_kernel("void(ID[:, ::1], int64[::1], int32[:, ::1], ID[:, ::1], ID[:, ::1])")
-def drop_others(candidates, number, chosen, keys, values):
-    """Let the table hold -1 for the candidates that were not chosen, as if they were not there."""
+def enter_chosen(candidates, number, chosen, keys, values):
+    """Enter the candidates that were chosen into an empty table, with their places."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number[b], cuda.gridDim.x * cuda.blockDim.x):
-        if chosen[b, j] == 0:
-            values[b, find_slot(keys, b, candidates[b, j])] = -1
+        if chosen[b, j]:
+            values[b, find_slot(keys, b, candidates[b, j])] = j
 
 
 @id_kernel("void(int64[::1], int64[::1], ID[:, ::1])")

@@ -93,7 +93,7 @@ class CudaLayers(Layered):
     def _distribution_of(self, hop: int, offsets: Any) -> _Distribution:
         """The distribution on the in-neighbours of the hop's destinations."""
         launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
-        candidates, sources, _ = self.list_candidates(hop, offsets)
+        candidates, sources = self.list_candidates(hop, offsets)
         most, found, listed = candidates.shape[1], sizes[f"candidates{hop}"], sizes[f"listed{hop}"]
         sums = self.matrix("candidate_keys", most + 1, np.int64)
         launch.rows(fill_rows, most, sums, 0)

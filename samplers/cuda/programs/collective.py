@@ -10,6 +10,7 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.programs import program as kernels
+from hoptrain.kernels.cuda.relabel import clear_table
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.cuda.bulk import Bulk
@@ -48,7 +49,7 @@ class CudaCollective(Layered):
         """Draw among the neighbours of the layer, and find the edges of those drawn."""
         launch, sizes = self.launch, self.sizes
         offsets = self.scan_in_edges(hop)
-        candidates, sources, table = self.list_candidates(hop, offsets)
+        candidates, sources = self.list_candidates(hop, offsets)
         most, found = candidates.shape[1], sizes[f"candidates{hop}"]
         counts, chosen = self.matrix("candidate_counts", most, np.int32), self.matrix("chosen", most, np.int32)
         weights = self.matrix("candidate_weights", most, np.float32)
@@ -61,7 +62,9 @@ class CudaCollective(Layered):
             candidates, weights, found, self.nodes, sizes[f"nodes{hop}"], self.layer_sizes[hop], hop, self.addresses[hop], chosen,
             sizes["wrong"],
         )  # fmt: skip
-        launch.rows(kernels.drop_others, most, candidates, found, chosen, *table)
+        table = self.table("draw_table", self.layer_sizes[hop], self.id_dtype)
+        clear_table(launch, *table)
+        launch.rows(kernels.enter_chosen, most, candidates, found, chosen, *table)
         return Layer(self.connect(hop, offsets, table, candidates), {})
 
     def batches(self) -> Bulk[MiniBatch]:

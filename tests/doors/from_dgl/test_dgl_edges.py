@@ -109,8 +109,8 @@ def test_a_dense_graph_has_fewer():
 
 WRONG = [
     ({"sampler": dgl.dataloading.NeighborSampler([3])}, "sampler is a NeighborSampler: around edges sample hoptrain.dgl's"),
-    ({"exclude": "reverse_types"}, "exclude 'reverse_types' is for typed graphs"),
-    ({"reverse_etypes": {"a": "b"}}, "exclude 'reverse_types' is for typed graphs"),
+    ({"exclude": "reverse_types"}, "exclude is 'reverse_types' and reverse_etypes None: .* give both"),
+    ({"reverse_etypes": {"a": "b"}}, "exclude is None and reverse_etypes .*: 'reverse_types' goes with the reverse of each edge type"),
     ({"exclude": "reverse_id"}, "exclude is 'reverse_id' without reverse_eids"),
     ({"exclude": "others"}, "exclude is 'others'"),
     ({"negative_sampler": dgl.dataloading.negative_sampler.GlobalUniform(2)}, "negative_sampler is DGL's GlobalUniform"),

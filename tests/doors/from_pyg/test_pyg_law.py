@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 import hoptrain.pyg
 
@@ -66,15 +66,28 @@ LAWS = {
 }
 
 
+def typed(data):
+    """The same as a relation between two types."""
+    made = HeteroData({"to": {"num_nodes": COPIES}, "from": {"num_nodes": DEGREE}})
+    store = made["from", "leads", "to"]
+    store.edge_index = data.edge_index - torch.tensor([[COPIES], [0]])
+    store.weight, store.made = data.weight, data.made
+    return made
+
+
+@pytest.mark.parametrize("has_types", [False, True], ids=["plain", "typed"])
 @pytest.mark.parametrize(("options", "law"), LAWS.values(), ids=LAWS)
-def test_the_law_of_a_hop(data, options, law):
-    loader = hoptrain.pyg.NeighborLoader(data, [FANOUT], input_nodes=torch.arange(COPIES), batch_size=COPIES, **options)
+def test_the_law_of_a_hop(data, options, law, has_types):
+    seeds = torch.arange(COPIES)
+    given, nodes = (typed(data), ("to", seeds)) if has_types else (data, seeds)
+    loader = hoptrain.pyg.NeighborLoader(given, [FANOUT], input_nodes=nodes, batch_size=COPIES, **options)
     torch.manual_seed(11)
     found = Counter()
     draws = 0
     while draws < 1_000_000:
         (batch,) = loader
-        kinds = (batch.n_id[batch.edge_index[0]] - COPIES).view(COPIES, FANOUT).sort(1).values
+        store, vertices = (batch["from", "leads", "to"], batch["from"].n_id) if has_types else (batch, batch.n_id - COPIES)
+        kinds = vertices[store.edge_index[0]].view(COPIES, FANOUT).sort(1).values
         codes, times = (kinds * torch.tensor([DEGREE, 1])).sum(1).unique(return_counts=True)
         found.update({divmod(code, DEGREE): number for code, number in zip(codes.tolist(), times.tolist(), strict=True)})
         draws += kinds.numel()

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.loader
-from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GraphSAGE
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import GAT, GCN, GraphSAGE, to_hetero
 from torchmetrics.functional.classification import binary_auroc
 
 import hoptrain.pyg
@@ -137,7 +137,37 @@ def random_nodes(loaders, data):
     return accuracy(train(GraphSAGE(16, 32, 2, CLASSES), loader, of_vertices, 20), data)
 
 
-SCRIPTS = [sage, gat, layer_wise_inference, link_prediction, unsupervised_sage, temporal_links, cluster_gcn, random_nodes]
+def with_authors(data):
+    """The same vertices as papers, and authors who write in one community for the most part."""
+    generator = torch.Generator().manual_seed(5)
+    papers, authors = torch.arange(NODES).repeat(3), torch.randint(200, (3 * NODES,), generator=generator)
+    strays = torch.rand(3 * NODES, generator=generator) < 0.2
+    authors = torch.where(strays, authors, authors // CLASSES * CLASSES + data.y[papers])
+    typed = HeteroData({"paper": {"x": data.x, "y": data.y, "train_mask": data.train_mask}, "author": {"x": torch.ones(200, 2)}})
+    typed["paper", "cites", "paper"].edge_index = data.edge_index
+    typed["author", "writes", "paper"].edge_index = torch.stack([authors, papers])
+    typed["paper", "written", "author"].edge_index = torch.stack([papers, authors])
+    return typed
+
+
+def typed_sage(loaders, data):
+    data = with_authors(data)
+    model = to_hetero(GraphSAGE((-1, -1), 32, 2, CLASSES), data.metadata())
+    with torch.no_grad():
+        model(data.x_dict, data.edge_index_dict)  # which tells the layers their widths
+
+    def of_papers(model, batch):
+        out = model(batch.x_dict, batch.edge_index_dict)["paper"][: batch["paper"].batch_size]
+        return F.cross_entropy(out, batch["paper"].y[: batch["paper"].batch_size])
+
+    papers = ("paper", data["paper"].train_mask)
+    train(model, loaders.NeighborLoader(data, num_neighbors=[5, 5], input_nodes=papers, batch_size=64, shuffle=True), of_papers, 6)
+    with torch.no_grad():
+        is_right = model(data.x_dict, data.edge_index_dict)["paper"].argmax(1) == data["paper"].y
+    return float(is_right[~data["paper"].train_mask].float().mean())
+
+
+SCRIPTS = [sage, gat, layer_wise_inference, link_prediction, unsupervised_sage, temporal_links, cluster_gcn, random_nodes, typed_sage]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

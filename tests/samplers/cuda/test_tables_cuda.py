@@ -11,7 +11,7 @@ from golden.golden_graphs import typed
 from hoptrain.engine import Graph
 from hoptrain.engine.device import Buffers, DeviceStream
 from hoptrain.kernels.cuda.stamped import EMPTY
-from hoptrain.samplers import HeteroSampler, LaborSampler, NeighborSampler, Workspace
+from hoptrain.samplers import HeteroSampler, LaborSampler, LadiesSampler, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.drivers import driver_for
 from hoptrain.samplers.cuda.tables import FIRST_SHARE, StampedTables
 
@@ -89,6 +89,22 @@ def test_tables_of_which_nodes_are_forgotten(change, name):
     assert [own for own in ("table.entries", "table.words", "table.keys") if own in driver.buffers] == [name]
 
 
+@pytest.mark.parametrize(
+    ("change", "name"), [({}, "table.candidates.entries"), ({"cache_bytes": 0}, "table.candidates.words")], ids=["direct", "packed"]
+)
+def test_tables_of_candidates(change, name):
+    """Each hop begins anew; the third bulk fills the tables anew."""
+    graph, sampler, workspace = make_graph(20, 200), LadiesSampler([3, 2]), a_workspace()
+    workspace.on_device.thresholds = replace(TESTED, **change)
+    for bulk, seeds in enumerate(([[0, 9], [3]], [[1]], [[5, 3]])):
+        driver = check(sampler, graph, [np.array(some) for some in seeds], workspace)
+        if bulk == 1:
+            driver.tables.start = driver.tables.span * 2 - 1
+    assert driver.tables.start == EMPTY - 2 * driver.tables.span
+    names = [f"table.candidates.{kind}" for kind in ("entries", "words", "keys")]
+    assert [own for own in names if own in driver.buffers] == [name]
+
+
 def test_a_graph_of_many_vertices_has_packed_tables():
     driver = check(NeighborSampler([2]), make_graph(5000, 9000), [np.arange(4)], a_workspace())
     assert "table.words" in driver.buffers
@@ -100,18 +116,32 @@ def test_numbers_of_64_bits_have_tables_that_are_cleared():
     assert "table.keys" in check(sampler, graph, [np.arange(4)], workspace).buffers
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("capture", [True, False])
-def test_packed_tables_grow_when_a_bulk_needs_it(capture):
-    """Seeds 0 to 9 have the same two neighbours; each of 10 to 19 has two of its own, and these too. A bulk that is captured notices."""
+def of_own_neighbors():
+    """Vertices 0 to 9 have the same two neighbours; each of 10 to 19 has two of its own, and these too."""
     own = np.arange(10, 20), np.arange(100, 120), np.arange(200, 240)
     source = np.concatenate([np.tile([50, 51], 10), own[1], own[2]])
     destination = np.concatenate([np.repeat(np.arange(10), 2), np.repeat(own[0], 2), np.repeat(own[1], 2)])
-    graph = Graph.from_edge_index(np.stack([source, destination]), num_nodes=5000)
+    return Graph.from_edge_index(np.stack([source, destination]), num_nodes=5000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("capture", [True, False])
+def test_packed_tables_grow_when_a_bulk_needs_it(capture):
+    """A bulk that is captured notices."""
+    graph = of_own_neighbors()
     sampler, workspace = NeighborSampler([2, 2]), a_workspace(capture=capture)
     shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
     assert workspace.on_device.driver.twin().tables.share == FIRST_SHARE // 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("capture", [True, False])
+def test_packed_tables_of_candidates_grow(capture):
+    """First there is too little room for in-edges; with more of it the table is too small."""
+    graph, sampler, workspace = of_own_neighbors(), LadiesSampler([3, 2]), a_workspace(capture=capture)
+    shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
+    assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
 
 
 @pytest.mark.long

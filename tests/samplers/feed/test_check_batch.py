@@ -7,8 +7,8 @@ import pytest
 from reference.samplers import Floating
 
 from hoptrain import samplers
-from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError
-from hoptrain.samplers import HeteroSampler, MiniBatch, NeighborSampler, SampleLoader
+from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError
+from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.feed.check_batch import check_batch, prepared
 
 SEEDS = np.arange(0, 40, 2)
@@ -206,22 +206,38 @@ def house(graph):
         samplers.Node2Vec(4, num_walks=2),
     ]
     times = np.full(graph.num_nodes, 60)
+    relation, columns = ("a", "r", "a"), (graph.indptr, graph.indices)
+    typed = HeteroGraph({"a": graph.num_nodes}, {relation: columns}, times={relation: timed.times})
+    of_types = [
+        HeteroSampler([4, 3], "a", expand="new"),
+        samplers.HeteroTemporalSampler([4, 3], "a", {"a": times}),
+        samplers.HeteroLaborSampler([4, 3], "a"),
+        samplers.HeteroLinkSampler(HeteroSampler([4, 3]), relation),
+        samplers.HGTSampler([20, 20], "a"),
+    ]
     return [
         *((graph, sampler) for sampler in plain),
         (weighted, NeighborSampler([4, 3], weighted=True)),
         (timed, samplers.TemporalSampler([4, 3], seed_times=times)),
         (timed, samplers.LinkSampler(samplers.TemporalSampler([4, 3]))),
+        *((typed, sampler) for sampler in of_types),
     ]
+
+
+def data_of(graph):
+    """What a loader takes, without features."""
+    splits = {"train": SEEDS}
+    if isinstance(graph, HeteroGraph):
+        return HeteroDataset(graph=graph, seed_type="a", splits=splits)
+    return Dataset(name="d", graph=graph, splits=splits)
 
 
 def test_the_samplers_of_the_house_keep_the_rules(graph):
     checked = set()
     for own, sampler in house(graph):
-        data = Dataset(name="d", graph=own, splits={"train": SEEDS})
-        loader = SampleLoader(data, sampler, batch_size=1 if sampler.single_item else 16)
+        loader = SampleLoader(data_of(own), sampler, batch_size=1 if sampler.single_item else 16)
         ready, schedule = loader._task.sampler, loader.schedule
         for step, batch in zip(range(3), loader, strict=False):
-            assert isinstance(batch, MiniBatch)
             check_batch(batch, ready, own, schedule.batch_items(0, step))
         checked.add(type(sampler).__name__)
-    assert {name for name in dir(samplers) if name.endswith("Sampler")} <= checked | {"Sampler", "HeteroSampler"}
+    assert {name for name in dir(samplers) if name.endswith("Sampler")} <= checked | {"Sampler"}
