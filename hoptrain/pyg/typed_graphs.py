@@ -44,8 +44,11 @@ def typed_converted(
     Weights and times are those of the edge types that have some; an edge has also the time of its source's type.
 
     Raises:
-        InputError: an edge type without edges, or not one value for each of them.
+        InputError: a type that does not say how many vertices it has, an edge type without edges, or not one value for each of them.
     """
+    for kind in {kind: None for first, _, last in data.edge_types for kind in (first, last)}:
+        if data[kind].num_nodes is None:
+            raise InputError(f"{kind} has no number of vertices: set data[{kind!r}].num_nodes, or give it features")
     edges = {relation: _edges(data, relation) for relation in data.edge_types}
     names = [name for name in (weight_attr, time_attr) if name is not None]
     values = [*edges.values(), *(store[name] for name in names for store in data.stores if name in store)]

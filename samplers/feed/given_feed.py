@@ -66,6 +66,20 @@ class Work(NamedTuple):
             return False
         return all(rows is other.stores[name] for name, rows in self.stores.items())
 
+    def check(self) -> None:
+        """Refuse features that are not one row for each vertex: gathering reads rows without looking at how many there are.
+
+        Raises:
+            InputError: there are fewer or more.
+        """
+        for name, rows in self.stores.items():
+            kind = name.partition(".")[2]
+            number = self.graph.num_nodes[kind] if kind else self.graph.num_nodes
+            if len(rows) != number:
+                raise InputError(
+                    f"{name} has {len(rows):,} rows for {number:,} vertices: give one for each, and a loader of the graph as it is"
+                )
+
 
 def plain_rows(x: Any) -> Array | None:
     """A tensor of torch as an array that workers may gather rows of: (V, F) numbers on the CPU, one row after another. None for any other object.
@@ -116,9 +130,10 @@ class GivenFeed:
                 what it asks of the source, which raises ``Asked``, and then with the batch.
 
         Raises:
-            InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew.
+            InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew; see ``Work.check``.
         """
         if self._work is None or not work.is_same(self._work):
+            work.check()
             self.close()
             self._work, self._task = work, self._task_for(work, place)
         self._schedule.begin(place.seed, place.num_steps)

@@ -62,6 +62,13 @@ def test_what_cannot_be_honoured_is_refused(data, options, message):
         next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
 
 
+@pytest.mark.parametrize("rows", [150, 250])
+def test_features_of_other_numbers_of_vertices_are_refused(data, rows):
+    data.num_nodes, data.x = 200, torch.ones(rows, 3)
+    with pytest.raises(InputError, match=f"x has {rows} rows for 200 vertices: give one for each"):
+        next(iter(hoptrain.pyg.NeighborLoader(data, [2], batch_size=50)))
+
+
 def with_end(edges, end, value):
     edges = edges.clone()
     edges[end, 3] = value

@@ -279,6 +279,22 @@ def test_a_change_is_seen(data):
     check_meaning(next(iter(hoptrain.pyg.NeighborLoader(data, [2], "paper", batch_size=60))), data)
 
 
+def test_features_of_other_numbers_of_vertices_are_refused(data):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], "paper", batch_size=60)
+    next(iter(loader))
+    data["author"].num_nodes, data["author"].x = 80, torch.rand(50, 3)
+    with pytest.raises(InputError, match=r"x.author has 50 rows for 80 vertices: give one for each"):
+        next(iter(loader))
+
+
+@pytest.mark.filterwarnings("ignore:Unable to accurately infer 'num_nodes'")
+def test_a_type_whose_vertices_nobody_counts_is_refused(data):
+    del data["venue"]
+    data["paper", "in", "venue"].edge_index = torch.tensor([[0, 1], [1, 0]])
+    with pytest.raises(InputError, match=r"venue has no number of vertices: set data\['venue'\].num_nodes"):
+        hoptrain.pyg.NeighborLoader(data, [2], "paper")
+
+
 WRONG = [
     ({"input_nodes": None}, "input_nodes is None: of a HeteroData it is a type of vertices"),
     ({"input_nodes": "reader"}, "input_nodes is 'reader': .* the types are paper, author, venue"),
