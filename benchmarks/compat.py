@@ -7,6 +7,9 @@ Per graph, fanouts and number of workers, in interleaved rounds, with the loader
 ``script``
     an epoch of training GraphSAGE, 32 wide, of the library's own layers.
 
+On ``--graphs typed:mag``, a twin of ogbn-mag (at scale 0.05 unless ``--scale`` says another), the loaders are those of typed graphs, and the
+script has a layer for each relation.
+
 Both have the same arguments. An epoch is one of ``--batches`` batches; workers persist. ``ratio`` is the original's time over hoptrain's, formed within
 each round. ``summary``: ``min_ratio_pyg`` and ``min_ratio_dgl``, of the loaders alone, and ``min_script_ratio_*``.
 """
@@ -20,11 +23,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from hoptrain.benchmarks.cases.typed import DEFAULT_SCALE, TWIN, mag_twin
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.benchmarks.common.rounds import time_rounds
 from hoptrain.benchmarks.peers.installed import call
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset, HeteroDataset, InputError
 
 LIBRARIES = ("pyg", "dgl")
 LOADER, SCRIPT = "loader", "script"
@@ -45,7 +49,7 @@ def run(args: argparse.Namespace) -> Result:
     options.warn_if_busy()
     records: list[Record] = []
     for name in args.graphs:
-        data = options.load(name, args, scale=0.2)
+        data = mag_twin(DEFAULT_SCALE if args.scale is None else args.scale) if name == TWIN else options.load(name, args, scale=0.2)
         for peer in args.peers:
             try:
                 records += _measure_library(peer, data, args)
@@ -54,12 +58,13 @@ def run(args: argparse.Namespace) -> Result:
     return Result(records=records, summary=options.summarize([_answer(record) for record in records]), seeds=[options.SEED])
 
 
-def _measure_library(peer: str, data: Dataset, args: argparse.Namespace) -> Iterator[Record]:
+def _measure_library(peer: str, data: Dataset | HeteroDataset, args: argparse.Namespace) -> Iterator[Record]:
     """The records of a library's pairs on a graph."""
     batches = (2 if args.quick else 16) if args.batches is None else args.batches
     seeds = options.schedule(data, batches * args.batch_size).batch_items(0, 0)
+    opens = ("typed", f"open_{peer}") if isinstance(data, HeteroDataset) else (peer, "open_pair")
     for fanouts in args.fanouts or options.FANOUTS:
-        pair = call(peer, "open_pair", data, fanouts, seeds, args.batch_size)
+        pair = call(*opens, data, fanouts, seeds, args.batch_size)
         for workers in sorted(set(args.workers)):
             facts = {
                 "library": peer,

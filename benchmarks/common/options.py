@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hoptrain.engine import Dataset, InputError, Schedule, load_dataset
+from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule, load_dataset
 from hoptrain.engine.machine import allowed_cores
 
 SEED = 0
@@ -115,9 +115,10 @@ def load(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale
     return load_dataset(name, root=args.root, scale=asked if name.startswith("synthetic:") else 1.0)
 
 
-def schedule(data: Dataset, batch_size: int) -> Schedule:
-    """Mini-batches of the train split, or of all vertices where there is none."""
-    seeds = data.split("train") if "train" in data.splits else np.arange(data.graph.num_nodes)
+def schedule(data: Dataset | HeteroDataset, batch_size: int) -> Schedule:
+    """Mini-batches of the train split, or of all vertices that may be seeds where there is none."""
+    number = data.num_seed_nodes if isinstance(data, HeteroDataset) else data.graph.num_nodes
+    seeds = data.split("train") if "train" in data.splits else np.arange(number)
     return Schedule(items=seeds, batch_size=batch_size, seed=SEED)
 
 

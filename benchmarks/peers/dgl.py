@@ -149,7 +149,7 @@ def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: i
             "DGL": lambda workers: script(dgl.dataloading, workers),
             HOPTRAIN: lambda workers: script(import_module("hoptrain.dgl"), workers),
         },
-        features=lambda batch: batch[2][0].srcdata["x"].numpy(),
+        features=lambda batch: [batch[2][0].srcdata["x"].numpy()],
         model=lambda: torch.nn.ModuleList(convolution(*ends, "mean") for ends in pairwise(widths)),
         loss=loss,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,20 +21,20 @@ class Pair:
 
     Attributes:
         loaders: by the system whose loader it is, what opens it with a number of workers.
-        features: the features (S, F) of a batch.
+        features: the features (S, F) of a batch, of each type where it has several.
         model: makes the model.
         loss: of the model on a batch.
     """
 
     loaders: Mapping[str, Callable[[int], Any]]
-    features: Callable[[Any], Array]
+    features: Callable[[Any], Sequence[Array]]
     model: Callable[[], torch.nn.Module]
     loss: Callable[[Any, Any], torch.Tensor]
 
     def touch(self, batch: Any) -> None:
         """Read every row of the features."""
-        x = self.features(batch)
-        touch(x, max(1, _LINE_BYTES // x.itemsize))
+        for x in self.features(batch):
+            touch(x, max(1, _LINE_BYTES // x.itemsize))
 
     def trained(self) -> Callable[[Any], None]:
         """A new model's training step."""

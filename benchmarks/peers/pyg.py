@@ -131,8 +131,8 @@ def to_pyg(graph: Graph, *, by_destination: bool = False, **arrays: Any) -> Any:
     return Data(edge_index=torch.stack(ends), num_nodes=graph.num_nodes, **arrays)
 
 
-def feature_data(data: Dataset) -> Any:
-    """The data set as PyG's ``Data``, for its ``NeighborLoader``.
+def check_samples() -> None:
+    """Look whether PyG can sample.
 
     Raises:
         InputError: PyG is not installed, or neither of the libraries that sample for it.
@@ -143,6 +143,15 @@ def feature_data(data: Dataset) -> Any:
 
     if not (backends.WITH_PYG_LIB or backends.WITH_TORCH_SPARSE):
         raise InputError("not installed: neither pyg-lib nor torch-sparse, one of which PyG samples by")
+
+
+def feature_data(data: Dataset) -> Any:
+    """The data set as PyG's ``Data``, for its ``NeighborLoader``.
+
+    Raises:
+        InputError: as ``check_samples``.
+    """
+    check_samples()
     return to_pyg(data.graph, x=torch.tensor(data.x), y=torch.tensor(data.y))
 
 
@@ -172,7 +181,7 @@ def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: i
 
     return Pair(
         loaders={"PyG": partial(script, "torch_geometric.loader"), HOPTRAIN: partial(script, "hoptrain.pyg")},
-        features=lambda batch: batch.x.numpy(),
+        features=lambda batch: [batch.x.numpy()],
         model=lambda: GraphSAGE(data.num_features, 32, len(fanouts), data.num_classes),
         loss=step,
     )

@@ -3,11 +3,9 @@
 import json
 
 import pytest
-import torch
 import torch_geometric.loader
 
 import hoptrain.pyg
-from hoptrain.benchmarks.peers import pyg
 from hoptrain.trainers.cli import main
 
 
@@ -17,14 +15,14 @@ def folder(dataset, tmp_path):
     return tmp_path / "data"
 
 
-def run(folder, out, *options):
-    command = ["bench", "compat", "--quick", "--rounds", "1", "--graphs", str(folder), "--fanouts", "3,2", "--batch-size", "16"]
+def run(what, out, *options):
+    command = ["bench", "compat", "--quick", "--rounds", "1", "--graphs", *what, "--fanouts", "3,2", "--batch-size", "16"]
     assert main([*command, "--out", str(out), *options]) == 0
     return json.loads((out / "results.json").read_text())
 
 
-@pytest.mark.long
-def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch):
+@pytest.fixture
+def original(monkeypatch):
     """PyG's own loader, with a sampler that needs nothing compiled: hoptrain's."""
 
     class Original(torch_geometric.loader.NeighborLoader):
@@ -32,8 +30,14 @@ def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch):
             super().__init__(data, num_neighbors, neighbor_sampler=hoptrain.pyg.NeighborSampler(data, num_neighbors), **options)
 
     monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", Original)
-    monkeypatch.setattr(pyg, "feature_data", lambda data: pyg.to_pyg(data.graph, x=torch.tensor(data.x), y=torch.tensor(data.y)))
-    content = run(folder, tmp_path / "out", "--peers", "pyg", "--workers", "0")
+    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("which", ["folder", "typed:mag"])
+def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which):
+    what = [str(folder)] if which == "folder" else [which, "--scale", "0.001"]
+    content = run(what, tmp_path / "out", "--peers", "pyg", "--workers", "0")
     rows = [(row["what"], row["system"], row["ratio"] is None) for row in content["records"]]
     assert rows == [("loader", "PyG", False), ("script", "PyG", False), ("loader", "hoptrain", True), ("script", "hoptrain", True)]
     assert all(row["ms_batch"] > 0 for row in content["records"])
@@ -44,5 +48,5 @@ def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch):
 def test_a_library_that_is_not_installed_is_left_out(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("torch_geometric.typing.WITH_PYG_LIB", False)
     monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", False)
-    assert run(folder, tmp_path / "out", "--peers", "pyg")["records"] == []
+    assert run([str(folder)], tmp_path / "out", "--peers", "pyg")["records"] == []
     assert "skipped pyg: not installed: neither pyg-lib nor torch-sparse" in capsys.readouterr().out
