@@ -37,6 +37,8 @@ _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "ran
 class SampleLoader(EpochLoader[SomeBatch]):
     """The mini-batches of a data set, as NumPy arrays in the queue's memory; ``batch.to(device)`` makes torch tensors. See ``EpochLoader``."""
 
+    _feed: DeviceFeed[SomeBatch] | None = None
+
     def __init__(
         self,
         data: Dataset | HeteroDataset,
@@ -81,7 +83,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             device_cache: what each GPU keeps of the features, the rows that are read most; it reads the others from pinned host memory: bytes
                 such as "2GiB", or a share of the rows such as 0.1. ``hit_rates`` tells what it brings.
             capture: on "cuda" whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
-            threads: threads of each worker, by default 1; without workers those of this process, by default the cores that there are for a rank.
+            threads: threads of each worker, by default 1; without workers of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
             schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
 
@@ -91,14 +93,12 @@ class SampleLoader(EpochLoader[SomeBatch]):
         device, gpu = split_device(device)
         _check_options(num_workers, queue, device, gpu, bulk, page_lock)
         _check_placements(device, num_workers, graph_placement, feature_placement, device_cache)
-        plain = dict(zip(_PLAIN, (split, batch_size, seed, shuffle, rank, world_size), strict=True))
-        sampler, schedule = _scheduled(data, sampler, schedule, plain)
+        sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         workspace = Workspace(threads_for(threads, num_workers, device), device, placement=graph_placement, gpu=gpu, capture=capture)
         self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
         self._queue, self._on_map, self._memory = queue, lock_pages if page_lock else None, Recycled()
         self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
-        self._feed: DeviceFeed[SomeBatch] | None = None
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         task = self._task
@@ -168,9 +168,10 @@ def _check_placements(device: str, num_workers: int, graph: str, features: str, 
 
 
 def _scheduled(
-    data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: Schedule | None, plain: dict[str, Any]
+    data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: Schedule | None, *values: Any
 ) -> tuple[Sampler[Any, SomeBatch], Schedule]:
-    """Sampler and schedule: those given, or the ones that the plain arguments make."""
+    """Sampler and schedule: those given, or the ones that the plain arguments make, whose ``values`` stand in the order of ``_PLAIN``."""
+    plain = dict(zip(_PLAIN, values, strict=True))
     if not isinstance(data, Dataset | HeteroDataset):
         remedy = "Dataset.from_pyg(data) makes one" if hasattr(data, "edge_index") else "load_dataset(name) opens one by its name"
         raise InputError(f"data is a {type(data).__name__}: a loader takes a Dataset or a HeteroDataset; {remedy}")

@@ -13,6 +13,7 @@ ALLOWED = {
     ("enter_nodes", "cuda.atomic.min(values, (b, find_slot(keys, b, vertex)), i)", BESIDE_ATOMIC): _STALE_KEY,
     ("insert_edges", "slot = find_slot(keys, b, neighbors[b, e])", BESIDE_ATOMIC): _STALE_KEY,
     ("insert_edges", "if values[b, slot] > known + e:", BESIDE_ATOMIC): _STALE_VALUE,
+    ("enter_chosen", "values[b, find_slot(keys, b, candidates[b, j])] = j", BESIDE_ATOMIC): _STALE_KEY,
     ("ask_direct", "if entries[b, vertex] > number:", BESIDE_ATOMIC): _STALE_VALUE,
     ("pagerank_sets", "size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)",
      BESIDE_ATOMIC): _STALE_KEY,

@@ -42,8 +42,8 @@ def with_paths(arguments: Sequence[str]) -> list[str]:
     for before, argument in zip(["", *arguments], arguments, strict=False):
         option, is_joined, name = argument.partition("=") if argument.startswith("--config=") else ("", "", argument)
         is_value = is_joined or before in ("--config", "-c")
-        path = known().get(name) if is_value and not Path(name).exists() else None
-        if is_value and path is None and not Path(name).exists() and "/" not in name and "." not in name:
+        path = known().get(name) if is_value and not Path(name).is_file() else None
+        if is_value and path is None and not Path(name).is_file() and "/" not in name and "." not in name:
             hint = did_you_mean(name, list(known())) or "'hoptrain configs' lists those that there are"
             raise InputError(f"--config {name}: no file and no configuration has this name; {hint}")
         found.append(argument if path is None else f"{option}{is_joined}{path}")

@@ -59,7 +59,7 @@ def walker(old="", new=""):
     """The program of ``SOURCE`` with a change."""
     source = SOURCE.replace(old, new)
     assert source != SOURCE or not new
-    exec(compile(source, "<edited>", "exec"), names := {"__name__": "edited"})
+    exec(compile(source, "<edited>", "exec"), names := {"__name__": __name__})
     return names["program"]
 
 
