@@ -1,8 +1,11 @@
 """What stays alive until a copy is done. The copies themselves need a device: test_transfer_cuda.py."""
 
 from collections import deque
+from contextlib import nullcontext
+from unittest.mock import Mock
 
 import numpy as np
+import pytest
 import torch
 
 from hoptrain.engine.arrays import to_bfloat16
@@ -15,6 +18,27 @@ class Event:
 
     def query(self):
         return self.done
+
+
+def test_sources_of_copies_that_were_queued_stay_whatever_goes_wrong(monkeypatch):
+    """On a device that is played."""
+    beside, current, array = Mock(), Mock(), np.zeros(3)
+    monkeypatch.setattr(transfer, "_under_way", deque())
+    monkeypatch.setattr(transfer, "_copy_stream", lambda _: beside)
+    monkeypatch.setattr(transfer, "as_tensor", lambda _: Mock())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+
+    def copy_and_fail():
+        with transfer.copies_to("cuda:0") as copy:
+            copy(array)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        copy_and_fail()
+    current.wait_event.assert_called_once_with(beside.record_event())
+    ((_, sources),) = transfer._under_way
+    assert sources[0] is array
 
 
 def test_sources_go_once_their_copies_are_done(monkeypatch):

@@ -70,6 +70,15 @@ def test_walks_for_which_a_packed_table_is_too_small(graph):
     assert space.on_device.driver.tables.share < FIRST_SHARE
 
 
+def test_a_graph_without_weights_in_pinned_memory(small):
+    """Whose tables of weights are empty: an empty array has no address there."""
+    space = Workspace(device="cuda", kernel="sample", placement="pinned")
+    space.on_device.thresholds = TESTED
+    seeds = [np.array([1, 5, 7])]
+    assert equal(PROGRAMS["node2vec"].sample_bulk(small, seeds, workspace=space)[0], PROGRAMS["node2vec"].sample_bulk(small, seeds)[0])
+    assert set(space.on_device.driver.graph.placement.values()) == {"pinned"}
+
+
 def test_weights_are_seen():
     graph = Graph.from_edges(np.array([1, 2, 3, 0]), np.array([0, 0, 0, 1]), 4, weights=np.array([1.0, 5.0, 2.0, 1.0]))
     assert to_host(Heaviest().sample(graph, np.array([0, 3]), workspace=workspace("sample")).node_ids).tolist() == [0, 3, 2]
