@@ -12,6 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.hetero_graph import RelationColumns
 
 Kept = TypeVar("Kept")
 
@@ -26,12 +27,13 @@ class Converted:
     """What was made of a DGL graph.
 
     Attributes:
-        graph: with the ids that edges have there, and their weights.
+        graph: with the ids that edges have there, and their weights; or one relation of a typed graph, called ``name``.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph | RelationColumns, name: str = "") -> None:
         """Take the graph."""
-        self.graph = graph
+        self.graph: Any = graph
+        self._of = f" of {name}" if name else ""
         self._kept: dict[Any, Any] = {}
 
     def kept(self, options: Any, make: Callable[[], Kept]) -> Kept:
@@ -49,12 +51,15 @@ class Converted:
         """
         wrong = ids[(ids < 0) | (ids >= self.graph.num_edges)]
         if len(wrong):
-            raise InputError(f"edge {wrong[0]} does not exist: there are 0 to {self.graph.num_edges - 1}; correct it or leave it out")
-        return ids if self.graph.edge_ids is None else self._places[ids]
+            raise InputError(
+                f"edge {wrong[0]}{self._of} does not exist: there are 0 to {self.graph.num_edges - 1}; correct it or leave it out"
+            )
+        places: Array = ids if self.graph.edge_ids is None else self._places[ids]
+        return places
 
     @cached_property
     def _places(self) -> Array:
-        places = np.empty_like(self.graph.edge_ids)
+        places: Array = np.empty_like(self.graph.edge_ids)
         places[self.graph.edge_ids] = np.arange(len(places), dtype=places.dtype)
         return places
 
@@ -127,13 +132,18 @@ def _feature(g: Any, name: str) -> Any:
 
 def _convert(g: Any, layout: str, values: Any) -> Graph:
     indptr, indices, edge_ids = (tensor.numpy() for tensor in g.adj_tensors(layout))
-    in_order = len(edge_ids) == 0 or bool((edge_ids == np.arange(len(edge_ids))).all())
-    ids = None if in_order else edge_ids.astype(id_dtype(len(edge_ids)))
-    weights = None
-    if values is not None:
-        values = values.detach().reshape(-1)
-        weights = (values if values.dtype in (torch.float32, torch.float64) else values.float()).numpy()
-        weights = weights if ids is None else weights[ids]
+    ids, weights = ids_and_weights(edge_ids, values)
     graph = Graph(indptr, indices, weights=weights)
     # DGL's ids are trusted: to see that no two are the same they would have to be sorted.
     return Graph(graph.indptr, graph.indices, weights=graph.weights, edge_ids=ids, is_sorted=graph.is_sorted, validate=False)
+
+
+def ids_and_weights(edge_ids: Array, values: Any) -> tuple[Array | None, Array | None]:
+    """The ids (E,) of the edges at each place, None where a place is its id, and their weights by place, from the feature (E,) of edges by id."""
+    in_order = len(edge_ids) == 0 or bool((edge_ids == np.arange(len(edge_ids))).all())
+    ids = None if in_order else edge_ids.astype(id_dtype(len(edge_ids)))
+    if values is None:
+        return ids, None
+    values = values.detach().reshape(-1)
+    weights = (values if values.dtype in (torch.float32, torch.float64) else values.float()).numpy()
+    return ids, weights if ids is None else weights[ids]

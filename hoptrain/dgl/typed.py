@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from hoptrain.dgl.graphs import Converted, ids_and_weights
 from hoptrain.dgl.outputs import block_of, ids_for
 from hoptrain.engine import HeteroGraph, InputError
-from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroMiniBatch, Sampler
 from hoptrain.samplers.batch.copies import Copies, with_typed_copies
@@ -35,7 +36,7 @@ class TypedConverted:
         """Take the graph."""
         self.graph = graph
         self._prepared: dict[Any, Sampler[Any, Any]] = {}
-        self._places: dict[Relation, Array] = {}
+        self._relations = {relation: Converted(columns, relation_name(relation)) for relation, columns in graph.relations.items()}
 
     def kept(self, options: Any, make: Callable[[], Sampler[Any, Any]]) -> Sampler[Any, Any]:
         """``make()`` for this graph, or what it gave for the same options before."""
@@ -49,19 +50,7 @@ class TypedConverted:
         Raises:
             InputError: the relation has no edge of such an id.
         """
-        columns = self.graph.relations[relation]
-        wrong = ids[(ids < 0) | (ids >= columns.num_edges)]
-        if len(wrong):
-            last = columns.num_edges - 1
-            raise InputError(
-                f"edge {wrong[0]} of {relation_name(relation)} does not exist: there are 0 to {last}; correct it or leave it out"
-            )
-        if columns.edge_ids is None:
-            return ids
-        if relation not in self._places:
-            self._places[relation] = np.empty_like(columns.edge_ids)
-            self._places[relation][columns.edge_ids] = np.arange(columns.num_edges, dtype=columns.edge_ids.dtype)
-        return self._places[relation][ids]
+        return self._relations[relation].places_of(ids)
 
 
 def typed_converted(g: Any, weights: str | None = None) -> TypedConverted:
@@ -91,12 +80,11 @@ def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
     for relation in g.canonical_etypes:
         indptr, indices, edge_ids = (tensor.numpy() for tensor in g.adj_tensors("csc", etype=relation))
         columns[relation] = indptr, indices
-        if len(edge_ids) and (edge_ids != np.arange(len(edge_ids))).any():
-            ids[relation] = edge_ids.astype(id_dtype(len(edge_ids)))
-        if relation in values:
-            tensor = values[relation].detach().reshape(-1)
-            own = (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).numpy()
-            weights[relation] = own[ids[relation]] if relation in ids else own
+        own_ids, own_weights = ids_and_weights(edge_ids, values.get(relation))
+        if own_ids is not None:
+            ids[relation] = own_ids
+        if own_weights is not None:
+            weights[relation] = own_weights
     return HeteroGraph({kind: int(g.num_nodes(kind)) for kind in g.ntypes}, columns, weights=weights, edge_ids=ids)
 
 

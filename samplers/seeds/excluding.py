@@ -58,18 +58,22 @@ class ExcludingSampler(Sampler):
         dropped = np.sort(check_ids(dropped, graph.num_edges, "excluded edge", "edge", "edges"))
 
         if batch.nested:
-            whole, _ = _without(graph, batch, batch.blocks[0], dropped)
+            whole, _ = without(batch.blocks[0], graph.indptr, batch.node_ids, batch.num_seeds, dropped)
             return replace(batch, blocks=nested_blocks(whole, [block.num_src for block in batch.blocks], batch.num_seeds))
-        found = [_without(graph, batch, block, dropped) for block in batch.blocks]
+        found = [without(block, graph.indptr, batch.node_ids, batch.num_seeds, dropped) for block in batch.blocks]
         batch = replace(batch, blocks=tuple(block for block, _ in found))
         return _reached(batch, workspace) if any(lost for _, lost in found) else batch
 
 
-def _without(graph: Graph, batch: MiniBatch, block: Block, dropped: Array) -> tuple[Block, bool]:
-    """A block without the edges at the places ``dropped``, and whether one was lost that another node than a seed was the source of."""
+def without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
+    """A block without the edges at the places ``dropped``, ascending, of the columns that ``indptr`` (V+1,) says.
+
+    ``nodes`` are global ids of its destinations, and maybe further ones. Also whether an edge was lost whose source is not among the first
+    ``num_seeds`` nodes.
+    """
     weights = _NO_WEIGHTS if block.weights is None else block.weights
     arrays = block.indptr, block.indices, block.edge_ids, weights
-    kept, lost = kernels.drop_places(graph.indptr, batch.node_ids, batch.num_seeds, *arrays, dropped)
+    kept, lost = kernels.drop_places(indptr, nodes, num_seeds, *arrays, dropped)
     return block.beginning(block.num_dst, block.num_src, kept), lost
 
 

@@ -10,15 +10,12 @@ import numpy as np
 from hoptrain.engine import Address, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation
-from hoptrain.kernels.cpu.seeds import excluding as kernels
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.scratch.workspace import Workspace
-
-_NO_WEIGHTS = np.empty(0, np.float32)
+from hoptrain.samplers.seeds.excluding import without
 
 
 class HeteroExcludingSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
@@ -66,15 +63,9 @@ class HeteroExcludingSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             places, begin = dropped[low:high] - begin, begin + columns.num_edges
             if len(places):
                 for hop in hops:
-                    hop[relation] = _without(columns.indptr, batch.node_ids[relation[2]], hop[relation], places)
+                    block, nodes = hop[relation], batch.node_ids[relation[2]]
+                    hop[relation], _ = without(block, columns.indptr, nodes, block.num_src, places)
         return replace(batch, blocks=tuple(hops))
-
-
-def _without(indptr: Array, nodes: Array, block: Block, places: Array) -> Block:
-    """A block without the edges at some places of its relation's columns."""
-    weights = _NO_WEIGHTS if block.weights is None else block.weights
-    kept, _ = kernels.drop_places(indptr, nodes, block.num_src, block.indptr, block.indices, block.edge_ids, weights, places)
-    return block.beginning(block.num_dst, block.num_src, kept)
 
 
 def typed_items(graph: HeteroGraph, seeds: Mapping[str, Array], dropped: Mapping[Relation, Array] | None = None) -> Array:
