@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class InputError(ValueError):
@@ -17,6 +17,12 @@ class WorkerError(RuntimeError):
 def reason_of(error: Exception) -> str:
     """What an error says, in one line; its kind where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def some_of(names: Iterable[object], most: int = 8) -> str:
+    """The first names, as a message of one line may list them: ``a, b and 18 more``."""
+    shown = [":".join(name) if isinstance(name, tuple) else str(name) for name in names]
+    return ", ".join(shown) if len(shown) <= most else f"{', '.join(shown[: most - 1])} and {len(shown) - most + 1} more"
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.shuffle import permutation
@@ -61,8 +61,8 @@ class Schedule:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise InputError(f"batch_size is {self.batch_size}: a batch has at least one seed; give 1 or more")
+        if not is_integer(type(self.batch_size)) or self.batch_size < 1:
+            raise InputError(f"batch_size is {self.batch_size}: a batch has a whole number of seeds, at least one; give 1 or more")
         if not 0 <= self.rank < self.world_size:
             raise InputError(f"rank {self.rank} of {self.world_size}: ranks are 0 to world_size - 1; check RANK and WORLD_SIZE")
         if not 0 <= self.seed < 1 << 64:

@@ -32,8 +32,8 @@ def num_cached(size: float | str, num_rows: int, row_bytes: int) -> int:
     return min(rows, num_rows)
 
 
-def parsed_size(size: float | str) -> tuple[float, int]:
-    """Share and bytes, one of them 0.
+def parsed_size(size: float | str, option: str = "device_cache") -> tuple[float, int]:
+    """Share and bytes, one of them 0, of the value of an option.
 
     Raises:
         InputError: it is neither.
@@ -46,7 +46,7 @@ def parsed_size(size: float | str) -> tuple[float, int]:
     if unit in _UNITS and number > 0:
         return 0.0, int(number * _UNITS[unit])
     if unit or not 0 < number <= 1:
-        raise InputError(f"device_cache is {size}: it is bytes such as 2GiB, or a share of the rows such as 0.1; correct it")
+        raise InputError(f"{option} is {size}: it is bytes such as 2GiB, or a share of the rows such as 0.1; correct it")
     return number, 0
 
 

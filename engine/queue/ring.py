@@ -10,6 +10,7 @@ import mmap
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from operator import attrgetter
 from typing import Any
 
@@ -49,7 +50,7 @@ def total_bytes(specs: Sequence[Spec]) -> int:
 
 
 def _size(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return prod(shape) * dtype.itemsize
 
 
 def _aligned(size: int) -> int:

@@ -4,25 +4,33 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+LINE_WORDS = 8
+"""Words of 64 bits in a cache line."""
+
 
 @intrinsic
-def store_past_caches(typingctx, array, index, value):
-    """``array[index] = value``, not kept in a cache. No bounds check; an index is not wrapped. Others see it after ``finish_stores()``.
+def store_line(typingctx, array, index, source, position):
+    """``array[index : index + 8] = source[position : position + 8]``, not kept in a cache; both (N,) uint64. ``array[index]`` begins a cache line.
 
-    An ordinary store first reads the line that it writes to, and pushes another out. That is a third of the traffic of a copy that nobody
-    reads before the caches have forgotten it. Whole lines should be written without pause: a line begun and left is written in pieces.
+    No bounds check. Others see it after ``finish_stores()``. An ordinary store first reads the line that it writes to, and pushes another out. That
+    is a third of the traffic of a copy that nobody reads before the caches have forgotten it. A line that is written in pieces costs more: of
+    rows that begin and end within lines, those that meet in a line are put beside each other first.
     """
 
     def codegen(context, builder, signature, arguments):
-        array_type = signature.args[0]
-        struct = context.make_array(array_type)(context, builder, arguments[0])
-        pointer = cgutils.get_item_pointer(context, builder, array_type, struct, [arguments[1]], wraparound=False)
-        store = builder.store(context.get_value_as_data(builder, array_type.dtype, arguments[2]), pointer)
-        store.align = array_type.dtype.bitwidth // 8
+        def line_at(of_type, given, place):
+            struct = context.make_array(of_type)(context, builder, given)
+            pointer = cgutils.get_item_pointer(context, builder, of_type, struct, [place], wraparound=False)
+            return builder.bitcast(pointer, ir.VectorType(ir.IntType(64), LINE_WORDS).as_pointer())
+
+        line = builder.load(line_at(signature.args[2], arguments[2], arguments[3]))
+        line.align = 8
+        store = builder.store(line, line_at(signature.args[0], arguments[0], arguments[1]))
+        store.align = 8 * LINE_WORDS
         store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, array.dtype), codegen
+    return types.void(array, types.intp, source, types.intp), codegen
 
 
 @intrinsic

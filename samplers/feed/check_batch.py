@@ -63,7 +63,7 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
         if isinstance(batch, HeteroMiniBatch):
             _check_typed(batch, sampler, graph, asked)
         elif isinstance(batch, MiniBatch):
-            _check_plain(batch, sampler, graph, asked)
+            _check_plain(batch, sampler, sampler.graph_of(graph), asked)
     except BrokenRule as broken:
         raise InputError(f"{type(sampler).__name__} returned {broken}") from None
 

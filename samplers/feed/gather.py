@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -16,7 +16,11 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 _WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
 _BEYOND_CACHES = 16 << 20
-"""Bytes of a copy from which on its beginning has left the caches when its end is written, or is about to."""
+"""Bytes of copies from which on their beginning has left the caches when their end is written, or is about to."""
+_WORTH_SHARING = 1 << 18
+"""Bytes from which on threads share copies: handing a part out costs some tens of microseconds."""
+_PIECES = 8
+"""Of what is shared, for each thread: the last ones to finish keep nobody waiting for long."""
 
 
 def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -39,21 +43,48 @@ def gather_rows(store: Array, ids: Array, out: Array, workspace: Workspace | Non
     """``out[i] = store[ids[i]]``: rows are moved as they are stored, whatever their dtype.
 
     Args:
-        store: (V, ...) C-contiguous.
+        store: (V, ...); kernels copy from one that is C-contiguous, NumPy from another.
         ids: (N,) row numbers in [0, V), not checked.
         out: (N, ...) C-contiguous, of the store's dtype and row shape.
         workspace: its threads share the rows.
     """
-    threads = workspace.threads if workspace else 1
-    rows, copies = _as_words(store), _as_words(out)
-    # Narrow words are better off in the caches: a store past them moves one word, where an ordinary one moves a vector.
-    past_caches = copies.nbytes >= _BEYOND_CACHES and copies.itemsize == 8
-    bounds = [len(ids) * thread // threads for thread in range(threads + 1)]
-    parts = [partial(kernels.gather_rows, rows, ids, bounds[i], bounds[i + 1], copies, past_caches) for i in range(threads)]
-    if workspace:
-        workspace.run(parts)
-    else:
-        parts[0]()
+    gather_all([(store, ids, out)], workspace)
+
+
+def gather_all(wanted: Sequence[tuple[Array, Array, Array]], workspace: Workspace | None = None) -> None:
+    """``gather_rows`` of several (store, ids, out)."""
+    start_gathering(wanted, workspace)()
+
+
+def start_gathering(wanted: Sequence[tuple[Array, Array, Array]], workspace: Workspace | None = None) -> Callable[[], None]:
+    """Let the other threads of the workspace begin with ``gather_all``. What is returned shares the rest with them, and ends when all is done.
+
+    Until then ``ids`` stay as they are.
+    """
+    num_bytes = sum(out.nbytes for _, _, out in wanted)
+    threads = workspace.threads if workspace and num_bytes >= _WORTH_SHARING else 1
+    pieces = iter(list(_pieces(wanted, num_bytes, num_bytes // (_PIECES * threads) if threads > 1 else num_bytes)))
+
+    def copy_some() -> None:
+        for kernel, *arguments in pieces:
+            kernel(*arguments)
+
+    return workspace.start([copy_some] * (threads - 1), copy_some) if workspace else copy_some
+
+
+def _pieces(wanted: Sequence[tuple[Array, Array, Array]], num_bytes: int, of_piece: int) -> Iterator[tuple[Any, ...]]:
+    """Kernels with arguments, for ``of_piece`` bytes each of ``num_bytes``, about."""
+    for store, ids, out in wanted:
+        if not store.flags.c_contiguous:  # rows that do not lie in one piece: a column of a user's table
+            yield np.take, store, ids, 0, out
+            continue
+        rows, copies = _as_words(store), _as_words(out)
+        # Narrow words are better off in the caches: what goes past them is a line of wide ones.
+        past_caches = num_bytes >= _BEYOND_CACHES and copies.itemsize == 8
+        kernel = kernels.gather_rows_past_caches if past_caches else kernels.gather_rows
+        number = max(1, round(out.nbytes / max(1, of_piece)))
+        for first, last in pairwise(len(ids) * i // number for i in range(number + 1)):
+            yield kernel, rows, ids, first, last, copies
 
 
 def _as_words(array: Array) -> Array:

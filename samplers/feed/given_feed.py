@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
-from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
+from hoptrain.engine.queue.pool import Batch, WorkerPool
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
@@ -26,8 +27,6 @@ from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
 Index = TypeVar("Index")
-Source = Callable[[Array], Any]
-"""From the items (B,) that a batch asks for to the batch of hoptrain's."""
 
 
 class Place(NamedTuple):
@@ -96,6 +95,55 @@ def plain_rows(x: Any) -> Array | None:
     return rows
 
 
+class Made(NamedTuple):
+    """A batch, its rows by name, and what has to be called before these are read."""
+
+    batch: SampledBatch
+    rows: dict[str, Array]
+    finish: Callable[[], None]
+
+
+class Source:
+    """From the items (B,) that a loader's batch asks for to the batch of hoptrain's, and the rows that come with it, in memory of their own.
+
+    While the batch becomes one of the loader's, other threads may gather the rows.
+    """
+
+    def __init__(self, make: Callable[[Array], Made], items: Array | None = None) -> None:
+        """State what makes the batch, and the items where they are known."""
+        self._make, self._items = make, items
+        self._made: Made | None = None
+
+    def __call__(self, items: Array) -> Any:
+        """The batch, without rows; its arrays are good until the next one.
+
+        Raises:
+            InputError: other items than before.
+        """
+        if self._items is not None and not np.array_equal(items, self._items):
+            raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
+        if self._made is None:
+            self._items, self._made = items, self._make(items)
+        return self._made.batch
+
+    @property
+    def batch(self) -> Any:
+        """The batch; None as long as nobody has asked for it."""
+        return self._made and self._made.batch
+
+    @property
+    def names(self) -> list[str]:
+        """Of the rows."""
+        return list(self._made.rows) if self._made else []
+
+    def rows(self) -> dict[str, Array]:
+        """The rows (S, F) by the name of their store."""
+        if self._made is None:
+            return {}
+        self._made.finish()
+        return self._made.rows
+
+
 class Asked(Exception):
     """What a batch asks of hoptrain: raised by a source that is there to know it."""
 
@@ -141,26 +189,25 @@ class GivenFeed:
         return (self._sent if self._workers else self._here)(self._iteration, place.epoch, indices, made)
 
     def _here(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
-        """In this process: a batch is sampled when it is asked for."""
-        batches = run_inline(self._task, epoch, count(), self._memory)
+        """In this process: a batch is sampled when it is asked for, and its structure stays in the workspace."""
         for step, index in enumerate(indices):
             self._check_iteration(iteration, step)
-            asked: list[Source] = []
-
-            def source(items: Array, step: int = step, asked: list[Source] = asked) -> SampledBatch:
-                if not asked:
-                    self._schedule.give(step, items)
-                    asked.append(_source_of(items, self._filled(next(batches))))
-                batch: SampledBatch = asked[0](items)
-                return batch
-
             release_copied()
-            batch = made(step, index, source)
-            if not asked:
+            source = Source(partial(self._sampled, epoch, step))
+            try:
+                batch = made(step, index, source)
+            finally:
+                source.rows()  # other threads gather them by ids in the workspace
+            if source.batch is None:
                 raise _nothing_asked()
-            asked.clear()  # which holds the memory of hoptrain's batch
+            del source  # which holds the memory of hoptrain's batch
             yield batch
             del batch
+
+    def _sampled(self, epoch: int, step: int, items: Array) -> Made:
+        self._schedule.give(step, items)
+        batch = self._task.sampled(epoch, step)
+        return Made(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._memory))
 
     def _sent(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
         """By workers, which have the items of some steps before them."""
@@ -182,7 +229,7 @@ class GivenFeed:
                 self._pool.extend(step + len(under_way))
             index, items = under_way.popleft()
             release_copied()
-            yield made(step, index, _source_of(items, self._filled(next(arriving))))
+            yield made(step, index, self._arrived(items, *next(arriving)))
 
     def _check_iteration(self, iteration: int, step: int) -> None:
         if iteration != self._iteration:
@@ -194,11 +241,11 @@ class GivenFeed:
         schedule: Any = self._schedule
         return SampleTask(graph=work.graph, stores=dict(work.stores), sampler=work.sampler, schedule=schedule, workspace=workspace)
 
-    def _filled(self, made: Batch) -> SampledBatch:
+    def _arrived(self, items: Array, arrays: dict[str, Array], header: Any) -> Source:
         """A batch from its slot's arrays and the header that came beside them."""
-        arrays, header = made
+        rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores}
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
-        return batch
+        return Source(lambda _: Made(batch, rows, lambda: None), items)
 
     def close(self) -> None:
         """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
@@ -210,11 +257,11 @@ class GivenFeed:
 def _items_of(made: Callable[[int, Index, Source], Any], step: int, index: Index) -> Array:
     """What a loader's batch asks for."""
 
-    def ask(items: Array) -> SampledBatch:
+    def ask(items: Array) -> Made:
         raise Asked(items)
 
     try:
-        made(step, index, ask)
+        made(step, index, Source(ask))
     except Asked as asked:
         return asked.items
     raise _nothing_asked()
@@ -224,14 +271,3 @@ def _nothing_asked() -> InputError:
     return InputError(
         "a batch was made without asking hoptrain for its sample: let a sampler of your own call one of hoptrain's in every batch"
     )
-
-
-def _source_of(given: Array, batch: SampledBatch) -> Source:
-    """Hands on a batch to who asks for the items that it was made of."""
-
-    def source(items: Array) -> SampledBatch:
-        if not np.array_equal(items, given):
-            raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
-        return batch
-
-    return source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
@@ -23,6 +24,7 @@ from hoptrain.samplers.checks import check_distinct, check_vertices
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size
 from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.feed.tier import Tier, tier_options
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -35,9 +37,18 @@ _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "ran
 
 
 class SampleLoader(EpochLoader[SomeBatch]):
-    """The mini-batches of a data set, as NumPy arrays in the queue's memory; ``batch.to(device)`` makes torch tensors. See ``EpochLoader``."""
+    """The mini-batches of a data set, as NumPy arrays in the queue's memory; ``batch.to(device)`` makes torch tensors. See ``EpochLoader``.
+
+    With device "cuda" and no workers it samples on the training process's GPU, on a stream beside the training, and batches stay there; workers
+    have a copy of the graph each on it, or with "cuda:1" on another one, and write into the queue. With ``device_cache`` a GPU keeps the rows
+    that are read most, and reads the others from pinned host memory; ``hit_rates`` tells what that brings.
+
+    With ``memory`` the rows of features are read from the data set's file, and those are kept that are used again soonest
+    (``hoptrain.samplers.feed.tier``). Without it the file is mapped, and the system keeps what it has room for. Batches are the same.
+    """
 
     _feed: DeviceFeed[SomeBatch] | None = None
+    _tier: Tier | None = None
 
     def __init__(
         self,
@@ -60,6 +71,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
         capture: bool = True,
         threads: int | None = None,
         page_lock: bool = False,
+        memory: str | None = None,
+        lookahead: int | None = None,
         schedule: Schedule | None = None,
     ) -> None:
         """Set up; nothing is started yet.
@@ -75,30 +88,28 @@ class SampleLoader(EpochLoader[SomeBatch]):
             rank: this process's rank; by default torch.distributed's, or that of its environment variables.
             world_size: number of ranks; by default likewise.
             queue: how batches come from the workers.
-            device: where batches are sampled: "cuda" without workers is the training process's GPU, on a stream beside the training, and batches
-                stay there; with workers each has a copy of the graph on it, or with "cuda:1" on another one, and writes into the queue.
+            device: where batches are sampled, "cpu", "cuda", or with workers "cuda:1"; see the class.
             bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
             graph_placement: where a device reads the graph: "device" memory, "pinned" host memory, or "auto", by what is free.
             feature_placement: likewise features and labels; without workers only, since these gather them on the host.
-            device_cache: what each GPU keeps of the features, the rows that are read most; it reads the others from pinned host memory: bytes
-                such as "2GiB", or a share of the rows such as 0.1. ``hit_rates`` tells what it brings.
+            device_cache: what each GPU keeps of the features: bytes such as "2GiB", or a share of the rows such as 0.1; see the class.
             capture: on "cuda" whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
             threads: threads of each worker, by default 1; without workers of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
+            memory: bytes, such as "8GiB", that a machine spends on features, which are read from the data set's file; see the class.
+            lookahead: with ``memory`` how many steps ahead it is known which rows are used, by default 256; 0 where batches depend on the training.
             schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
 
         Raises:
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
-        device, gpu = split_device(device)
-        _check_options(num_workers, queue, device, gpu, bulk, page_lock)
-        _check_placements(device, num_workers, graph_placement, feature_placement, device_cache)
+        self._queue, self._page_lock, self._memory = queue, page_lock, Recycled()
+        self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
+        workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
-        workspace = Workspace(threads_for(threads, num_workers, device), device, placement=graph_placement, gpu=gpu, capture=capture)
-        self._task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
-        self._queue, self._on_map, self._memory = queue, lock_pages if page_lock else None, Recycled()
-        self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
+        self._of_tier = tier_options(data, sampler, schedule, workspace.device, memory, lookahead)
+        self._task = SampleTask(graph=data.graph, stores=sampler.stores_of(data), sampler=sampler, schedule=schedule, workspace=workspace)
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         task = self._task
@@ -109,16 +120,19 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 task.workspace.meeting = meeting_of(task.schedule.world_size)
                 self._feed = DeviceFeed(task, epoch=epoch, **self._of_feed)
             return self._feed.run(epoch, steps)
-        if self.num_workers == 0:
-            return map(self._filled, run_inline(task, epoch, steps, self._memory))
-        if self._pool is None:
-            self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=self._on_map)
-        return map(self._filled, self._pool.run(epoch, steps))
+        if self._of_tier and self._tier is None:
+            self._tier = Tier(task, **self._of_tier, num_workers=self.num_workers, queue=self._queue)
+            task.stores["x"] = self._tier.rows
+        if self.num_workers and self._pool is None:
+            on_map = lock_pages if self._page_lock else None
+            self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
+        batches = self._pool.run if self._pool else partial(run_inline, task, memory=self._memory)
+        return map(self._filled, self._tier.run(batches, epoch, steps) if self._tier else batches(epoch, steps))
 
     def _filled(self, made: Batch) -> Any:
         """A batch from its slot's arrays and the header that came beside them."""
         arrays, header = made
-        return header.filled(arrays).out_of(self._task.graph)
+        return header.filled(arrays).out_of(self._task.sampler.graph_of(self._task.graph))
 
     @property
     def hit_rates(self) -> HitRates | None:
@@ -129,6 +143,26 @@ class SampleLoader(EpochLoader[SomeBatch]):
         """End the workers; the next iteration starts new ones."""
         super().close()
         self._feed = None
+        if self._tier is not None:
+            self._tier.close()
+
+
+def _workspace(
+    device: str,
+    num_workers: int,
+    queue: QueueOptions,
+    bulk: int | None,
+    page_lock: bool,
+    threads: int | None,
+    capture: bool,
+    placement: str,
+    of_feed: dict[str, Any],
+) -> Workspace:
+    """The workspace on a device, once all options that go with the device were looked at."""
+    kind, gpu = split_device(device)
+    _check_options(num_workers, queue, kind, gpu, bulk, page_lock)
+    _check_placements(kind, num_workers, placement, of_feed["placement"], of_feed["device_cache"])
+    return Workspace(threads_for(threads, num_workers, kind), kind, placement=placement, gpu=gpu, capture=capture)
 
 
 def _check_options(num_workers: int, queue: QueueOptions, device: str, gpu: int | None, bulk: int | None, page_lock: bool) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from hoptrain.engine import Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ring import Allocate, Spec, allocate_private, total_bytes
+from hoptrain.kernels.shared.philox import MAX_EPOCH
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.feed.check_batch import check_batch
-from hoptrain.samplers.feed.gather import gather_rows, named_rows
+from hoptrain.samplers.feed.gather import gather_all, gather_rows, named_rows, start_gathering
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -25,7 +28,8 @@ class SampleTask:
 
     Attributes:
         graph: what is sampled.
-        stores: rows by vertex, and by edge id, by the name that they have for a batch (``Dataset.stores``).
+        stores: rows by vertex, and by edge id, by the name that they have for a batch (``Dataset.stores``): arrays, or what has ``dtype``, ``shape``
+            and ``gather`` (``TierRows``).
         sampler: the algorithm, prepared.
         schedule: what is in which batch.
         workspace: of the process that makes the batches.
@@ -33,7 +37,7 @@ class SampleTask:
     """
 
     graph: Any
-    stores: dict[str, Array]
+    stores: dict[str, Any]
     sampler: Sampler[Any, Any]
     schedule: Schedule
     workspace: Workspace
@@ -51,22 +55,21 @@ class SampleTask:
         return sizes[0]
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> SampledBatch:
-        """Make the batch of a step in arrays from ``allocate``; returns its header."""
+        """Make the batch of a step in arrays from ``allocate``; returns its header. With a cache of rows ``epoch`` has its run (``run_and_epoch``)."""
         begin = time.perf_counter()
-        items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
-        batch = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
-        check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
-        self.is_checked = True
+        run, epoch = divmod(epoch, MAX_EPOCH)
+        batch = self.sampled(epoch, step)
         structure = batch.arrays()
         sampled = time.perf_counter()
-        specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
         rows = list(named_rows(batch, self.stores, self._edge_rows))
-        specs += [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]
-        out = allocate(specs)
+        specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
+        out = allocate([*specs, *_specs_of(rows)])
         for name, array in structure.items():
             out[name][...] = array
+        gather_all([(store, ids, out[name]) for name, store, ids in rows if isinstance(store, np.ndarray)], self.workspace)
         for name, store, ids in rows:
-            gather_rows(store, ids, out[name], self.workspace)
+            if not isinstance(store, np.ndarray):
+                store.gather(ids, out[name], run, step, self.workspace)
         return batch.header(
             num_step_seeds=self.num_step_seeds(step, batch),
             sample_s=sampled - begin,
@@ -74,6 +77,20 @@ class SampleTask:
             made_at=begin,
             pid=os.getpid(),
         )
+
+    def sampled(self, epoch: int, step: int) -> SampledBatch:
+        """The batch of a step without rows; its arrays are the workspace's, good until the next one."""
+        items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
+        batch = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
+        check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
+        self.is_checked = True
+        return batch
+
+    def start_rows(self, batch: SampledBatch, allocate: Allocate) -> tuple[dict[str, Array], Callable[[], None]]:
+        """Arrays from ``allocate`` for the rows of a sampled batch, by name, and what fills them, which other threads have begun to do."""
+        rows = list(named_rows(batch, self.stores, self._edge_rows))
+        out = allocate(_specs_of(rows))
+        return out, start_gathering([(store, ids, out[name]) for name, store, ids in rows], self.workspace)
 
     def _on_host(self, batch: SampledBatch) -> SampledBatch:
         """The batch with all of its arrays on the host, which those of a device are copied to together."""
@@ -103,3 +120,8 @@ class SampleTask:
     def num_step_seeds(self, step: int, batch: SampledBatch) -> int:
         """Seeds of a step over all ranks; where batches choose theirs, as many for each rank as this one has."""
         return self.schedule.num_step_items(step) if self.sampler.by_seeds else batch.num_seeds * self.schedule.world_size
+
+
+def _specs_of(rows: Sequence[tuple[str, Array, Array]]) -> list[Spec]:
+    """Of the arrays for the rows of (name, store, ids)."""
+    return [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]

@@ -189,6 +189,7 @@ def house(graph):
         samplers.LaborSampler([4, 3], importance_rounds=1),
         samplers.PinSAGESampler([4, 3]),
         samplers.MVSSampler(neighbors, num_draws=8),
+        samplers.WeightedSeedSampler(neighbors, 1 + np.arange(graph.num_nodes) % 3),
         samplers.VRGCNSampler([2, 2]),
         samplers.FastGCNSampler([40, 40]),
         samplers.LadiesSampler([40, 40]),
@@ -214,6 +215,8 @@ def house(graph):
         samplers.HeteroLaborSampler([4, 3], "a"),
         samplers.HeteroLinkSampler(HeteroSampler([4, 3]), relation),
         samplers.HGTSampler([20, 20], "a"),
+        samplers.HeteroPinSAGESampler([4, 3], ["a", "a", "a"]),
+        samplers.WeightedSeedSampler(HeteroSampler([4, 3], "a"), 1 + np.arange(graph.num_nodes) % 3),
     ]
     return [
         *((graph, sampler) for sampler in plain),
@@ -232,6 +235,7 @@ def data_of(graph):
     return Dataset(name="d", graph=graph, splits=splits)
 
 
+@pytest.mark.timeout(300)  # compiles all of them
 def test_the_samplers_of_the_house_keep_the_rules(graph):
     checked = set()
     for own, sampler in house(graph):

@@ -25,17 +25,28 @@ def test_rows_are_moved_as_stored(dtype, width, threads):
 
 
 @pytest.mark.parametrize("width", [3, 301, 50, 5000])
-@pytest.mark.parametrize("past_caches", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint64, np.uint32, np.uint16, np.uint8])
-def test_parts_past_the_caches_or_through_them(dtype, past_caches, width):
+def test_parts(dtype, width):
+    check_part(kernels.gather_rows, dtype, width, 300, (2, 299))
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 50, 5000])
+@pytest.mark.parametrize("offset", range(9))
+def test_parts_past_the_caches(offset, width):
+    """Wherever lines begin and end: other parts of a line are other threads'."""
+    for part in ((0, 300), (2, 299), (3, 4), (5, 5), (7, 18)):
+        check_part(kernels.gather_rows_past_caches, np.uint64, width, 300, part, offset)
+
+
+def check_part(kernel, dtype, width, number, part, offset=0):
     rng = np.random.default_rng(0)
     store = rng.integers(0, 256, (40, width)).astype(dtype)
-    ids = rng.integers(0, 40, 300).astype(np.int32)
-    out = np.zeros((300, width), dtype)
-    kernels.gather_rows(store, ids, 2, 299, out, past_caches)
-    np.testing.assert_array_equal(out[2:299], store[ids[2:299]])
-    assert not out[:2].any()
-    assert not out[299:].any()
+    ids = rng.integers(0, 40, number).astype(np.int32)
+    out = np.zeros(offset + number * width, dtype)[offset:].reshape(number, width)
+    expected = out.copy()
+    expected[slice(*part)] = store[ids[slice(*part)]]
+    kernel(store, ids, *part, out)
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_a_copy_larger_than_the_caches():
@@ -95,3 +106,11 @@ def test_bfloat16_features_are_finite(dataset):
     x[3, 2] = np.inf
     with pytest.raises(InputError, match=r"x\[3, 2\] is .*features are finite"):
         Dataset(name="bad", graph=dataset.graph, x=to_bfloat16(x), y=dataset.y, splits=dataset.splits, num_classes=3)
+
+
+def test_of_rows_that_do_not_lie_in_one_piece():
+    table, ids = np.arange(350.0).reshape(50, 7), np.array([3, 1, 49, 3])
+    for store in (table[:, 0], table[:, ::2], np.asfortranarray(table)):
+        out = np.empty((4, *store.shape[1:]))
+        gather_rows(store, ids, out)
+        assert np.array_equal(out, store[ids])

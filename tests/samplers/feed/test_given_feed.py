@@ -20,12 +20,12 @@ def work():
 
 
 def contents(batch):
-    return batch.node_ids.tolist(), batch.blocks[0].edge_ids.tolist(), None if batch.x is None else batch.x.tolist()
+    return batch.node_ids.tolist(), batch.blocks[0].edge_ids.tolist()
 
 
 def made(step, items, source):
     """A loader's batch."""
-    return contents(source(items))
+    return *contents(source(items)), {name: rows.tolist() for name, rows in source.rows().items()}
 
 
 @pytest.fixture
@@ -46,10 +46,26 @@ def test_batches_are_those_of_their_addresses(work, feed, num_workers):
     one, pools = feed(num_workers, prefetch=3, timeout=60), []
     for epoch in (4, 9):
         wanted = [work.sampler.sample(work.graph, seeds, seed=7, epoch=epoch, batch=2 + step) for step, seeds in enumerate(ITEMS)]
-        expected = [(*contents(batch)[:2], work.stores["x"][batch.node_ids].tolist()) for batch in wanted]
+        expected = [(*contents(batch), {"x": work.stores["x"][batch.node_ids].tolist()}) for batch in wanted]
         assert list(one.epoch(work, Place(7, epoch, 1, 2, len(ITEMS)), ITEMS, made)) == expected
         pools.append(one._pool)
     assert pools[0] is pools[1]
+
+
+def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkeypatch):
+    """Threads gather while a batch becomes the loader's; ids are good until the next one is sampled."""
+    monkeypatch.setattr("hoptrain.samplers.feed.gather._WORTH_SHARING", 1)
+    monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 3)
+    wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
+    x, kept = np.random.default_rng(0).random((50_000, 9)), []
+
+    def careless(step, items, source):
+        kept.append((source(items).node_ids.copy(), source._made.rows["x"]))
+
+    items = [np.arange(first, 50_000, 3) for first in (0, 1, 2)]
+    assert len(list(feed(0).epoch(Work(wide, NeighborSampler([1]), {"x": x}), Place.of(7, 0, 3), items, careless))) == 3
+    for nodes, rows in kept:
+        np.testing.assert_array_equal(rows, x[nodes])
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
@@ -66,7 +82,7 @@ def test_an_epoch_without_an_end(work, feed, num_workers):
     batches = feed(num_workers).epoch(work, Place.of(7, 0, None), endless(), made)
     for step, batch in enumerate(islice(batches, 60)):
         expected = work.sampler.sample(work.graph, np.arange(step % 40 + 1), seed=7, batch=step)
-        assert batch[:2] == contents(expected)[:2]
+        assert batch[:2] == contents(expected)
         assert asked == list(range(step + ahead))
 
 
@@ -93,7 +109,7 @@ def test_other_work_is_started_anew(work, feed):
     with_rows = list(one.epoch(work, place, ITEMS, made))
     without = list(one.epoch(work._replace(stores={}), place, ITEMS, made))
     assert [batch[:2] for batch in with_rows] == [batch[:2] for batch in without]
-    assert all(x is None for _, _, x in without)
+    assert all(rows == {} for _, _, rows in without)
     other = one.epoch(work._replace(sampler=NeighborSampler([1])), place, ITEMS, lambda step, items, source: len(source(items).blocks))
     assert set(other) == {1}
 

@@ -1,0 +1,172 @@
+"""Rows of an array's file, read as they are asked for: past the page cache where the file system permits it, several reads at once.
+
+Nothing is mapped: a file that is cut off, or a device that fails, is an error of a read, and no SIGBUS. Ascending rows that lie in
+neighbouring blocks are one read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from itertools import count
+from math import prod
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.patience import Patience
+from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.kernels.cpu.storage import reads as kernels
+
+BLOCK = 4096
+"""Bytes: past the page cache, reads begin and end at multiples of it."""
+DEPTH = 16
+"""Reads under way at once."""
+STALL_S = 60.0
+"""How long a piece of work may take before the device counts as stopped."""
+_MOST, _GAP = 256 << 10, 16 << 10
+"""Bytes of one read, and bytes between two rows that are rather read than left out."""
+_PIECE = 32
+"""Reads that a thread takes at once."""
+_LOOK_S = 0.5
+
+
+class FileRows:
+    """A table (V, ...) in a file, which is opened when the first row is read. Pickled it is its path.
+
+    Attributes:
+        path: of the file.
+        offset: where row 0 begins.
+        shape: (V, ...).
+        dtype: of the table.
+        num_reads: reads of the device so far.
+        num_bytes: their bytes.
+    """
+
+    def __init__(self, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> None:
+        """State the layout; nothing is opened yet."""
+        self.path, self.offset, self.shape = path, offset, shape
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.row_bytes = prod(shape[1:]) * self.dtype.itemsize
+        self.num_reads = self.num_bytes = 0
+        self._buffers: list[Array] = []
+
+    @classmethod
+    def of(cls, array: Array, what: str) -> FileRows:
+        """The file that an array was mapped from.
+
+        Raises:
+            InputError: it was not mapped from a file.
+        """
+        file = mapped_file(array)
+        if file is None:
+            raise InputError(
+                f"{what} lie in memory: rows are read from the file of a data set that was opened from a folder; "
+                "save it (data.save) and open the folder"
+            )
+        return cls(str(file.filename), file.offset, array.shape, array.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileRows, (self.path, self.offset, self.shape, self.dtype)
+
+    @cached_property
+    def _file(self) -> int:
+        """The descriptor; past the page cache if one block can be read so."""
+        try:
+            try:
+                file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+                os.preadv(file, [mmap.mmap(-1, BLOCK)], 0)
+            except OSError:  # a file system without it
+                file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be opened ({error.strerror}): features are read from it; put it back") from error
+        return file
+
+    def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
+        """``out[slots[i]] = table[rows[i]]``.
+
+        Args:
+            rows: (M,) distinct, ascending, in [0, V).
+            slots: (M,) places in ``out``.
+            out: (N, row_bytes) uint8.
+            meanwhile: called while the reads are under way.
+
+        Raises:
+            InputError: the file has no such row (any more), a read fails, or does not end.
+        """
+        firsts = np.empty(len(rows) + 1, np.int64)
+        number = kernels.extents(rows, self.row_bytes, self.offset, BLOCK, _GAP, _MOST, firsts) if len(rows) else 0
+        begins = self._begin(rows[firsts[:number]])
+        ends = -(-(self.offset + (rows[firsts[1 : number + 1] - 1].astype(np.int64) + 1) * self.row_bytes) // BLOCK) * BLOCK
+        self.num_reads += number
+        self.num_bytes += int((ends - begins).sum())
+        pieces, tickets, done = -(-number // _PIECE), count(), SimpleQueue[Exception | None]()
+        file = self._file
+
+        def work(buffer: Array) -> None:
+            while (piece := next(tickets)) < pieces:
+                try:
+                    self._read_piece(file, rows, slots, firsts, range(piece * _PIECE, min((piece + 1) * _PIECE, number)), buffer, out)
+                    done.put(None)
+                except Exception as error:
+                    done.put(error)
+
+        threads = min(DEPTH, pieces)
+        self._buffers += [_aligned(max(_MOST, self.row_bytes + 2 * BLOCK)) for _ in range(threads - len(self._buffers))]
+        for buffer in self._buffers[:threads]:
+            threading.Thread(target=work, args=(buffer,), daemon=True).start()  # one that hangs in a read holds up no exit
+        if meanwhile is not None:
+            meanwhile()
+        for _ in range(pieces):
+            error = self._result(done)
+            if error is not None:
+                raise error
+
+    def _result(self, done: SimpleQueue[Exception | None]) -> Exception | None:
+        patience = Patience(STALL_S)
+        while not patience.is_over():
+            try:
+                return done.get(timeout=_LOOK_S)
+            except Empty:
+                continue
+        return InputError(
+            f"{self.path}: reads have not ended for {STALL_S:g} s: its device has stopped; look at the system's log (dmesg), or move the folder"
+        )
+
+    def _read_piece(self, file: int, rows: Array, slots: Array, firsts: Array, runs: range, buffer: Array, out: Array) -> None:
+        first = runs.start
+        while first < runs.stop:
+            layout = (self.row_bytes, self.offset, BLOCK)
+            first = kernels.read_extents(file, rows, slots, *layout, firsts, first, runs.stop, buffer, out)
+            if first < runs.stop:  # it was interrupted, perhaps: Python's read goes on then, or says what is wrong
+                self._check_run(file, rows[firsts[first]], rows[firsts[first + 1] - 1], buffer)
+
+    def _begin(self, rows: Any) -> Any:
+        """Where reads begin whose first rows these are."""
+        return (self.offset + np.asarray(rows, np.int64) * self.row_bytes) // BLOCK * BLOCK
+
+    def _check_run(self, file: int, first_row: int, last_row: int, buffer: Array) -> None:
+        begin = int(self._begin(first_row))
+        needed = self.offset + (int(last_row) + 1) * self.row_bytes - begin
+        try:
+            found = os.preadv(file, [buffer[: -(-needed // BLOCK) * BLOCK].data], begin)
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be read at byte {begin:,} ({error.strerror}): features are read from it; look at its disk, or copy it anew"
+            ) from error
+        if found < needed:
+            raise InputError(
+                f"{self.path} ends at byte {begin + found:,}, and row {int(last_row):,} at {begin + needed:,}: it was cut off while it was "
+                "in use; convert or copy it again"
+            )
+
+
+def _aligned(num_bytes: int) -> Array:
+    return np.frombuffer(mmap.mmap(-1, -(-num_bytes // BLOCK) * BLOCK), np.uint8)

@@ -1,0 +1,133 @@
+"""Rows of a file: those asked for, whatever their width; and a file or a device that fails is one line."""
+
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.storage import file_rows
+from hoptrain.engine.storage.file_rows import FileRows
+
+
+def saved(folder, table):
+    """The table in a file, and mapped from it."""
+    np.save(folder / "x.npy", table)
+    return np.load(folder / "x.npy", mmap_mode="r")
+
+
+def check(mapped, rows):
+    """Reads the rows into slots in another order."""
+    file = FileRows.of(mapped, "features")
+    slots = np.random.default_rng(1).permutation(len(rows) + 3)[: len(rows)].astype(np.int32)
+    out = np.full((len(rows) + 3, file.row_bytes), 7, np.uint8)
+    file.read(rows, slots, out)
+    np.testing.assert_array_equal(out[slots].view(mapped.dtype).reshape(-1, *mapped.shape[1:]), mapped[rows])
+    assert (np.delete(out, slots, axis=0) == 7).all()
+    return file
+
+
+@pytest.mark.parametrize("width", [1, 3, 100, 128, 1024, 5000, 300_000])
+@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
+def test_rows_of_any_width(tmp_path, width, share):
+    draw = np.random.default_rng(width)
+    table = draw.integers(0, 256, (max(12, min(3000, 4_000_000 // width)), width), dtype=np.uint8)
+    rows = np.flatnonzero(draw.random(len(table)) < share)
+    check(saved(tmp_path, table), rows)
+
+
+def test_no_row_and_the_last_one(tmp_path):
+    mapped = saved(tmp_path, np.arange(5000, dtype=np.float32).reshape(1000, 5))
+    assert check(mapped, np.array([], np.int64)).num_reads == 0
+    assert check(mapped, np.array([999])).num_reads == 1
+
+
+def test_neighbouring_rows_are_one_read(tmp_path):
+    mapped = saved(tmp_path, np.arange(1 << 20, dtype=np.float32).reshape(-1, 128))
+    file = check(mapped, np.arange(0, 512))
+    assert (file.num_reads, file.num_bytes) == (2, 512 * 512 + 2 * 4096)  # the header shifts rows from blocks: one is read twice
+    far = check(mapped, np.arange(0, 2048, 100))  # 50 KiB apart
+    assert far.num_reads == 21
+
+
+def test_a_file_system_without_direct_reads(tmp_path, monkeypatch):
+    mapped = saved(tmp_path, np.arange(5000, dtype=np.float32).reshape(1000, 5))
+    whole = os.open
+
+    def without(path, flags, *rest):
+        if flags & os.O_DIRECT:
+            raise OSError(22, "Invalid argument")
+        return whole(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", without)
+    check(mapped, np.arange(3, 1000, 7))
+
+
+def test_work_goes_on_while_it_reads(tmp_path):
+    mapped = saved(tmp_path, np.arange(100, dtype=np.float32).reshape(10, 10))
+    file, called = FileRows.of(mapped, "features"), []
+    file.read(np.arange(10), np.arange(10), np.empty((10, 40), np.uint8), lambda: called.append(1))
+    assert called == [1]
+
+
+def test_pickled_it_is_a_path(tmp_path):
+    mapped = saved(tmp_path, np.arange(100, dtype=np.float32).reshape(10, 10))
+    file = pickle.loads(pickle.dumps(check(mapped, np.arange(4))))
+    out = np.empty((1, 40), np.uint8)
+    file.read(np.array([9]), np.array([0]), out)
+    np.testing.assert_array_equal(out.view(np.float32)[0], mapped[9])
+
+
+def test_features_of_a_saved_data_set(dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    check(Dataset.open(tmp_path / "data").x, np.arange(0, dataset.graph.num_nodes, 3))
+    with pytest.raises(InputError, match=r"features lie in memory.*save it"):
+        FileRows.of(dataset.x, "features")
+
+
+def all_rows(mapped):
+    file = FileRows.of(mapped, "features")
+    file.read(np.arange(len(mapped)), np.arange(len(mapped)), np.empty((len(mapped), file.row_bytes), np.uint8))
+
+
+def test_a_file_that_is_cut_off_or_gone_is_one_line(tmp_path):
+    mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
+    os.truncate(tmp_path / "x.npy", 200_000)
+    with pytest.raises(InputError, match=r"x\.npy ends at byte 200,000, and row .*cut off.*copy it again") as found:
+        all_rows(mapped)
+    assert "\n" not in str(found.value)
+    (tmp_path / "x.npy").unlink()
+    with pytest.raises(InputError, match=r"x\.npy cannot be opened \(No such file"):
+        all_rows(mapped)
+
+
+def test_a_read_that_fails_is_one_line(tmp_path, monkeypatch):
+    mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
+    monkeypatch.setattr(FileRows, "_file", os.open(tmp_path, os.O_RDONLY))  # a folder opens, and cannot be read
+    with pytest.raises(InputError, match=r"x\.npy cannot be read at byte 0 \(Is a directory\).*look at its disk"):
+        all_rows(mapped)
+
+
+def test_a_device_that_stops_is_one_line(tmp_path, monkeypatch):
+    mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
+    monkeypatch.setattr(file_rows, "STALL_S", 0.2)
+    monkeypatch.setattr(file_rows, "_LOOK_S", 0.05)
+    end = threading.Event()
+    monkeypatch.setattr(FileRows, "_read_piece", lambda *_: end.wait(20))
+    with pytest.raises(InputError, match=r"x\.npy: reads have not ended for 0\.2 s: its device has stopped"):
+        all_rows(mapped)
+    end.set()
+
+
+def test_reads_go_past_the_page_cache(tmp_path):
+    """Where the file system of temporary files permits it."""
+    file = check(saved(tmp_path, np.zeros((1000, 100), np.float32)), np.arange(1000))
+    try:
+        os.close(os.open(file.path, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        pytest.skip("the file system of temporary files has no direct reads")
+    flags = int(Path(f"/proc/self/fdinfo/{file._file}").read_text().split("flags:")[1].split()[0], 8)
+    assert flags & os.O_DIRECT

@@ -1,0 +1,228 @@
+"""Features beyond memory: the batches of features in memory, whoever makes them and whatever dies, and each mistake one line."""
+
+import os
+import signal
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain import samplers as s
+from hoptrain.engine import Dataset, InputError, Schedule
+from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.storage import shared_rows
+from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.feed import tier
+
+MEMORY = "300KiB"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A data set of 1 MB of features, opened from its folder; MEMORY has room for some 1300 of its 8000 rows."""
+    draw = np.random.default_rng(0)
+    number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
+    edges = np.stack([skewed, draw.integers(0, number, 60_000)])
+    x, y = draw.random((number, 32), dtype=np.float32), draw.integers(0, 3, number)
+    folder = tmp_path_factory.mktemp("beyond") / "data"
+    Dataset(x=x, y=y, edge_index=edges, splits={"train": np.arange(0, number, 5)}).save(folder)
+    return Dataset.open(folder)
+
+
+@pytest.fixture
+def loader_of(saved):
+    """Makes loaders and closes them."""
+    made = []
+
+    def make(sampler=None, **options):
+        made.append(SampleLoader(saved, sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
+        return made[-1]
+
+    yield make
+    for loader in made:
+        loader.close()
+
+
+def contents(batch):
+    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"at": (batch.epoch, batch.batch, batch.num_step_seeds)}
+
+
+def same(tiered, plain):
+    """One epoch of each is the same; returns its steps."""
+    number = 0
+    for ours, theirs in zip(tiered, plain, strict=True):
+        assert contents(ours) == contents(theirs)
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_are_those_from_memory(loader_of, num_workers):
+    tiered, plain = loader_of(memory=MEMORY, num_workers=num_workers), loader_of()
+    for _ in range(3):
+        assert same(tiered, plain) == 25
+    filled = tiered._tier.filled
+    assert 0 < filled.num_missed < filled.num_used  # some were kept, not all
+    assert 0 < filled.num_reads <= filled.num_missed
+
+
+SAMPLERS = {
+    "labor": s.LaborSampler([3, 2]),
+    "ladies": s.LadiesSampler([40, 40]),
+    "fastgcn": s.FastGCNSampler([40, 40]),
+    "asgcn": s.ASGCNSampler([40, 40]),
+    "shadow": s.ShadowSampler(depth=2, num_neighbors=3, num_layers=2),
+    "saint": s.SaintNodeSampler(budget=200),
+    "cluster": s.ClusterSampler(num_clusters=40),
+    "vrgcn": s.VRGCNSampler([2, 2]),
+    "mvs": s.MVSSampler(NeighborSampler([3, 2]), num_draws=30),
+}
+
+
+def test_features_in_memory_are_refused(dataset):
+    with pytest.raises(InputError, match=r"features lie in memory.*save it"):
+        SampleLoader(dataset, NeighborSampler([3]), memory=MEMORY)
+
+
+def test_without_lookahead_rows_are_read_when_they_are_asked_for(loader_of):
+    loader = loader_of(memory=MEMORY, lookahead=0)
+    assert same(loader, loader_of()) == 25
+    assert loader._tier._pool is None
+
+
+def test_a_run_that_is_left_and_one_that_begins_in_the_middle(loader_of):
+    tiered, plain = loader_of(memory=MEMORY, num_workers=2), loader_of()
+    for loader in (tiered, plain):
+        for _ in zip(range(3), loader):  # noqa: B905
+            pass
+    same(tiered, plain)
+    for loader in (tiered, plain):
+        loader.load_state_dict({"epoch": 1, "step": 20})
+    assert same(tiered, plain) == 5
+    tiered.repeats = plain.repeats = True
+    same(tiered, plain)
+    same(tiered, plain)
+
+
+def test_closed_it_begins_again(loader_of):
+    tiered, plain = loader_of(memory=MEMORY), loader_of()
+    same(tiered, plain)
+    tiered.close()
+    same(tiered, plain)
+
+
+@pytest.mark.parametrize("who", ["filler", "worker"])
+def test_a_process_that_is_killed_costs_reads_and_no_batch(loader_of, who):
+    tiered, plain = loader_of(memory=MEMORY, num_workers=2), loader_of()
+    same(tiered, plain)
+    for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
+        assert contents(ours) == contents(theirs)
+        if number in (2, 11):
+            pool = tiered._tier._pool if who == "filler" else tiered._pool
+            os.kill(pool.pids()[0], signal.SIGKILL)
+            time.sleep(0.05)
+    same(tiered, plain)
+
+
+def test_ranks_of_a_machine_share_one_cache(loader_of, monkeypatch):
+    store, local = torch.distributed.HashStore(), threading.local()
+    monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
+    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
+    tiered = [loader_of(memory=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
+    plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
+    steps, failures = [0, 0], []
+
+    def train(rank):
+        local.meeting = Meeting(store, rank, 2)
+        try:
+            for _ in range(2):
+                steps[rank] += same(tiered[rank], plain[rank])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert steps == [26, 26]
+    first, second = (loader._tier for loader in tiered)
+    assert first._pool is not None
+    assert second._pool is None
+    assert first.rows.shared.path == second.rows.shared.path
+
+
+class Moody(NeighborSampler):
+    """Draws by the process that it is in: no pure function."""
+
+    def sample_on_cpu(self, graph, seeds, address, workspace, **options):
+        return super().sample_on_cpu(graph, seeds, address._replace(seed=os.getpid()), workspace, **options)
+
+
+def test_a_sampler_that_is_no_pure_function_is_found_out(loader_of):
+    with pytest.raises(InputError, match=r"vertex \d+ is in a batch and not among the rows read for it.*lookahead 0"):
+        list(loader_of(Moody([3, 2]), memory=MEMORY))
+
+
+def test_a_file_that_is_cut_off_is_one_line(saved, tmp_path):
+    saved.save(tmp_path / "data")
+    data = Dataset.open(tmp_path / "data")
+    os.truncate(tmp_path / "data" / "x.npy", 100_000)
+    loader = SampleLoader(data, NeighborSampler([3, 2]), batch_size=64, memory=MEMORY)
+    with loader, pytest.raises(InputError, match=r"x\.npy ends at byte 100,000.*cut off"):
+        list(loader)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"memory": "8"}, "memory is 8: it is bytes such as"),
+        ({"memory": "0.5"}, "memory is 0.5: it is bytes with their unit"),
+        ({"memory": "8GB", "lookahead": -1}, "lookahead is -1: it is a number of steps"),
+        ({"lookahead": 4}, "lookahead is 4 without memory"),
+        ({"memory": "8GB", "device": "cuda"}, 'memory is 8GB with device="cuda": the host reads'),
+    ],
+)
+def test_options_that_cannot_be(loader_of, options, message):
+    with pytest.raises(InputError, match=message):
+        loader_of(**options)
+
+
+def test_batches_that_are_cut_up_in_a_pipeline_are_refused(saved):
+    with pytest.raises(InputError, match="it is for a plain graph with features, in batches that are not cut up"):
+        SampleLoader(saved, NeighborSampler([3]), memory="8GB", schedule=SimpleNamespace())
+
+
+def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
+    with pytest.raises(InputError, match=r"memory has room for \d+ rows, and a step reads \d+: give more memory"):
+        list(loader_of(memory="80KiB"))
+    with pytest.raises(InputError, match=r"memory is 40,960 bytes: what tells where each of 8,000 rows lies takes 64,000"):
+        list(loader_of(memory="40KiB"))
+
+
+def test_memory_that_there_is_not_is_one_line(loader_of, monkeypatch):
+    monkeypatch.setattr(shared_rows, "available_memory", lambda: 1 << 10)
+    with pytest.raises(InputError, match=r"the cache of rows needs .* GiB of memory \(0.00 GiB are free\): give a smaller memory"):
+        list(loader_of(memory=MEMORY))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_kind_of_sampler(loader_of, name):
+    sampler = SAMPLERS[name]
+    options = {"batch_size": 1 if sampler.single_item else 2 if name == "cluster" else 64}
+    tiered, plain = (loader_of(sampler, **options, **more) for more in ({"memory": "800KiB"}, {}))
+    for ours, theirs, _ in zip(tiered, plain, range(12)):  # noqa: B905
+        assert contents(ours) == contents(theirs)
+    assert (tiered._tier._pool is None) == (name == "mvs")
+
+
+def test_a_given_schedule_is_planned(loader_of, saved):
+    schedule = Schedule(items=saved.split("train")[::-1], batch_size=50, shuffle=False)
+    tiered, plain = (SampleLoader(saved, NeighborSampler([3, 2]), schedule=schedule, **more) for more in ({"memory": MEMORY}, {}))
+    with tiered, plain:
+        assert same(tiered, plain) == 32
