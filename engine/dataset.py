@@ -18,7 +18,7 @@ KIND = "dataset"
 SPLITS = ("train", "val", "test")
 _BY_SPLIT = {"split": "splits", "edges_of": "edge_splits", "negatives_of": "negatives"}
 """What a data set has by split, by how the names of its files begin."""
-_SEVERAL = {"vertex": "vertices", "edge": "edges"}
+_SEVERAL = {"vertex": "vertices", "edge": "edges", "graph": "graphs"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
@@ -34,8 +34,8 @@ class Dataset:
         x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), or None.
         edge_attr: (R, D) features of the edges as stored, of any dtype that x may have, or None: row i is of the edge whose id (``Graph.edge_ids``)
             is i, so that they stand in the order of ``edge_index``; R is more than the largest id. (R,) is taken as (R, 1).
-        y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels; or (V,) or
-            (V, num_classes) float32 targets of a regression, NaN for none; or None.
+        y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels, int8 with -1
+            where some are unknown; or (V,) or (V, num_classes) float32 targets of a regression, NaN for none; or None.
         splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier; given as ids or as masks (V,) of bool.
         num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
         edge_y: (R,) labels of edges by id, as those of vertices, but that floating ones are always targets; or None.
@@ -77,7 +77,7 @@ class Dataset:
         for name in ("y", "edge_y"):
             labels = getattr(self, name)
             if labels is not None:
-                object.__setattr__(self, name, labels.astype(_label_dtype(labels), copy=False))
+                object.__setattr__(self, name, labels.astype(label_dtype(labels), copy=False))
         for name in ("splits", "edge_splits", "negatives"):
             by_split = {split: ids.astype(np.int64, copy=False) for split, ids in getattr(self, name).items()}
             object.__setattr__(self, name, by_split)
@@ -86,7 +86,9 @@ class Dataset:
         """Tensors as arrays, masks as ids, edges as a graph, classes counted."""
         if (self.graph is None) == (edge_index is None):
             raise InputError(f"{self.name} has {'no edges' if edge_index is None else 'a graph and an edge_index'}: give one of the two")
-        x, y, edge_attr = (None if array is None else as_array(array) for array in (self.x, self.y, self.edge_attr))
+        rows_of = (None if array is None else as_array(array) for array in (self.x, self.y, self.edge_attr))
+        # The kernels that gather rows take them one behind another; a column or a transposed array is copied.
+        x, y, edge_attr = (rows if rows is None or rows.flags.c_contiguous else np.ascontiguousarray(rows) for rows in rows_of)
         edge_attr = edge_attr[:, None] if edge_attr is not None and edge_attr.ndim == 1 else edge_attr
         rows = next((len(array) for array in (x, y) if array is not None and array.ndim), None)
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
@@ -289,8 +291,9 @@ def num_edge_ids(graph: Graph) -> int:
     return graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
 
 
-def _label_dtype(y: Array) -> Any:
-    return np.float32 if y.dtype.kind == "f" else np.int64 if y.ndim == 1 else np.uint8
+def label_dtype(y: Array) -> Any:
+    """What labels are kept as: targets float32, classes int64, several labels uint8, or int8 where some are unknown."""
+    return np.float32 if y.dtype.kind == "f" else np.int64 if y.ndim == 1 else np.uint8 if y.min(initial=0) >= 0 else np.int8
 
 
 def dataset_meta(data: Dataset) -> dict[str, Any]:
@@ -347,7 +350,7 @@ def check_labels(name: str, y: Array | None, number: int, num_classes: int, what
             f"{_SEVERAL[what]}, or floating targets"
         )
     _check_columns(name, y, num_classes)
-    low, high = (-1, num_classes) if y.ndim == 1 else (0, 2)
+    low, high = -1, num_classes if y.ndim == 1 else 2
     bad = np.argwhere((y < low) | (y >= high))
     if len(bad):
         place = ", ".join(str(i) for i in bad[0])
@@ -385,7 +388,7 @@ def check_split(name: str, split: str, ids: Array, number: int, y: Array | None,
         raise InputError(f"{name}: split {split} names {what} {bad[0]}: {_SEVERAL[what]} are 0 to {number - 1}; drop it from the split")
     if len(np.unique(ids)) != len(ids):
         raise InputError(
-            f"{name}: split {split} names {'a vertex' if what == 'vertex' else 'an edge'} twice: every {what} counts once; use np.unique(ids)"
+            f"{name}: split {split} names {'an' if what == 'edge' else 'a'} {what} twice: every {what} counts once; use np.unique(ids)"
         )
     if y is None or (y.ndim == 2 and y.dtype.kind != "f"):
         return

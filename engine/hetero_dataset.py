@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array
-from hoptrain.engine.dataset import SPLITS, as_ids, as_labels, check_features, check_labels, check_split, num_classes_of, split_of
+from hoptrain.engine.dataset import (
+    SPLITS,
+    as_ids,
+    as_labels,
+    check_features,
+    check_labels,
+    check_split,
+    check_targets,
+    label_dtype,
+    num_classes_of,
+    split_of,
+)
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
@@ -29,9 +41,10 @@ class HeteroDataset:
         graph: the typed graph.
         seed_type: the type of the vertices that are trained on; V of them.
         x: (V_t, F_t) features as stored, for the types t that have some; all arrays may be NumPy's or torch's.
-        y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or None.
+        y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 targets of a regression, NaN
+            for none; or None.
         splits: vertex ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
-        num_classes: number of classes, 0 without labels; where 0 is given, what the labels have.
+        num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
         meta: source, licence, where the split comes from: anything JSON can hold.
         path: the folder it was opened from, or None.
         validate: an argument only: False for arrays that are right by construction.
@@ -61,9 +74,21 @@ class HeteroDataset:
                 raise InputError(f"{self.name}: {what} is {key!r}: the graph has {known}; choose one of them")
         for key, rows in self.x.items():
             check_features(f"{self.name}, {key}", rows, self.graph.num_nodes[key])
-        check_labels(self.name, self.y, self.num_seed_nodes, self.num_classes)
+        check = check_targets if self.y is not None and self.y.dtype.kind == "f" else check_labels
+        check(self.name, self.y, self.num_seed_nodes, self.num_classes)
         for split, ids in self.splits.items():
             check_split(self.name, split, ids, self.num_seed_nodes, self.y)
+        for one, other in combinations(self.splits, 2):
+            of_one_family = {one.partition("_")[0], other.partition("_")[0]} <= set(SPLITS) and one.partition("_")[2] == other.partition(
+                "_"
+            )[2]
+            both: Array = np.intersect1d(self.splits[one], self.splits[other]) if of_one_family else np.zeros(0, np.int64)
+            if len(both):
+                raise InputError(
+                    f"{self.name}: vertex {both[0]} is in the splits {one} and {other}: they share none; drop it from one of them"
+                )
+        if self.y is not None:
+            object.__setattr__(self, "y", self.y.astype(label_dtype(self.y), copy=False))
         object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
 
     def _take_in(self) -> None:
@@ -73,8 +98,8 @@ class HeteroDataset:
         object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})
         if self.y is not None:
             y = as_labels(as_array(self.y))
-            object.__setattr__(self, "y", y.astype(np.int64, copy=False) if y.ndim == 1 and y.dtype.kind in "iu" else y)
-            if not self.num_classes and y.ndim in (1, 2) and y.dtype.kind in "iub":
+            object.__setattr__(self, "y", y)
+            if not self.num_classes and y.ndim in (1, 2) and y.dtype.kind in "iubf":
                 object.__setattr__(self, "num_classes", num_classes_of(y))
 
     def __repr__(self) -> str:
@@ -97,6 +122,10 @@ class HeteroDataset:
     def stores(self) -> dict[str, Array]:
         """Rows by vertex, by the name that they have for a batch: ``x.TYPE`` and ``y``."""
         return {f"x.{key}": rows for key, rows in self.x.items()} | ({} if self.y is None else {"y": self.y})
+
+    def with_reverse(self) -> HeteroDataset:
+        """With each relation also turned round, in memory: see ``HeteroGraph.with_reverse``."""
+        return replace(self, graph=self.graph.with_reverse(), meta={**self.meta, "reverse": "added"}, path=None, validate=False)
 
     def save(self, path: str | Path) -> None:
         """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``HeteroDataset.open``."""
@@ -144,7 +173,30 @@ class HeteroDataset:
             )
 
     @classmethod
-    def from_pyg(cls, data: Any, seed_type: str | None = None, *, name: str = "data") -> HeteroDataset:
+    def from_dgl(cls, graph: Any, seed_type: str | None = None, *, name: str = "data") -> HeteroDataset:
+        """A ``dgl.DGLGraph`` with its types: of each type ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
+
+        By default that is the only type with a ``label``. Edges keep DGL's ids; weights have no name of their own there: ``HeteroGraph.from_edges`` takes them.
+
+        Raises:
+            InputError: as ``from_pyg``.
+        """
+        held = {kind: graph.nodes[kind].data for kind in graph.ntypes}
+        seed_type = _seed_type(name, [kind for kind, own in held.items() if "label" in own], seed_type)
+        seeds = held.get(seed_type, {})
+        return cls(
+            name=name,
+            graph=HeteroGraph.from_dgl(graph),
+            seed_type=seed_type,
+            x={kind: own["feat"] for kind, own in held.items() if "feat" in own},
+            y=seeds.get("label"),
+            splits={split: as_array(seeds[f"{split}_mask"]).astype(bool) for split in SPLITS if f"{split}_mask" in seeds},
+        )
+
+    @classmethod
+    def from_pyg(
+        cls, data: Any, seed_type: str | None = None, *, name: str = "data", weight_attr: str | None = None, time_attr: str | None = None
+    ) -> HeteroDataset:
         """A ``torch_geometric.data.HeteroData``: its edges, and of each type ``x`` where it has some.
 
         Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``.
@@ -153,23 +205,28 @@ class HeteroDataset:
             data: the graph.
             seed_type: the type of the vertices that are trained on.
             name: for messages.
+            weight_attr: what weights of edges are called, as in ``HeteroGraph.from_pyg``.
+            time_attr: what times of edges or of vertices are called, as there.
 
         Raises:
             InputError: no type has labels, or several have, and none was named; something that a data set cannot hold.
         """
         labelled = [kind for kind in data.node_types if getattr(data[kind], "y", None) is not None]
-        if seed_type is None and len(labelled) != 1:
-            raise InputError(
-                f"{name}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; name it by seed_type"
-            )
-        seed_type = seed_type or labelled[0]
+        seed_type = _seed_type(name, labelled, seed_type)
         seeds = data[seed_type] if seed_type in data.node_types else None  # else it would be added there
         masks = {split: getattr(seeds, f"{split}_mask", None) for split in SPLITS}
         return cls(
             name=name,
-            graph=HeteroGraph.from_pyg(data),
+            graph=HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr),
             seed_type=seed_type,
             x={kind: x for kind in data.node_types if (x := getattr(data[kind], "x", None)) is not None},
             y=getattr(seeds, "y", None),
             splits={split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None},
         )
+
+
+def _seed_type(name: str, labelled: list[str], seed_type: str | None) -> str:
+    """The type that is trained on: the one that was named, or the only one of those with labels."""
+    if seed_type is None and len(labelled) != 1:
+        raise InputError(f"{name}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; name it by seed_type")
+    return seed_type or labelled[0]

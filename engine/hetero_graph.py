@@ -86,6 +86,18 @@ class RelationColumns:
         """N: vertices that have a column."""
         return len(self.indptr) - 1
 
+    def destinations(self) -> Array:
+        """(E,) int64: the vertex that each edge enters."""
+        return np.repeat(np.arange(self.num_nodes), np.diff(self.indptr))
+
+    def reversed(self) -> RelationColumns:
+        """The same edges turned round, with their ids, weights and times."""
+        ends = self.destinations(), self.indices.astype(np.int64)
+        indptr, indices, places = coo_to_csc(*ends, max(self.num_nodes, self.num_src), id_dtype(self.num_nodes))
+        weights, times = (None if own is None else own[places] for own in (self.weights, self.times))
+        options: dict[str, Any] = {"weights": weights, "times": times, "edge_ids": self.ids_of(places)}
+        return RelationColumns(indptr[: self.num_src + 1], indices, self.num_nodes, **options)
+
     def ids_of(self, places: Array) -> Array:
         """See ``Graph.ids_of``."""
         return ids_at(self.edge_ids, places)
@@ -218,6 +230,26 @@ class HeteroGraph:
         ends = {tuple(relation): graph.edges(etype=relation) for relation in graph.canonical_etypes}
         edges = {relation: (as_array(src), as_array(dst)) for relation, (src, dst) in ends.items()}
         return cls.from_edges({name: int(graph.num_nodes(name)) for name in graph.ntypes}, edges)
+
+    def with_reverse(self) -> HeteroGraph:
+        """With each relation (A, name, B) also turned round, as (B, "rev_name", A), behind all that there are; its edges have the ids of their originals.
+
+        So PyG's ``ToUndirected(merge=False)`` does it: a relation within a type gets a reverse of its own, too.
+
+        Raises:
+            InputError: there is a relation of such a name.
+        """
+        graph = HeteroGraph(self.num_nodes, {})
+        graph.relations = dict(self.relations)
+        for relation, columns in self.relations.items():
+            source, name, destination = relation
+            reverse = destination, f"rev_{name}", source
+            if reverse in self.relations:
+                raise InputError(
+                    f"{relation_name(reverse)} is there: {relation_name(relation)} turned round is to have this name; rename it"
+                )
+            graph.relations[reverse] = columns.reversed()
+        return graph
 
     def save(self, path: str | Path) -> None:
         """Write the graph as a folder; ``path`` must not exist yet. Opened again with ``HeteroGraph.open``."""

@@ -1,9 +1,10 @@
 """Data sets by name: where each comes from and how it becomes a folder of arrays.
 
-``load.py``       load_dataset, load_hetero_dataset, the registry
+``load.py``       load_dataset, load_hetero_dataset, the registry; ``load_graphs.py`` load_small_graphs
 ``listing.py``    list_datasets
-``digits.py``     scikit-learn's digits, offline
-``npz.py``        NAME.npz files; ``hetero_npz.py`` those with a typed graph
+``digits.py``     scikit-learn's digits, offline; ``diabetes.py`` its patients
+``npz.py``        NAME.npz files; ``typed/`` those with a typed graph; ``images/`` pictures
+``small_graphs.py`` many small graphs
 ``pyg.py``        downloads through PyTorch Geometric
 ``ogb.py``        downloads from the Open Graph Benchmark
 ``synthetic.py``  generated, at any scale

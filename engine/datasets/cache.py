@@ -8,8 +8,10 @@ import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from hoptrain.engine.dataset import KIND, Dataset
+from hoptrain.engine import dataset, hetero_dataset
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.store import HEADER, FolderWriter, create_folder
 
 
@@ -58,7 +60,12 @@ def open_cached(key: str, write: Callable[[FolderWriter], None]) -> Dataset:
     Raises:
         InputError: as ``convert_once`` and ``Dataset.open``.
     """
-    return Dataset.open(convert_once(key, KIND, write))
+    return Dataset.open(convert_once(key, dataset.KIND, write))
+
+
+def open_cached_typed(key: str, write: Callable[[FolderWriter], None]) -> HeteroDataset:
+    """``open_cached`` of a data set on a typed graph."""
+    return HeteroDataset.open(convert_once(key, hetero_dataset.KIND, write))
 
 
 def check_room(folder: Path, num_bytes: int) -> None:

@@ -14,9 +14,10 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset, num_classes_of
 from hoptrain.engine.datasets import npz
 from hoptrain.engine.datasets.cache import is_folder
-from hoptrain.engine.datasets.cifar10 import find_cifar10
+from hoptrain.engine.datasets.images.cifar10 import find_cifar10
 from hoptrain.engine.datasets.load import REGISTRY, existing_root, open_either
 from hoptrain.engine.datasets.source import Counts
+from hoptrain.engine.datasets.typed.tables import is_tables
 from hoptrain.engine.errors import InputError, reason_of
 
 _TYPED = "a typed graph, for task: hetero"
@@ -58,7 +59,7 @@ def list_datasets(root: str | Path | None = None) -> list[Entry]:
     is_there = bool(find_cifar10(npz.places(root)))
     known.append(Entry(name="cifar10", about="60,000 images, 32 x 32, for task: images", origin="its archive in root", is_present=is_there))
     paths = [path for place in npz.places(root) for path in sorted(place.iterdir() if place.is_dir() else [])]
-    found = [_described(path) for path in paths if path.suffix == ".npz" or is_folder(path)]
+    found = [_described(path) for path in paths if path.suffix == ".npz" or is_folder(path) or is_tables(path)]
     return sorted(known, key=lambda entry: entry.name) + list({entry.name: entry for entry in reversed(found)}.values())[::-1]
 
 
@@ -71,6 +72,8 @@ def _described(path: Path) -> Entry:
 
 
 def _in_folder(path: Path) -> tuple[str, Counts | None]:
+    if not is_folder(path):
+        return "tables of vertices and edges", None
     data = open_either(path, verify=False)
     if isinstance(data, Dataset):
         return "a graph", Counts(data.graph.num_nodes, data.graph.num_edges, data.num_features, data.num_classes)

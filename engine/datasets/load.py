@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets import digits, npz, pyg, synthetic
-from hoptrain.engine.datasets.cache import is_folder
-from hoptrain.engine.datasets.hetero_npz import is_typed, load_hetero_npz
+from hoptrain.engine.datasets import diabetes, digits, npz, pyg, synthetic
+from hoptrain.engine.datasets.cache import is_folder, open_cached_typed
 from hoptrain.engine.datasets.npz import TYPED_REMEDY
 from hoptrain.engine.datasets.ogb import source as ogb
+from hoptrain.engine.datasets.ogb import typed as ogb_typed
 from hoptrain.engine.datasets.source import Source
+from hoptrain.engine.datasets.typed import mag
+from hoptrain.engine.datasets.typed.npz import is_typed, load_hetero_npz
+from hoptrain.engine.datasets.typed.tables import is_tables, load_tables
 from hoptrain.engine.errors import InputError, did_you_mean
 from hoptrain.engine.hetero_dataset import KIND, HeteroDataset
-from hoptrain.engine.store import kind_of
+from hoptrain.engine.store import HEADER, kind_of
 
-REGISTRY: Mapping[str, Source] = digits.SOURCES | pyg.SOURCES | ogb.SOURCES | synthetic.SOURCES
+REGISTRY: Mapping[str, Source] = (
+    diabetes.SOURCES | digits.SOURCES | pyg.SOURCES | ogb.SOURCES | ogb_typed.SOURCES | synthetic.SOURCES | mag.SOURCES
+)
 
 
 def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset:
     """Open a data set, memory-mapped; the first time it is downloaded, generated or converted into the cache.
 
-    Looked for in this order: a path to a hoptrain folder or to a ``.npz`` file; a hoptrain folder ``root/name`` or ``root`` itself;
+    Looked for in this order: a path to a hoptrain folder, to one of tables (``typed/tables.py``) or to a ``.npz`` file; a hoptrain folder
+    ``root/name`` or ``root`` itself;
     ``name.npz`` in ``root`` and in ``$HOPTRAIN_DATA``; the registry (see ``list_datasets``). Conversions are kept in
     ``$HOPTRAIN_CACHE/datasets`` or ``~/.cache/hoptrain/datasets``.
 
@@ -42,22 +49,32 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
     return data
 
 
-def load_hetero_dataset(name: str, *, root: str | Path | None = None) -> HeteroDataset:
+def load_hetero_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0, add_reverse: bool = False) -> HeteroDataset:
     """Open a data set on a typed graph; where it is looked for, and what is kept, as by ``load_dataset``.
 
     Args:
         name: a name of the registry, of a file or folder in ``root``, or a path.
         root: a folder that holds data sets, or to which they are downloaded.
+        scale: share of a ``synthetic:`` set to generate, in (0, 1].
+        add_reverse: turn each relation round as well (``HeteroGraph.with_reverse``), once: that is kept in the cache, too.
 
     Raises:
         InputError: as ``load_dataset``; or the data set has vertices of one kind only.
     """
-    data = load_any(name, root=root)
+    data = load_any(name, root=root, scale=scale)
     if isinstance(data, Dataset):
         raise InputError(
             f"{name} has vertices of one kind: task: nodes trains on it; choose a data set with several ('hoptrain data list')"
         )
-    return data
+    return _reversed(data) if add_reverse else data
+
+
+def _reversed(data: HeteroDataset) -> HeteroDataset:
+    """With reverse relations, from the cache: named by what the folder's headers hold, checksums included."""
+    path = Path(str(data.path))
+    header = b"".join((folder / HEADER).read_bytes() for folder in (path, path / "graph"))
+    key = f"{path.name}-reverse-{zlib.crc32(header):08x}"
+    return open_cached_typed(key, lambda writer: data.with_reverse().write_to(writer))
 
 
 def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset | HeteroDataset:
@@ -73,6 +90,8 @@ def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0) -
             return _open_as(folder, name, scale)
     if source is None or not source.is_scalable:
         _check_unscaled(name, scale)
+    if root is not None and source is None and is_tables(root / name):
+        return load_tables(root / name)
     file = npz.find_npz(name, root)
     if file is not None:
         return _open_path(file)
@@ -92,12 +111,12 @@ def existing_root(root: str | Path | None) -> Path | None:
 
 
 def _is_path(name: str) -> bool:
-    return os.sep in name or name.endswith(".npz") or is_folder(Path(name))
+    return os.sep in name or name.endswith(".npz") or is_folder(Path(name)) or is_tables(Path(name))
 
 
 def _open_path(path: Path) -> Dataset | HeteroDataset:
     if path.suffix != ".npz":
-        return open_either(path)
+        return load_tables(path) if is_tables(path) and not is_folder(path) else open_either(path)
     return load_hetero_npz(path) if is_typed(path) else npz.load_npz(path)
 
 

@@ -3,6 +3,8 @@
 Members: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1: no label; two-dimensional:
 several labels); ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on, ids or masks; without them and with labels the split
 is random; ``node_label`` (a kind of vertex, taken as a feature where there is no ``x``);
+``edge_attr``, a row for each entry of ``indices``; ``rel_src``, ``rel_dst``, ``rel_type``, classes of directed edges; ``test_pairs`` (N, 2), links of users and
+items that are held out for the test, with ``users`` in ``meta``, their number: a user's vertex id, an item's less that number;
 ``meta``, a JSON text. Other members are not carried over; ``meta["not_carried"]`` names them.
 """
 
@@ -29,12 +31,13 @@ Arrays: TypeAlias = dict[str, Array]
 
 TYPED_REMEDY = "task: hetero trains on it (in Python load_hetero_dataset opens it)"
 
-_VERSION = 2
+_VERSION = 4
 IDENTITY_LIMIT = 4096
 _CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
 _MASKS = tuple(f"{split}_mask" for split in SPLITS)
 _IDS = tuple(f"split_{split}" for split in SPLITS)
-_CARRIED = {"indptr", "indices", "x", *_CSR, "y", *_MASKS, *_IDS, "node_label", "meta"}
+_OF_EDGES = ("rel_src", "rel_dst", "rel_type")
+_CARRIED = {*_OF_EDGES, "indptr", "indices", "x", *_CSR, "y", *_MASKS, *_IDS, "node_label", "edge_attr", "test_pairs", "meta"}
 
 
 def places(root: Path | None) -> list[Path]:
@@ -94,14 +97,39 @@ def convert_npz(path: Path) -> Dataset:
     left = sorted(set(arrays) - _CARRIED)
     if left:
         meta["not_carried"] = left
+    graph = Graph(arrays["indptr"], arrays["indices"])
+    edge_splits: Arrays = {}
+    if "test_pairs" in arrays:
+        graph, edge_splits = _with_test_links(path, graph, arrays["test_pairs"], meta.get("users"))
     return Dataset(
         name=path.stem,
-        graph=Graph(arrays["indptr"], arrays["indices"]),
+        graph=graph,
         x=x,
+        edge_attr=arrays.get("edge_attr"),
+        edge_y=edge_classes(path, arrays),
         y=y,
         splits=splits,
+        edge_splits=edge_splits,
         meta=meta,
     )
+
+
+def _with_test_links(path: Path, graph: Graph, pairs: Array, users: Any) -> tuple[Graph, Arrays]:
+    """The graph with the links held out besides, one edge each from a user to an item, and the ids of the edges by split."""
+    items = graph.num_nodes - users if isinstance(users, int) else 0
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not is_integer(pairs.dtype) or not 0 < items < graph.num_nodes:
+        raise InputError(
+            f"{path}: test_pairs is {pairs.dtype} of shape {pairs.shape} and meta has users {users!r}: they are (N, 2) integers, a user and an "
+            "item each, and users in meta is the number of users; correct them"
+        )
+    wrong = np.flatnonzero((pairs < 0).any(1) | (pairs >= [users, items]).any(1))
+    if len(wrong):
+        raise InputError(
+            f"{path}: test_pairs {wrong[0]} is {pairs[wrong[0]].tolist()}: users are 0 to {users - 1}, items 0 to {items - 1}; correct it"
+        )
+    src, dst = (np.concatenate(parts) for parts in ((graph.indices, pairs[:, 0]), (graph.destinations(), pairs[:, 1] + users)))
+    splits = {"train": np.arange(graph.num_edges), "test": graph.num_edges + np.arange(len(pairs))}
+    return Graph.from_edges(src, dst, graph.num_nodes), splits
 
 
 def read(path: Path) -> Arrays:
@@ -142,10 +170,7 @@ def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
         )
         return "a temporal graph (events src, dst, t)", remedy
     if {"train", "valid", "test"} <= names:
-        triples = (
-            "make a graph of the heads and tails by Graph.from_edges, for task: links, or a HeteroGraph by relation, for a HeteroDataset"
-        )
-        return "a knowledge graph (triples head, relation, tail)", triples
+        return "a knowledge graph (triples head, relation, tail)", "task: triples reads it, by data.triples"
     if {"train_x", "train_y"} <= names:
         return "labelled samples without edges (train_x, train_y)", "task: images reads it where they are images, by data.images"
     remedy = "choose another file; one of your own holds indptr and indices by destination (CSC), x and y, or is made by Dataset(...).save(folder)"
@@ -206,7 +231,27 @@ def labels(path: Path, arrays: Arrays) -> Array | None:
         return None
     if y.ndim not in (1, 2) or not is_integer(y.dtype):
         raise InputError(f"{path}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) per vertex; correct it")
-    return y.astype(np.uint8 if y.ndim == 2 else np.int64, copy=False)
+    return y
+
+
+def edge_classes(path: Path, arrays: Arrays) -> Array | None:
+    """The classes (E,) of a file's edges, if it has some; -1 for an edge that none is stated for, or several."""
+    if not set(_OF_EDGES) <= arrays.keys():
+        return None
+    src, dst, kinds = (arrays[name] for name in _OF_EDGES)
+    num_nodes, indices = len(arrays["indptr"]) - 1, arrays["indices"]
+    if not len(src) == len(dst) == len(kinds) or not is_integer(kinds.dtype) or kinds.min(initial=0) < 0:
+        raise InputError(f"{path}: rel_src, rel_dst and rel_type do not state a class from 0 on of as many edges each; correct them")
+    keys = np.repeat(np.arange(num_nodes), np.diff(arrays["indptr"])) * num_nodes + indices
+    order = np.argsort(keys)
+    stated = dst.astype(np.int64) * num_nodes + src
+    found = np.searchsorted(keys, stated, sorter=order).clip(max=len(keys) - 1)
+    places, is_edge = order[found], keys[order[found]] == stated
+    places, kinds = places[is_edge], kinds[is_edge].astype(np.int64)
+    first, last = np.full(len(keys), np.iinfo(np.int64).max), np.full(len(keys), -1)
+    np.minimum.at(first, places, kinds)
+    np.maximum.at(last, places, kinds)
+    return np.where(first == last, last, -1)
 
 
 def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | None]:

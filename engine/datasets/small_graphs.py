@@ -2,95 +2,248 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, is_integer
-from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.load import load_dataset
-from hoptrain.engine.datasets.npz import find_npz, not_found
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.arrays import Array, as_array
+from hoptrain.engine.dataset import (
+    KIND,
+    SPLITS,
+    Dataset,
+    as_labels,
+    check_labels,
+    check_split,
+    check_targets,
+    label_dtype,
+    num_classes_of,
+)
+from hoptrain.engine.datasets.build import narrow_features
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
+from hoptrain.engine.store import FolderWriter, create_new_folder, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
 
 FOLDS = 10
+_GRAPHS_OF = "graphs_of_"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SmallGraphs:
     """G labelled graphs with V vertices in all; read-only.
 
+    Constructing one validates it; ``SmallGraphs.open`` trusts the checksums instead.
+
     Attributes:
         name: for messages.
-        vertices: graph and features of all vertices; no edge joins two of the small graphs.
+        vertices: graph and features of all vertices, and of the edges where they have some; no edge joins two of the small graphs.
         ptr: (G+1,) int64: graph g has the vertices ``ptr[g]`` to ``ptr[g+1]``.
-        y: (G,) int64 classes in [0, num_classes).
+        y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels, int8 with -1 where some are unknown; or (G,)
+            or (G, num_classes) float32 targets of a regression.
         splits: graph numbers, (M,) int64: ``train``, ``val``, ``test``.
-        num_classes: number of classes.
+        num_classes: number of classes, labels or targets; where 0 is given, what ``y`` has.
+        validate: an argument only: False for what is right by construction.
     """
 
-    name: str
+    name: str = "graphs"
     vertices: Dataset
     ptr: Array
     y: Array
-    splits: Mapping[str, Array]
-    num_classes: int
+    splits: Mapping[str, Array] = field(default_factory=dict)
+    num_classes: int = 0
+    validate: InitVar[bool] = True
+
+    def __post_init__(self, validate: bool) -> None:
+        y = as_labels(as_array(self.y))
+        object.__setattr__(
+            self, "num_classes", self.num_classes or (num_classes_of(y) if y.ndim in (1, 2) and y.dtype.kind in "iubf" else 0)
+        )
+        if validate:
+            self._check(y)
+        object.__setattr__(self, "y", y.astype(label_dtype(y), copy=False))
+        object.__setattr__(self, "ptr", self.ptr.astype(np.int64, copy=False))
+        object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
+
+    def _check(self, y: Array) -> None:
+        name, number = self.name, len(y)
+        (check_targets if y.dtype.kind == "f" else check_labels)(name, y, number, self.num_classes, "graph")
+        for split, ids in self.splits.items():
+            check_split(name, split, ids, number, y, "graph")
+        _check_shares(name, self.ptr, number, self.vertices)
+        if self.vertices.x is None:
+            raise InputError(f"{name} has no features of vertices: this task needs some; add x or node_label")
+
+    def save(self, path: str | Path) -> None:
+        """Write the graphs as a folder; ``path`` must not exist yet. ``open`` and ``load_small_graphs`` open it again."""
+        with create_new_folder(Path(path), KIND) as writer:
+            self.write_to(writer)
+
+    def write_to(self, writer: FolderWriter) -> None:
+        """Write the arrays of the vertices and of the graphs into a new folder."""
+        self.vertices.write_to(writer)
+        own = {"graph_ptr": self.ptr, "graph_y": self.y} | {f"{_GRAPHS_OF}{split}": ids for split, ids in self.splits.items()}
+        for name, array in own.items():
+            writer.add(name, array)
+        writer.meta["num_graph_classes"] = self.num_classes
+
+    @classmethod
+    def open(cls, path: str | Path) -> SmallGraphs:
+        """Open a folder memory-mapped.
+
+        Raises:
+            InputError: as ``Dataset.open``; a folder of something else.
+        """
+        vertices = Dataset.open(path)
+        arrays, meta = open_folder(Path(path), KIND, verify=False)
+        if "graph_ptr" not in arrays or "num_graph_classes" not in meta:
+            raise InputError(f"{path} holds one graph, {vertices.name}: task: nodes reads it; name a folder that SmallGraphs.save wrote")
+        return cls(
+            name=vertices.name,
+            vertices=vertices,
+            ptr=arrays["graph_ptr"],
+            y=arrays["graph_y"],
+            splits={name.removeprefix(_GRAPHS_OF): ids for name, ids in arrays.items() if name.startswith(_GRAPHS_OF)},
+            num_classes=meta["num_graph_classes"],
+            validate=False,
+        )
+
+    @classmethod
+    def from_pyg(
+        cls, dataset: Iterable[Any], *, splits: Mapping[str, Any] | None = None, fold: int = 0, name: str = "graphs"
+    ) -> SmallGraphs:
+        """PyG's ``Dataset``, ``InMemoryDataset`` or a list of ``Data``, each with ``x``, ``edge_index`` and ``y``, and ``edge_attr`` where all have it.
+
+        Labels become what ``Dataset.from_pyg`` makes of them: floating ones integers where all are whole, NaN then no label; other floating ones targets.
+
+        Args:
+            dataset: the graphs.
+            splits: graph numbers by split; by default those of the data set's ``get_idx_split()``, as OGB's have it, else ten folds.
+            fold: of the folds; as ``load_small_graphs``.
+            name: for messages.
+
+        Raises:
+            InputError: a graph without features, label or vertices; features of edges that only some have; as ``SmallGraphs``.
+        """
+        graphs = list(dataset)
+        _check_parts(name, graphs)
+        sizes = np.array([int(data.num_nodes) for data in graphs])
+        ptr = np.concatenate([[0], np.cumsum(sizes)])
+        edges = np.concatenate([as_array(data.edge_index) + begin for data, begin in zip(graphs, ptr[:-1], strict=True)], axis=1)
+        x, edge_attr = (
+            None if rows[0] is None else narrow_features(np.concatenate([_columns(own) for own in rows]))
+            for rows in ([data.x for data in graphs], [data.edge_attr for data in graphs])
+        )
+        y = np.concatenate([as_array(data.y).reshape(1, -1) for data in graphs])
+        vertices = Dataset(name=name, graph=Graph.from_edges(edges[0], edges[1], int(ptr[-1])), x=x, edge_attr=edge_attr)
+        if splits is None and (given := getattr(dataset, "get_idx_split", None)) is not None:
+            splits = {"val" if split == "valid" else split: ids for split, ids in given().items()}
+        shared = folds_of(name, None, len(y), fold) if splits is None else {split: as_array(ids) for split, ids in splits.items()}
+        return cls(name=name, vertices=vertices, ptr=ptr, y=y, splits=shared)
+
+    def join(self, items: Array) -> dict[str, Array]:
+        """The graphs of a batch as one, see ``hoptrain.trainers.tasks.items.graphs.GraphBatch``, and their labels ``y``."""
+        graph = self.vertices.graph
+        sizes = self.ptr[items + 1] - self.ptr[items]
+        ptr = np.concatenate([[0], np.cumsum(sizes)])
+        nodes = _ranges(self.ptr[items], sizes)
+        degrees = graph.indptr[nodes + 1].astype(np.int64) - graph.indptr[nodes]
+        begins, ends = graph.indptr[self.ptr[items]].astype(np.int64), graph.indptr[self.ptr[items + 1]].astype(np.int64)
+        edges = _ranges(begins, ends - begins)
+        arrays = {
+            "x": np.take(self.vertices.x, nodes, axis=0).astype(np.float32),  # type: ignore[arg-type]
+            "indptr": np.concatenate([[0], np.cumsum(degrees)]),
+            "indices": graph.indices[edges] + np.repeat(ptr[:-1] - self.ptr[items], ends - begins),
+            "ptr": ptr,
+            "y": self.y[items],
+        }
+        if self.vertices.edge_attr is not None:
+            ids = edges if graph.edge_ids is None else graph.edge_ids[edges]
+            arrays["edge_attr"] = np.take(self.vertices.edge_attr, ids, axis=0).astype(np.float32)
+        return arrays
 
 
-def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 0) -> SmallGraphs:
-    """Open the graphs of ``name.npz`` in ``root`` or ``$HOPTRAIN_DATA``: as for ``load_dataset``, and ``graph_ptr``, ``graph_y``, ``fold10``.
-
-    Args:
-        name: for instance ``tu_mutag``.
-        root: folder of the file.
-        fold: the one of the ten folds that is the test split; the one after it is for validation, all others for training. Where the file has no
-            ``fold10``, folds are dealt out by hoptrain's permutation with seed 0.
+def check_fold(fold: int) -> None:
+    """Whether there is such a fold.
 
     Raises:
-        InputError: it is not there, or holds no small graphs with features; a fold that does not exist.
+        InputError: there is none.
     """
     if not 0 <= fold < FOLDS:
         raise InputError(f"fold is {fold}: there are {FOLDS}; give one from 0 to {FOLDS - 1}")
-    vertices = load_dataset(name, root=root)
-    path = find_npz(name, None if root is None else Path(root).expanduser())
-    if path is None:
-        raise not_found(
-            name, None if root is None else Path(root), f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA"
-        )
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            ptr, y, folds = file["graph_ptr"], file["graph_y"], file["fold10"] if "fold10" in file.files else None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path} holds no small graphs ({reason_of(error)}): it needs graph_ptr, graph_y; task: nodes reads one graph"
-        ) from None
-    _check(path, vertices, ptr, y, folds)
+
+
+def folds_of(name: str, folds: Array | None, number: int, fold: int) -> dict[str, Array]:
+    """Splits of ``number`` graphs by ten folds: one for the test, the one after it for validation, all others for training.
+
+    Args:
+        name: of the graphs, for messages.
+        folds: (number,) integers, the fold of each; None deals them out by hoptrain's permutation with seed 0.
+        number: G.
+        fold: that of the test, 0 to 9.
+
+    Raises:
+        InputError: a fold that does not exist, or holds no graphs.
+    """
+    check_fold(fold)
     if folds is None:
-        folds = np.empty(len(y), np.int64)
-        folds[permutation(len(y), 0, 0)] = np.arange(len(y)) % FOLDS
+        folds = np.empty(number, np.int64)
+        folds[permutation(number, 0, 0)] = np.arange(number) % FOLDS
     kinds = {"test": folds == fold, "val": folds == (fold + 1) % FOLDS}
     splits = {split: np.flatnonzero(mask) for split, mask in kinds.items()} | {"train": np.flatnonzero(~(kinds["test"] | kinds["val"]))}
-    return SmallGraphs(name=name, vertices=vertices, ptr=ptr, y=y.astype(np.int64), splits=splits, num_classes=int(y.max()) + 1)
+    for split in SPLITS:
+        if not len(splits[split]):
+            raise InputError(
+                f"{name}: with fold {fold} no graph is for {split}: its folds are {', '.join(map(str, np.unique(folds)))}, of 0 to {FOLDS - 1}; "
+                "choose another fold, or correct fold10"
+            )
+    return splits
 
 
-def _check(path: Path, vertices: Dataset, ptr: Array, y: Array, folds: Array | None) -> None:
+def _check_shares(name: str, ptr: Array, number: int, vertices: Dataset) -> None:
+    """Refuse a ``ptr`` that does not share all vertices out, and edges between two graphs."""
     num_nodes = vertices.graph.num_nodes
-    if not len(y) or ptr.shape != (len(y) + 1,) or ptr[0] != 0 or ptr[-1] != num_nodes or (np.diff(ptr) < 1).any():
+    if not number or ptr.shape != (number + 1,) or ptr[0] != 0 or ptr[-1] != num_nodes or (np.diff(ptr) < 0).any():
         raise InputError(
-            f"{path}: graph_ptr of shape {ptr.shape} does not share {num_nodes:,} vertices out to {len(y):,} graphs; correct it"
+            f"{name}: graph_ptr of shape {ptr.shape} does not share {num_nodes:,} vertices out to {number:,} graphs; correct it"
         )
-    if not is_integer(y.dtype) or y.min() < 0:
-        raise InputError(f"{path}: graph_y is {y.dtype} from {y.min()} on: a class is an integer from 0 on; correct it")
-    if folds is not None and (folds.shape != y.shape or not is_integer(folds.dtype)):
-        raise InputError(
-            f"{path}: fold10 is {folds.dtype} of shape {folds.shape}: one integer for each of the {len(y):,} graphs; correct it"
-        )
-    if vertices.x is None:
-        raise InputError(f"{path} has no features of vertices: this task needs some; add x or node_label")
+    if (empty := np.flatnonzero(np.diff(ptr) == 0)).size:
+        raise InputError(f"{name}: graph {empty[0]} has no vertices: there is nothing to read in it; drop it, and its label")
     counts = np.diff(vertices.graph.indptr)
     own = np.repeat(np.searchsorted(ptr, np.arange(num_nodes), side="right"), counts)
     if (np.searchsorted(ptr, vertices.graph.indices, side="right") != own).any():
-        raise InputError(f"{path}: an edge joins two of the small graphs: each stands by itself; correct graph_ptr or the edges")
+        raise InputError(f"{name}: an edge joins two of the small graphs: each stands by itself; correct graph_ptr or the edges")
+
+
+def _check_parts(name: str, graphs: list[Any]) -> None:
+    """Refuse PyG's graphs that cannot be put side by side."""
+    if not graphs:
+        raise InputError(f"{name} has no graphs: give some")
+    for what, names in (("no features of vertices", "x"), ("no edge_index", "edge_index"), ("no label", "y")):
+        lacking = next((number for number, data in enumerate(graphs) if getattr(data, names, None) is None), None)
+        if lacking is not None:
+            raise InputError(f"{name}: graph {lacking} has {what}: every graph has {names}; add it, for instance by a transform")
+    with_attr = [data.edge_attr is not None for data in graphs]
+    if any(with_attr) and not all(with_attr):
+        raise InputError(f"{name}: graph {with_attr.index(False)} has no edge_attr and others have: all have it, or none; correct it")
+    for column in ("x", "edge_attr", "y"):
+        widths = [1 if rows is None else _columns(rows).shape[1] for rows in (getattr(data, column) for data in graphs)]
+        if column == "y":
+            widths = [int(as_array(data.y).size) for data in graphs]
+        if len(set(widths)) > 1:
+            number = next(number for number, width in enumerate(widths) if width != widths[0])
+            raise InputError(f"{name}: graph {number} has {widths[number]} columns of {column}, graph 0 has {widths[0]}: make them alike")
+
+
+def _columns(rows: Any) -> Array:
+    """Rows (N, D) of features; (N,) is taken as (N, 1)."""
+    array = as_array(rows)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _ranges(begins: Array, sizes: Array) -> Array:
+    """``begins[i]`` to ``begins[i] + sizes[i]`` one after another, (sum of sizes,) int64."""
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(begins - before, sizes) + np.arange(sizes.sum())

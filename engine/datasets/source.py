@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.hetero_dataset import HeteroDataset
 
-Load: TypeAlias = Callable[[str, Path | None, float], Dataset]
+Load: TypeAlias = Callable[[str, Path | None, float], Dataset | HeteroDataset]
 """(name, root, scale) -> data set. ``root`` is a folder that exists, or None; ``scale`` is 1.0 unless the source is scalable."""
 
 

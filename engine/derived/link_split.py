@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -97,19 +98,30 @@ def given_links(data: Dataset) -> LinkSplit:
     """The links of ``data.edge_splits`` but ``train``; the graph that is left has the edges of ``train``, without it those of no split.
 
     Raises:
-        InputError: the data set has no such splits.
+        InputError: the data set has no such splits, or two of them share an edge. Copies of an edge have ids of their own: OGB's sets have some.
     """
     graph, splits = data.graph, {name: data.graph.places_of(ids) for name, ids in data.edge_splits.items()}
     if not splits.keys() - {"train"}:
         raise InputError(
             f"split is given and {data.name} has no edge_splits but for training: give Dataset some, or hold links out by share"
         )
-    destinations = graph.destinations()
+    ends = np.stack([graph.indices.astype(np.int64), graph.destinations()])
+    _check_apart(data, ends, splits)
     is_kept = np.full(graph.num_edges, "train" not in splits)
     for name, places in splits.items():
         is_kept[places] = name == "train"
-    ends = np.stack([graph.indices.astype(np.int64), destinations])
     return graph.with_edges(is_kept), {name: ends[:, places] for name, places in splits.items() if name != "train"}
+
+
+def _check_apart(data: Dataset, ends: Array, splits: Mapping[str, Array]) -> None:
+    """Refuse splits (N,) of places that share an edge."""
+    for (name, own), (other, others) in combinations(splits.items(), 2):
+        both = np.flatnonzero(np.isin(own, others))
+        if len(both):
+            u, v = ends[:, splits[name][both[0]]]
+            raise InputError(
+                f"the edge from {u} to {v} is in the splits {name} and {other} of {data.name}: what is asked for would be known; leave it out of one"
+            )
 
 
 def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float], seed: int = 0) -> dict[str, Array]:

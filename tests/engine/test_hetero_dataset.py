@@ -1,5 +1,7 @@
 """A data set on a typed graph: its splits and stores, and what does not fit."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -34,6 +36,10 @@ def test_splits_and_stores():
         ({"splits": {"train": np.array([4])}}, "^typed: split train names vertex 4: vertices are 0 to 3"),
         ({"y": np.array([0, 3, 1, 0]), "num_classes": 3}, r"^typed: y\[1\] is 3: labels are in \[-1, 3\); correct it"),
         ({"y": np.array([0, -2, 1, 0])}, r"^typed: y\[1\] is -2: labels are in \[-1, 2\)"),
+        (
+            {"splits": {"train_5": np.array([0, 2]), "val_5": np.array([1, 2])}},
+            "vertex 2 is in the splits train_5 and val_5: they share none",
+        ),
         ({"y": np.array([0, -1, 0, 0]), "splits": {"train": np.array([1])}}, "vertex 1 of split train has no label"),
     ],
 )
@@ -107,3 +113,40 @@ def test_from_pyg():
     with pytest.raises(InputError, match="seed_type is 'c': the graph has a, b"):
         HeteroDataset.from_pyg(unlabelled, "c")
     assert unlabelled.node_types == ["a", "b"]
+
+
+def test_splits_of_two_families_may_share_vertices():
+    assert len(data(splits={"train_5": np.array([0]), "val_6": np.array([0]), "extra": np.array([0])}).splits) == 3
+
+
+def dgl(**of_a):
+    """What is asked of a heterograph of DGL's."""
+    held = {"a": of_a, "b": {"feat": torch.ones(2, 3)}}
+    return SimpleNamespace(
+        ntypes=["a", "b"],
+        canonical_etypes=[("a", "r", "b")],
+        nodes={kind: SimpleNamespace(data=own) for kind, own in held.items()},
+        edges=lambda etype: (torch.tensor([3, 0]), torch.tensor([1, 0])),
+        num_nodes={"a": 4, "b": 2}.__getitem__,
+    )
+
+
+def test_from_dgl():
+    made = HeteroDataset.from_dgl(
+        dgl(label=torch.tensor([0, 1, -1, 2]), train_mask=torch.tensor([1, 0, 0, 1], dtype=torch.uint8)), name="theirs"
+    )
+    assert (made.name, made.seed_type, made.num_classes, made.y.tolist()) == ("theirs", "a", 3, [0, 1, -1, 2])
+    assert {name: ids.tolist() for name, ids in made.splits.items()} == {"train": [0, 3]}
+    assert (list(made.x), made.x["b"].tolist()) == (["b"], [[1.0] * 3] * 2)
+    columns = made.graph.relations[("a", "r", "b")]
+    assert (columns.indices.tolist(), columns.ids_of(np.arange(2)).tolist()) == ([0, 3], [1, 0])
+    with pytest.raises(InputError, match="theirs: labels of no type: vertices of one type are trained on; name it by seed_type"):
+        HeteroDataset.from_dgl(dgl(), name="theirs")
+
+
+def test_from_pyg_takes_weights_and_times_by_name():
+    theirs = pyg(y=torch.zeros(4))
+    theirs["a", "r", "b"].weight, theirs["a", "r", "b"].time = torch.tensor([0.5, 2.0]), torch.tensor([8, 7])
+    columns = HeteroDataset.from_pyg(theirs, weight_attr="weight", time_attr="time").graph.relations[("a", "r", "b")]
+    assert (columns.weights.tolist(), columns.times.tolist()) == ([2.0, 0.5], [7, 8])
+    assert columns.ids_of(np.arange(2)).tolist() == [1, 0]

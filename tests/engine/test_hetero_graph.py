@@ -174,3 +174,22 @@ def test_bad_values_of_edges(values, message):
 def test_a_negative_number_of_vertices():
     with pytest.raises(InputError, match="num_nodes of 'author' is -1"):
         HeteroGraph({"author": -1}, {})
+
+
+def test_relations_turned_round():
+    edges = {WRITES: ([3, 0, 1, 3], [2, 2, 0, 1]), CITES: ([1, 0], [0, 2])}
+    graph = HeteroGraph.from_edges(SIZES, edges, weights={WRITES: np.arange(4.0)}, times={WRITES: np.array([7, 5, 6, 8])}).with_reverse()
+    back = ("paper", "rev_writes", "author")
+    assert list(graph.relations) == [WRITES, CITES, back, ("paper", "rev_cites", "paper")]
+    expected = HeteroGraph.from_edges(
+        SIZES, {back: edges[WRITES][::-1]}, weights={back: np.arange(4.0)}, times={back: np.array([7, 5, 6, 8])}
+    ).relations[back]
+    made = graph.relations[back]
+    assert made.arrays().keys() == expected.arrays().keys()
+    for name, array in expected.arrays().items():
+        assert getattr(made, name).tolist() == array.tolist(), name
+    assert (made.num_src, made.num_nodes) == (3, 4)
+    with pytest.raises(
+        InputError, match=r"^paper:rev_writes:author is there: author:writes:paper turned round is to have this name; rename it$"
+    ):
+        graph.with_reverse()

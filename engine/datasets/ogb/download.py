@@ -15,22 +15,23 @@ from hoptrain.engine.errors import InputError, reason_of
 
 ACCEPT = "HOPTRAIN_ACCEPT_OGB_LICENCE"
 _STALL_S = 60.0
-_URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
+_URL = "https://snap.stanford.edu/ogb/data"
 
 
 class Release(NamedTuple):
-    """One archive: the set's name and version, the folder inside the archive, its size in GB, its licence."""
+    """One archive: the set's name and version, the folder inside the archive, its size in GB if that is known, its licence, OGB's folder for it."""
 
     name: str
     version: int
     archive: str
-    gigabytes: float
+    gigabytes: float | None
     licence: str
+    room: str = "nodeproppred"
 
     @property
     def url(self) -> str:
         """Where the archive is."""
-        return f"{_URL}/{self.archive}.zip"
+        return f"{_URL}/{self.room}/{self.archive}.zip"
 
 
 def download(release: Release, folder: Path) -> None:
@@ -62,7 +63,8 @@ def download(release: Release, folder: Path) -> None:
 
 def accept_licence(release: Release) -> None:
     """State licence and size; go on if the variable says so, ask on a terminal, never wait where nobody can answer."""
-    print(f"{release.name}: {release.gigabytes} GB from {release.url}, licence {release.licence}", file=sys.stderr)
+    size = "" if release.gigabytes is None else f"{release.gigabytes} GB "
+    print(f"{release.name}: {size}from {release.url}, licence {release.licence}", file=sys.stderr)
     if os.environ.get(ACCEPT) == "1":
         return
     if not sys.stdin or not sys.stdin.isatty():

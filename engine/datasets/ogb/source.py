@@ -1,4 +1,4 @@
-"""Node data sets of the Open Graph Benchmark, read from OGB's own files on disk.
+"""Node and link data sets of the Open Graph Benchmark, read from OGB's own files on disk.
 
 The layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so what it has downloaded is used as it is, and it does the download
 here too. Its loader is not used: it asks questions on the terminal and unpickles its cache.
@@ -17,6 +17,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached
 from hoptrain.engine.datasets.ogb.binary import write_binary
 from hoptrain.engine.datasets.ogb.download import Release, download
+from hoptrain.engine.datasets.ogb.links import read_links
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
@@ -49,41 +50,78 @@ def load_ogb(name: str, root: Path | None, scale: float) -> Dataset:
     Raises:
         InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
     """
-    if root is None and is_folder(converted(_key(name, None))):
-        return Dataset.open(converted(_key(name, None)))
     layout = LAYOUTS[name]
-    folder = _raw_folder(name, root)
+    key = ready_key(name, layout.release, root)
+    return open_cached(key, lambda writer: layout.write(writer, fetched(layout.release, root), layout))
+
+
+def fetched(release: Release, root: Path | None) -> Path:
+    """The folder of a release's files, downloaded if it is not there.
+
+    Raises:
+        InputError: as ``load_ogb``.
+    """
+    folder = _raw_folder(release, root)
     if not (folder / "raw").is_dir():
-        download(layout.release, folder)
-    if not (folder / f"RELEASE_v{layout.release.version}.txt").exists():
+        download(release, folder)
+    if not (folder / f"RELEASE_v{release.version}.txt").exists():
         raise InputError(
-            f"{folder} is not release {layout.release.version} of {name} (no RELEASE_v{layout.release.version}.txt): "
+            f"{folder} is not release {release.version} of {release.name} (no RELEASE_v{release.version}.txt): "
             "remove the folder, and it is downloaded again"
         )
-    return open_cached(_key(name, root), lambda writer: layout.write(writer, folder, layout))
+    return folder
+
+
+def ready_key(name: str, release: Release, root: Path | None) -> str:
+    """What a conversion is called. Files under a ``root`` of the user's may change, so they are part of the key, and fetched; those in the cache are ours."""
+    if root is None:
+        return f"{name}-ogb{_VERSION}"
+    folder = fetched(release, root)
+    files = [file for part in ("raw", "split") for file in (folder / part).rglob("*") if file.name.endswith((".csv.gz", ".npz", ".pt"))]
+    return f"{name}-ogb{_VERSION}-{fingerprint(files)}"
+
+
+def is_present(name: str, release: Release, root: Path | None) -> bool:
+    """Whether a set can be had without the network."""
+    return (_raw_folder(release, root) / "raw").is_dir() or is_folder(converted(ready_key(name, release, None)))
 
 
 def write_csv(writer: FolderWriter, folder: Path, layout: Layout) -> None:
     """The layout with one kind of vertex and edge (arxiv, products)."""
-    edges, num_nodes = _csv(folder / "raw" / "edge", np.int64), int(_csv(folder / "raw" / "num-node-list", np.int64)[0, 0])
-    x = _csv(folder / "raw" / "node-feat", np.float32)
-    y = _csv(folder / "raw" / "node-label", np.float64)
+    edges, num_nodes = read_csv(folder / "raw" / "edge", np.int64), int(read_csv(folder / "raw" / "num-node-list", np.int64)[0, 0])
+    x = read_csv(folder / "raw" / "node-feat", np.float32)
+    y = read_csv(folder / "raw" / "node-label", np.float64)
     _write(writer, layout, edges, num_nodes, x, y, folder / "split" / layout.split)
 
 
 def write_papers_of_mag(writer: FolderWriter, folder: Path, layout: Layout) -> None:
     """The relation paper-cites-paper of the heterogeneous layout, with the papers' features, labels and splits."""
     raw = folder / "raw"
-    edges = _csv(raw / "relations" / "paper___cites___paper" / "edge", np.int64)
-    x = _csv(raw / "node-feat" / "paper" / "node-feat", np.float32)
-    y = _csv(raw / "node-label" / "paper" / "node-label", np.float64)
+    edges = read_csv(raw / "relations" / "paper___cites___paper" / "edge", np.int64)
+    x = read_csv(raw / "node-feat" / "paper" / "node-feat", np.float32)
+    y = read_csv(raw / "node-label" / "paper" / "node-label", np.float64)
     _write(writer, layout, edges, len(x), x, y, folder / "split" / layout.split / "paper")
 
 
 def write_papers100m(writer: FolderWriter, folder: Path, layout: Layout) -> None:
     """The binary layout, piece by piece: its arrays are larger than most memories."""
-    splits = _splits(folder / "split" / layout.split)
+    splits = read_splits(folder / "split" / layout.split)
     write_binary(writer, folder / "raw", layout.release.name, splits, _meta(layout))
+
+
+def write_links(writer: FolderWriter, folder: Path, layout: Layout) -> None:
+    """The layout of links: those of the training in both directions, the others once, with OGB's pairs that are none."""
+    num_nodes = int(read_csv(folder / "raw" / "num-node-list", np.int64)[0, 0])
+    features = folder / "raw" / "node-feat"
+    links = read_links(folder / "split" / layout.split)
+    Dataset(
+        name=layout.release.name,
+        graph=Graph.from_edges(links.src, links.dst, num_nodes, times=links.times),
+        x=read_csv(features, np.float32) if features.with_name("node-feat.csv.gz").is_file() else None,
+        edge_splits=links.splits,
+        negatives=links.negatives,
+        meta=_meta(layout) | {"score": LINK_SCORES[layout.release.name]},
+    ).write_to(writer)
 
 
 def _write(writer: FolderWriter, layout: Layout, edges: Array, num_nodes: int, x: Array, labels: Array, split_folder: Path) -> None:
@@ -93,7 +131,7 @@ def _write(writer: FolderWriter, layout: Layout, edges: Array, num_nodes: int, x
         graph=Graph.from_pairs(edges[:, 0], edges[:, 1], num_nodes),
         x=x,
         y=y,
-        splits=_splits(split_folder),
+        splits=read_splits(split_folder),
         meta=_meta(layout),
     )
     data.write_to(writer)
@@ -104,12 +142,13 @@ def _meta(layout: Layout) -> dict[str, str]:
     return {"source": release.url, "licence": release.licence, "split": f"OGB's: {layout.split}", "note": layout.note}
 
 
-def _splits(folder: Path) -> dict[str, Array]:
+def read_splits(folder: Path) -> dict[str, Array]:
+    """The splits that lie in a folder, under hoptrain's names."""
     files = {"train": "train", "val": "valid", "test": "test"}
-    return {split: np.sort(_csv(folder / file, np.int64)[:, 0]) for split, file in files.items()}
+    return {split: np.sort(read_csv(folder / file, np.int64)[:, 0]) for split, file in files.items()}
 
 
-def _csv(stem: Path, dtype: type[np.generic]) -> Array:
+def read_csv(stem: Path, dtype: type[np.generic]) -> Array:
     """A table (N, columns) without a header."""
     import pandas  # type: ignore[import-untyped]
 
@@ -123,25 +162,27 @@ def _csv(stem: Path, dtype: type[np.generic]) -> Array:
     return table
 
 
-def _raw_folder(name: str, root: Path | None) -> Path:
-    return downloads(root) / name.replace("-", "_")
+def _raw_folder(release: Release, root: Path | None) -> Path:
+    return downloads(root) / release.name.replace("-", "_")
 
 
-def _key(name: str, root: Path | None) -> str:
-    """Files under a ``root`` of the user's may change, so they are part of the key; those in the cache are ours."""
-    if root is None:
-        return f"{name}-ogb{_VERSION}"
-    files = [file for part in ("raw", "split") for file in (_raw_folder(name, root) / part).rglob("*.[cn][sp][vz]*") if file.is_file()]
-    return f"{name}-ogb{_VERSION}-{fingerprint(files)}"
-
-
-def _is_present(name: str, root: Path | None) -> bool:
-    return (_raw_folder(name, root) / "raw").is_dir() or is_folder(converted(_key(name, None)))
-
-
+MAG = Release("ogbn-mag", 2, "mag", 0.4, _ODC_BY)
 _REVERSED = "made undirected as in OGB's examples: reverse edges added, each edge once"
 
+LINK_SCORES = {"ogbl-citation2": "mrr", "ogbl-collab": "hits@50", "ogbl-ddi": "hits@20", "ogbl-ppa": "hits@100"}
+"""What OGB judges each set by."""
+
+
+def _of_links(name: str, archive: str, split: str) -> Layout:
+    note = "messages pass along the training's links alone, in both directions as in OGB's examples"
+    return Layout(release=Release(name, 1, archive, None, _ODC_BY, "linkproppred"), split=split, write=write_links, note=note)
+
+
 LAYOUTS = {
+    "ogbl-citation2": _of_links("ogbl-citation2", "citation-v2", "time"),
+    "ogbl-collab": _of_links("ogbl-collab", "collab", "time"),
+    "ogbl-ddi": _of_links("ogbl-ddi", "ddi", "target"),
+    "ogbl-ppa": _of_links("ogbl-ppa", "ppassoc", "throughput"),
     "ogbn-arxiv": Layout(release=Release("ogbn-arxiv", 1, "arxiv", 0.08, _ODC_BY), split="time", write=write_csv, note=_REVERSED),
     "ogbn-products": Layout(
         release=Release("ogbn-products", 1, "products", 1.4, "Amazon licence (https://ogb.stanford.edu/docs/nodeprop/#ogbn-products)"),
@@ -155,8 +196,8 @@ LAYOUTS = {
         write=write_papers100m,
         note="directed as published: from the citing paper to the cited one",
     ),
-    "ogbn-mag": Layout(
-        release=Release("ogbn-mag", 2, "mag", 0.4, _ODC_BY),
+    "ogbn-mag-papers": Layout(
+        release=MAG,
         split="time",
         write=write_papers_of_mag,
         note=f"only papers and their citations of the heterogeneous graph; {_REVERSED}",
@@ -165,13 +206,22 @@ LAYOUTS = {
 
 
 def _ogb(name: str, about: str, *counts: int) -> tuple[str, Source]:
-    return name, Source(about=about, origin="download from OGB", load=load_ogb, counts=Counts(*counts), is_present=_is_present)
+    def present(name: str, root: Path | None) -> bool:
+        return is_present(name, LAYOUTS[name].release, root)
+
+    return name, Source(
+        about=about, origin="download from OGB", load=load_ogb, counts=Counts(*counts) if counts else None, is_present=present
+    )
 
 
 SOURCES = dict(
     [
+        _ogb("ogbl-citation2", "papers of MAG, which cites which"),
+        _ogb("ogbl-collab", "authors who write together"),
+        _ogb("ogbl-ddi", "interactions of drugs"),
+        _ogb("ogbl-ppa", "associations of proteins"),
         _ogb("ogbn-arxiv", "arXiv papers and their citations", 169_343, 2_315_598, 128, 40),
-        _ogb("ogbn-mag", "papers of MAG and their citations", 736_389, 10_792_672, 128, 349),
+        _ogb("ogbn-mag-papers", "papers of ogbn-mag and their citations alone", 736_389, 10_792_672, 128, 349),
         _ogb("ogbn-papers100M", "papers of MAG, directed citations", 111_059_956, 1_615_685_872, 128, 172),
         _ogb("ogbn-products", "Amazon products bought together", 2_449_029, 123_718_280, 100, 47),
     ]

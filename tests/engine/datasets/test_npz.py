@@ -1,5 +1,6 @@
 """NAME.npz files: the real ones against their published counts, made-up ones for every rule."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Graph, InputError
 from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.datasets.listing import list_datasets
 from hoptrain.engine.datasets.load import REGISTRY
@@ -70,7 +71,8 @@ def test_real_files_have_their_published_counts(name):
     real(name)
     data = load_dataset(name, root=REAL)
     graph = data.graph
-    assert (graph.num_nodes, graph.num_edges, data.num_features, data.num_classes) == COUNTS[name]
+    num_edges = graph.num_edges - len(data.edge_splits.get("test", ()))  # those held out are no edges of the file's graph
+    assert (graph.num_nodes, num_edges, data.num_features, data.num_classes) == COUNTS[name]
     assert tuple(len(data.split(split)) for split in ("train", "val", "test") if data.splits) == SPLITS.get(name, ())
     assert graph.is_sorted
     if data.x is not None:
@@ -238,3 +240,29 @@ def test_pickles_are_not_read(tmp_path):
     np.savez(tmp_path / "ring.npz", **ring(meta=np.array([{"a": 1}], dtype=object)))
     with pytest.raises(InputError, match="Object arrays cannot be loaded"):
         load_npz(tmp_path / "ring.npz")
+
+
+def recommendations(path, **changes):
+    """Two users and three items in both directions."""
+    graph = Graph.from_edges([0, 0, 1, 2, 3, 4], [2, 3, 4, 0, 0, 1], 5)
+    arrays = {"indptr": graph.indptr, "indices": graph.indices, "test_pairs": np.array([[1, 1], [0, 2]]), "meta": json.dumps({"users": 2})}
+    np.savez(path, **arrays | changes)
+    return path
+
+
+def test_links_of_users_and_items_that_are_held_out(tmp_path):
+    data = load_npz(recommendations(tmp_path / "shop.npz"))
+    places = {name: data.graph.places_of(ids) for name, ids in data.edge_splits.items()}
+    ends = {
+        name: list(zip(data.graph.indices[at].tolist(), data.graph.destinations()[at].tolist(), strict=True)) for name, at in places.items()
+    }
+    assert ends["test"] == [(1, 3), (0, 4)]
+    assert sorted(ends["train"]) == [(0, 2), (0, 3), (1, 4), (2, 0), (3, 0), (4, 1)]
+    for changes, message in (
+        ({"test_pairs": np.array([[1, 3]])}, r"test_pairs 0 is \[1, 3\]: users are 0 to 1, items 0 to 2; correct it"),
+        ({"test_pairs": np.array([[2, 1]])}, r"test_pairs 0 is \[2, 1\]: users are 0 to 1"),
+        ({"meta": "{}"}, r"test_pairs is int64 of shape \(2, 2\) and meta has users None: .* is the number of users; correct them"),
+        ({"test_pairs": np.zeros((2, 3), int)}, r"test_pairs is int64 of shape \(2, 3\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_npz(recommendations(tmp_path / "wrong.npz", **changes))

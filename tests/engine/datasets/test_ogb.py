@@ -118,7 +118,7 @@ def test_mag_gives_its_papers_and_their_citations(tmp_path):
     csv(folder / "raw" / "node-label" / "paper" / "node-label.csv.gz", Y)
     write_split(folder / "split" / "time" / "paper")
     (folder / "RELEASE_v2.txt").touch()
-    data = load_dataset("ogbn-mag", root=tmp_path)
+    data = load_dataset("ogbn-mag-papers", root=tmp_path)
     check_contents(data)
     assert columns(data.graph) == [[1, 2], [0], [0], [4], [3]]
     assert data.meta["note"].startswith("only papers and their citations of the heterogeneous graph")

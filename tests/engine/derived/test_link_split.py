@@ -77,6 +77,17 @@ def test_given_links_are_those_of_the_splits(with_train):
     assert sorted(edges_of(train)) == [(0, 1), (1, 0)] + ([] if with_train else [(4, 0)])
 
 
+def test_given_splits_share_no_edge():
+    edge_index = np.array([[0, 1, 0, 3], [1, 0, 1, 2]])
+    for splits in ({"train": [0, 1], "test": [2, 1]}, {"val": [3, 1], "test": [1]}):
+        splits = {name: np.array(ids) for name, ids in splits.items()}
+        first, second = splits
+        with pytest.raises(
+            InputError, match=rf"the edge from 1 to 0 is in the splits {first} and {second} of data: .* leave it out of one"
+        ):
+            given_links(Dataset(edge_index=edge_index, edge_splits=splits))
+
+
 def test_pairs_have_no_link_and_are_as_likely(graph):
     pairs = pairs_without_link(graph)(20_000, 5, 1)
     links = links_in(graph)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hoptrain.engine import InputError
-from hoptrain.engine.datasets.images import load_images
+from hoptrain.engine.datasets.images.load import load_images
 
 RNG = np.random.default_rng(0)
 COUNT = 20

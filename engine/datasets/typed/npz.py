@@ -16,9 +16,9 @@ from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets import npz
-from hoptrain.engine.datasets.cache import convert_once
+from hoptrain.engine.datasets.cache import open_cached_typed
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.hetero_dataset import KIND, HeteroDataset
+from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 
 _VERSION = 1
@@ -38,7 +38,7 @@ def is_typed(path: Path) -> bool:
 def load_hetero_npz(path: Path) -> HeteroDataset:
     """Convert a file once, then open the folder; as ``load_npz``."""
     key = npz.cache_key(path, _VERSION)
-    return HeteroDataset.open(convert_once(key, KIND, lambda writer: convert_hetero_npz(path).write_to(writer)))
+    return open_cached_typed(key, lambda writer: convert_hetero_npz(path).write_to(writer))
 
 
 def convert_hetero_npz(path: Path) -> HeteroDataset:

@@ -1,0 +1,1 @@
+"""Pictures: CIFAR-10, scikit-learn's digits, NAME.npz files."""

@@ -1,0 +1,81 @@
+"""Molecules of the Open Graph Benchmark (Hu et al. 2020), many small graphs: read from OGB's own files on disk, as ``source.py`` does.
+
+Edges are stored once there and read in both directions, each with the same features, as OGB's loader does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import KIND, Dataset
+from hoptrain.engine.datasets.build import narrow_features
+from hoptrain.engine.datasets.cache import convert_once, downloads, fingerprint
+from hoptrain.engine.datasets.ogb.download import Release, download
+from hoptrain.engine.datasets.ogb.source import read_csv, read_splits
+from hoptrain.engine.datasets.small_graphs import SmallGraphs
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
+
+_VERSION = 1
+_ARCHIVES = {"mollipo": "lipophilicity"}
+_NAMES = ("bace", "bbbp", "chembl", "clintox", "esol", "freesolv", "hiv", "lipo", "muv", "pcba", "sider", "tox21", "toxcast")
+MOLECULES: Mapping[str, Release] = {
+    f"ogbg-mol{name}": Release(
+        f"ogbg-mol{name}", 1, _ARCHIVES.get(f"mol{name}", name), None, "MIT (MoleculeNet)", "graphproppred/csv_mol_download"
+    )
+    for name in _NAMES
+}
+"""By name; all have 9 categories of an atom, 3 of a bond, and the scaffold split."""
+
+
+def load_molecules(name: str, root: Path | None) -> SmallGraphs:
+    """Download under ``root`` (or the cache) if need be, convert once, open.
+
+    Raises:
+        InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
+    """
+    release, folder = MOLECULES[name], downloads(root) / name.replace("-", "_")
+    if not (folder / "raw").is_dir():
+        download(release, folder)
+    if not (folder / f"RELEASE_v{release.version}.txt").exists():
+        raise InputError(
+            f"{folder} is not release {release.version} of {name} (no RELEASE_v{release.version}.txt): remove the folder, and it is downloaded again"
+        )
+    key = f"{name}-ogb{_VERSION}-{fingerprint(folder.rglob('*.csv.gz'))}"
+    return SmallGraphs.open(convert_once(key, KIND, lambda writer: read_molecules(name, folder).write_to(writer)))
+
+
+def read_molecules(name: str, folder: Path) -> SmallGraphs:
+    """The graphs in a folder of OGB's, in memory, validated.
+
+    Raises:
+        InputError: a file is missing, damaged, or does not fit the others.
+    """
+    raw, release = folder / "raw", MOLECULES[name]
+    sizes, num_edges = (read_csv(raw / f"num-{what}-list", np.int64)[:, 0] for what in ("node", "edge"))
+    x, y = read_csv(raw / "node-feat", np.float32), read_csv(raw / "graph-label", np.float32)
+    edges, edge_attr = read_csv(raw / "edge", np.int64), read_csv(raw / "edge-feat", np.float32)
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    found = {"node-feat": (len(x), ptr[-1]), "edge": (len(edges), num_edges.sum()), "edge-feat": (len(edge_attr), num_edges.sum())}
+    for file, (rows, wanted) in found.items():
+        if rows != wanted:
+            raise InputError(
+                f"{raw / file}.csv.gz has {rows:,} rows, the graphs {wanted:,}: remove the data set's folder, and it is downloaded again"
+            )
+    src, dst = (edges + np.repeat(ptr[:-1], num_edges)[:, None]).T
+    vertices = Dataset(
+        name=name,
+        graph=Graph.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), int(ptr[-1])),
+        x=narrow_features(x),
+        edge_attr=_twice(narrow_features(edge_attr)),
+        meta={"source": release.url, "licence": release.licence, "split": "OGB's: scaffold"},
+    )
+    return SmallGraphs(name=name, vertices=vertices, ptr=ptr, y=y, splits=read_splits(folder / "split" / "scaffold"))
+
+
+def _twice(rows: Array) -> Array:
+    return np.concatenate([rows, rows])

@@ -1,0 +1,189 @@
+"""Triples: what a knowledge graph states, as head, relation and tail, and the statements that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array, as_array, is_integer
+from hoptrain.engine.dataset import SPLITS
+from hoptrain.engine.datasets.npz import find_npz, not_found, places, read
+from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.graph import Graph
+
+_FILES = {"train": "train.txt", "val": "valid.txt", "test": "test.txt"}
+_MEMBERS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
+class Triples:
+    """Statements (head, relation, tail) about V entities by R relations; checked when they are made. Arrays may be NumPy's or torch's.
+
+    A triple's number is its place in its split. Relation R + r is the inverse of relation r: (tail, R + r, head) says what (head, r, tail) says, so
+    that whoever looks for a triple's head looks for the tail of its inverse.
+
+    Attributes:
+        splits: (N, 3) integers by name, ``train`` and maybe ``val`` and ``test``: heads, relations and tails; int64 once they are taken in.
+        num_nodes: V; 0, the default, takes the largest entity plus one.
+        num_relations: R; 0, the default, takes the largest relation plus one.
+        name: for messages.
+    """
+
+    splits: Mapping[str, Array] = field(default_factory=dict)
+    num_nodes: int = 0
+    num_relations: int = 0
+    name: str = "triples"
+
+    def __post_init__(self) -> None:
+        taken = {split: self._taken(split, as_array(rows)) for split, rows in self.splits.items()}
+        if not len(taken.get("train", ())):
+            raise InputError(
+                f"{self.name} has no triples to train on: its splits are {', '.join(taken) or 'none'}; give some by splits['train']"
+            )
+        every = np.concatenate(list(taken.values()))
+        number = self.num_nodes or int(every[:, [0, 2]].max()) + 1, self.num_relations or int(every[:, 1].max()) + 1
+        for name, value in zip(("splits", "num_nodes", "num_relations"), (taken, *number), strict=True):
+            object.__setattr__(self, name, value)
+        for split, rows in taken.items():
+            self._check_range(split, rows)
+        self._check_distinct()
+
+    def _taken(self, split: str, rows: Array) -> Array:
+        if split not in SPLITS:
+            raise InputError(f"{self.name} has a split {split!r}: triples are split into {', '.join(SPLITS)}; rename it")
+        if rows.ndim != 2 or rows.shape[1] != 3 or not is_integer(rows.dtype):
+            raise InputError(
+                f"{self.name}: {split} is {rows.dtype} of shape {rows.shape}: triples are rows of three integers, head, relation and tail; convert it"
+            )
+        return np.ascontiguousarray(rows, np.int64)
+
+    def _check_range(self, split: str, rows: Array) -> None:
+        limits = np.array([self.num_nodes, self.num_relations, self.num_nodes])
+        wrong = np.argwhere((rows < 0) | (rows >= limits))
+        if len(wrong):
+            row, column = wrong[0]
+            what, kinds = ("head", "relation", "tail")[column], ("entities", "relations", "entities")[column]
+            raise InputError(
+                f"{self.name}: the {what} of {split} triple {row} is {rows[row, column]}: {kinds} are 0 to {limits[column] - 1}; correct it, or "
+                f"state num_{'relations' if column == 1 else 'nodes'}"
+            )
+
+    def _check_distinct(self) -> None:
+        every = np.concatenate(list(self.splits.values()))
+        order = np.lexsort(every.T)
+        again = np.flatnonzero((every[order[1:]] == every[order[:-1]]).all(1))
+        if len(again):
+            head, relation, tail = every[order[again[0]]]
+            ends = np.cumsum([len(rows) for rows in self.splits.values()])
+            one, other = (list(self.splits)[np.searchsorted(ends, order[again[0] + k], side="right")] for k in (0, 1))
+            where = f"twice in {one}" if one == other else f"in {one} and in {other}"
+            raise InputError(
+                f"{self.name}: triple ({head}, {relation}, {tail}) stands {where}: a triple is stated once, and what is trained on tests nothing; "
+                f"drop one of them ({len(again):,} in all)"
+            )
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} ({len(rows):,})" for split, rows in self.splits.items())
+        return f"Triples({self.name}, {self.num_nodes:,} entities, {self.num_relations:,} relations, {splits})"
+
+    def graph(self) -> Graph:
+        """The training's T triples as edges in both directions: triple k from head to tail with the id k, back with the id T + k."""
+        heads, _, tails = self.splits["train"].T
+        return Graph.from_edges(np.concatenate([heads, tails]), np.concatenate([tails, heads]), self.num_nodes)
+
+    def relations_of_edges(self, graph: Graph) -> Array:
+        """(2 T,) int64, the relation of the edge at each place of ``graph()``: those from tail to head have the inverse one."""
+        relations = self.splits["train"][:, 1]
+        found: Array = np.concatenate([relations, self.num_relations + relations])[graph.ids_of(np.arange(graph.num_edges))]
+        return found
+
+    def queries(self, split: str) -> Array:
+        """(2 N, 3): the triples of a split, each with its inverse behind it."""
+        heads, relations, tails = self.splits[split].T
+        both = np.stack([self.splits[split], np.stack([tails, self.num_relations + relations, heads], axis=1)], axis=1)
+        return both.reshape(-1, 3)
+
+    def unseen(self) -> Array:
+        """The entities that triples of other splits name and none of the training's does, ascending."""
+        train, *others = (np.unique(rows[:, [0, 2]]) for rows in (self.splits["train"], *self.splits.values()))
+        return np.setdiff1d(np.concatenate(others), train)
+
+    @classmethod
+    def from_pyg(cls, train: Any, val: Any = None, test: Any = None, **others: Any) -> Triples:
+        """From PyG's ``Data`` with ``edge_index``, ``edge_type`` and ``num_nodes``: one a split (``FB15k_237``), or one with masks (``WordNet18RR``).
+
+        ``others`` are as of the class.
+
+        Raises:
+            InputError: one has no edge_type; as the class.
+        """
+        given = {split: data for split, data in zip(SPLITS, (train, val, test), strict=True) if data is not None}
+        for data in given.values():
+            if getattr(data, "edge_type", None) is None:
+                raise InputError(
+                    f"{type(data).__name__} has no edge_type: triples are edges with a relation each; give PyG's Data of a knowledge graph"
+                )
+        rows = {split: np.stack([*as_array(data.edge_index), as_array(data.edge_type)])[[0, 2, 1]].T for split, data in given.items()}
+        masks = {split: getattr(train, f"{split}_mask", None) for split in SPLITS}
+        if list(given) == ["train"] and masks["train"] is not None:
+            rows = {split: rows["train"][as_array(mask)] for split, mask in masks.items() if mask is not None}
+        return cls(splits=rows, **{"num_nodes": int(train.num_nodes)} | others)
+
+
+def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
+    """Read a ``.npz`` file with ``train``, ``valid`` and ``test`` of shape (N, 3), or a folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
+
+    A line of text is a head, a relation and a tail, parted by tabs; entities and relations are numbered in the order of their names. Splits but
+    the training's may be missing.
+
+    Args:
+        name: of the file without ``.npz`` or of the folder, in ``root`` or ``$HOPTRAIN_DATA``; or a path.
+        root: where it lies.
+
+    Raises:
+        InputError: it is not there, or holds something else; as ``Triples``.
+    """
+    folder = None if root is None else Path(root).expanduser()
+    candidates = (Path(name), *(place / name for place in places(folder)))
+    text = next((path for path in candidates if (path / _FILES["train"]).is_file()), None)
+    if text is not None:
+        return _read_folder(text)
+    path = Path(name) if name.endswith(".npz") else find_npz(name, folder)
+    if path is None:
+        raise not_found(
+            name, folder, f"put {name}.npz, or a folder {name} with train.txt, there, and name the place as root or in $HOPTRAIN_DATA"
+        )
+    arrays = read(path)
+    splits = {split: arrays[key] for split, keys in _MEMBERS.items() for key in keys if key in arrays}
+    if "train" not in splits:
+        raise InputError(f"{path} has no train: triples are train, valid and test of shape (N, 3); choose another file")
+    numbers = {number: int(arrays[number]) for number in ("num_nodes", "num_relations") if number in arrays}
+    return Triples(splits=splits, **numbers, name=path.stem)
+
+
+def _read_folder(folder: Path) -> Triples:
+    words = {split: _read_lines(folder / file) for split, file in _FILES.items() if (folder / file).is_file()}
+    every = np.concatenate(list(words.values()))
+    entities, ends = np.unique(every[:, [0, 2]], return_inverse=True)
+    kinds, relations = np.unique(every[:, 1], return_inverse=True)
+    heads, tails = ends.reshape(-1, 2).T
+    rows = np.split(np.stack([heads, relations.reshape(-1), tails], axis=1), np.cumsum([len(own) for own in words.values()])[:-1])
+    return Triples(splits=dict(zip(words, rows, strict=True)), num_nodes=len(entities), num_relations=len(kinds), name=folder.name)
+
+
+def _read_lines(path: Path) -> Array:
+    """(N, 3) texts."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({reason_of(error)}): it is a text with a triple a line; fetch it again") from None
+    fields = [line.split("\t") for line in lines if line]
+    wrong = next((row for row in fields if len(row) != 3), None)
+    if wrong is not None:
+        number = lines.index("\t".join(wrong)) + 1
+        raise InputError(f"{path}, line {number}: {len(wrong)} fields: a line is a head, a relation and a tail, parted by tabs; correct it")
+    return np.array(fields, dtype=np.str_).reshape(-1, 3)

@@ -1,0 +1,1 @@
+"""Data sets whose graph has several types of vertices and edges."""

@@ -1,0 +1,131 @@
+"""OGB's link sets on disk, written small by the tests as ``ogb`` and torch write them; no network."""
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain.engine import InputError
+from hoptrain.engine.datasets import load_dataset
+from hoptrain.engine.datasets.ogb.source import LINK_SCORES, SOURCES
+from hoptrain.samplers import LinkSampler, NeighborSampler
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+
+SPLITS = {"ogbl-ddi": "target", "ogbl-collab": "time", "ogbl-ppa": "throughput", "ogbl-citation2": "time"}
+TRAIN, VALID, TEST = np.array([[0, 1], [0, 2], [3, 4], [0, 1]]), np.array([[1, 2]]), np.array([[2, 4], [1, 0]])
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HOPTRAIN_DATA", raising=False)
+
+
+def csv(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as stream:
+        stream.writelines(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def write(root, name, parts, features=None, **options):
+    folder = root / name.replace("-", "_")
+    csv(folder / "raw" / "num-node-list.csv.gz", [[6]])
+    csv(folder / "raw" / "edge.csv.gz", TRAIN)
+    if features is not None:
+        csv(folder / "raw" / "node-feat.csv.gz", features)
+    places = folder / "split" / SPLITS[name]
+    places.mkdir(parents=True, exist_ok=True)
+    for file, part in parts.items():
+        torch.save(part, places / f"{file}.pt", **options)
+    (folder / "RELEASE_v1.txt").touch()
+    return folder
+
+
+def pooled(as_array=lambda array: array):
+    none = {"valid": np.array([[0, 4], [1, 3], [5, 2]]), "test": np.array([[5, 5]])}
+    own = {"train": TRAIN, "valid": VALID, "test": TEST}
+    return {file: {"edge": as_array(edge)} | ({"edge_neg": as_array(none[file])} if file in none else {}) for file, edge in own.items()}
+
+
+def pairs(data, split):
+    places = data.graph.places_of(data.edge_splits[split])
+    return list(zip(data.graph.indices[places].tolist(), data.graph.destinations()[places].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("as_array", [lambda array: array, torch.from_numpy])
+def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
+    """As NumPy's arrays, and as tensors."""
+    write(tmp_path, "ogbl-ddi", pooled(as_array))
+    data = load_dataset("ogbl-ddi", root=tmp_path)
+    assert (data.name, data.graph.num_nodes, data.graph.num_edges, data.x) == ("ogbl-ddi", 6, 11, None)
+    assert pairs(data, "train") == [(0, 1), (0, 2), (3, 4), (0, 1), (1, 0), (2, 0), (4, 3), (1, 0)]
+    assert (pairs(data, "val"), pairs(data, "test")) == ([(1, 2)], [(2, 4), (1, 0)])
+    assert data.negatives["val"].tolist() == [[0, 1, 5], [4, 3, 2]]
+    assert data.negatives["test"].tolist() == [[5], [5]]
+    module = LinkDataModule(data, LinkSampler(NeighborSampler([2])), num_workers=0)
+    assert module.default_score == "hits@20"
+    assert module.data.graph.num_edges == 8
+    assert module.held_out["val"].others.tolist() == [[0, 1, 5], [4, 3, 2]]
+
+
+def test_pairs_that_are_none_for_each_link(tmp_path):
+    """ogbl-citation2's layout, with features."""
+    parts = {"train": {"source_node": TRAIN[:, 0], "target_node": TRAIN[:, 1]}}
+    for file, own in (("valid", VALID), ("test", TEST)):
+        parts[file] = {"source_node": own[:, 0], "target_node": own[:, 1], "target_node_neg": np.arange(3) + np.zeros((len(own), 1), int)}
+    write(tmp_path, "ogbl-citation2", parts, features=np.arange(12).reshape(6, 2) / 4)
+    data = load_dataset("ogbl-citation2", root=tmp_path)
+    assert data.negatives["test"].tolist() == [[[2, 2, 2], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]
+    assert data.x[5].tolist() == [2.5, 2.75]
+    assert data.meta["score"] == "mrr"
+
+
+def test_years_become_times(tmp_path):
+    parts = pooled()
+    for part in parts.values():
+        part |= {"year": 2000 + np.arange(len(part["edge"])), "weight": np.ones(len(part["edge"]), np.int64)}
+    write(tmp_path, "ogbl-collab", parts, features=np.ones((6, 2)))
+    data = load_dataset("ogbl-collab", root=tmp_path)
+    times = {split: data.graph.times[data.graph.places_of(ids)].tolist() for split, ids in data.edge_splits.items()}
+    assert times == {"train": [2000, 2001, 2002, 2003] * 2, "val": [2000], "test": [2000, 2001]}
+
+
+def test_scores_are_those_that_ogb_states():
+    from ogb.linkproppred import Evaluator
+
+    assert {name: Evaluator(name).eval_metric for name in LINK_SCORES} == LINK_SCORES
+    assert LINK_SCORES.keys() <= SOURCES.keys()
+
+
+class Trap:
+    """What a pickle may do."""
+
+    def __reduce__(self):
+        return os.system, ("touch sprung",)
+
+
+def test_files_that_hold_something_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for part, message in (
+        (Trap(), r"train\.pt is missing, damaged, or holds more than arrays"),
+        ({"edge": Trap()}, r"train\.pt is missing, damaged, or holds more than arrays"),
+        ([TRAIN], r"train\.pt holds a list: a split of links is a dictionary of arrays"),
+        ({"edges": TRAIN}, r"holds no split of links \('edge'\): remove the data set's folder"),
+        ({"edge": TRAIN[:, :1]}, r"holds no split of links \(pairs are int64 of shape \(1, 4\)\)"),
+        ({"edge": TRAIN + 5}, r"is vertex \d+, but the graph has the 6 vertices 0 to 5"),
+    ):
+        write(tmp_path, "ogbl-ddi", pooled() | {"train": part})
+        with pytest.raises(InputError, match=message):
+            load_dataset("ogbl-ddi", root=tmp_path)
+    write(tmp_path, "ogbl-ddi", pooled(), pickle_protocol=4)
+    with pytest.raises(
+        InputError, match=r"train\.pt is of pickle protocol 4, which torch does not read without executing it: if you trust it"
+    ):
+        load_dataset("ogbl-ddi", root=tmp_path)
+    folder = write(tmp_path, "ogbl-ddi", pooled())
+    (folder / "split" / "target" / "test.pt").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"test\.pt is missing, damaged"):
+        load_dataset("ogbl-ddi", root=tmp_path)
+    assert not (tmp_path / "sprung").exists()

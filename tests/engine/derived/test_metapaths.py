@@ -1,0 +1,93 @@
+"""Relations along metapaths: PyG's, and what does not fit."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from reference.typed import typed_data, typed_graph
+from torch_geometric.data import HeteroData
+from torch_geometric.transforms import AddMetaPaths
+
+from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine.derived.metapaths import with_metapaths
+
+PATHS = [["paper", "author", "paper"], ["paper", "subject", "paper"], ["subject", "paper", "author", "paper"]]
+
+
+def ends(columns):
+    return np.stack([columns.indices, np.repeat(np.arange(columns.num_nodes), np.diff(columns.indptr))])
+
+
+@pytest.mark.filterwarnings("ignore")  # what torch says of sparse tensors
+def test_equal_to_pyg():
+    graph = typed_graph()
+    theirs = HeteroData()
+    for name, number in graph.num_nodes.items():
+        theirs[name].num_nodes = number
+    for relation, columns in graph.relations.items():
+        edges = np.unique(ends(columns)[::-1], axis=1)[::-1]  # of copies PyG's product of matrices makes other entries, or none
+        theirs[relation].edge_index = torch.from_numpy(np.ascontiguousarray(edges, np.int64))
+    steps = [
+        [next(relation for relation in graph.relations if (relation[0], relation[2]) == step) for step in pairwise(path)] for path in PATHS
+    ]
+    theirs = AddMetaPaths(steps, drop_orig_edge_types=True)(theirs)
+    made = with_metapaths(typed_data(), PATHS)
+    for number, (relation, path) in enumerate(zip(made.graph.relations, PATHS, strict=True)):
+        assert (relation[0], relation[2]) == (path[0], path[-1])
+        edges = theirs[path[0], f"metapath_{number}", path[-1]].edge_index.numpy()
+        assert np.array_equal(ends(made.graph.relations[relation]).T, np.unique(edges[::-1].T, axis=0)[:, ::-1])
+
+
+def test_equal_to_pairs_that_paths_join():
+    graph, made = typed_graph(), with_metapaths(typed_data(), PATHS[:1])
+    by, writes = (
+        set(map(tuple, ends(graph.relations[relation]).T)) for relation in (("paper", "by", "author"), ("author", "writes", "paper"))
+    )
+    pairs = {(source, destination) for source, author in by for other, destination in writes if author == other}
+    assert sorted(map(tuple, ends(*made.graph.relations.values()).T)) == sorted(pairs)
+
+
+def test_a_path_of_two_types_is_the_relation_without_copies():
+    (made,) = with_metapaths(typed_data(), [["author", "paper"]]).graph.relations.values()
+    columns = typed_graph().relations["author", "writes", "paper"]
+    assert np.array_equal(ends(made).T, np.unique(ends(columns)[::-1].T, axis=0)[:, ::-1])
+    assert made.num_edges < columns.num_edges
+
+
+def test_types_that_no_path_ends_at_are_left_out():
+    data = typed_data()
+    made = with_metapaths(data, PATHS[:2])
+    assert made.graph.num_nodes == {"paper": 90}
+    assert list(made.x) == ["paper"]
+    assert made.y is data.y
+    assert list(made.graph.relations) == [
+        ("paper", "paper_by_author-author_writes_paper", "paper"),
+        ("paper", "paper_on_subject-subject_of_paper", "paper"),
+    ]
+    assert list(with_metapaths(data, [["author", "paper"]]).graph.num_nodes) == ["paper", "author"]
+
+
+def test_steps_as_relations():
+    edges = {("a", "r", "a"): ([0, 1], [1, 2]), ("a", "s", "a"): ([2], [0])}
+    data = typed_data(graph=HeteroGraph.from_edges({"a": 3}, edges), seed_type="a", x={}, y=None, splits={})
+    made = with_metapaths(data, [["a:r:a", "a:r:a"], ["a:r:a", "a:s:a"]])
+    assert [ends(columns).T.tolist() for columns in made.graph.relations.values()] == [[[0, 2]], [[1, 0]]]
+    with pytest.raises(InputError, match="goes from a to a: relations are a:r:a, a:s:a; write the steps of the metapath as relations"):
+        with_metapaths(data, [["a", "a"]])
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ([], r"^metapaths are \[\]: give one or more"),
+        ([PATHS[0], PATHS[0]], "each once"),
+        ([["paper"]], r"^metapath \['paper'\] has no step"),
+        ([["paper", "venue"]], "goes from paper to venue: relations are none; take types that a relation joins"),
+        ([["paper:by:author", "paper:on:subject"]], "is broken: each relation begins where the one before ends"),
+        ([["paper:by:venue"]], "paper:by:venue in metapath .* is no relation: there are author:writes:paper"),
+    ],
+)
+def test_what_does_not_fit(paths, message):
+    with pytest.raises(InputError, match=message):
+        with_metapaths(typed_data(), paths)
