@@ -19,16 +19,20 @@ if TYPE_CHECKING:
     from hoptrain.trainers.models import GNN
     from hoptrain.trainers.models.inference import exact_logits
     from hoptrain.engine.datasets.events import Events, load_events
+    from hoptrain.engine.datasets.small_graphs import SmallGraphs
+    from hoptrain.engine.datasets.triples import Triples, load_triples
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
     from hoptrain.trainers.tasks.events.data import EventDataModule
     from hoptrain.trainers.tasks.events.predictor import EventPredictor
-    from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
+    from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
     from hoptrain.trainers.tasks.hetero import HeteroClassifier, HeteroDataModule
-    from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
-    from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
+    from hoptrain.trainers.tasks.items.hops import HopDataModule, SIGNClassifier
+    from hoptrain.trainers.tasks.items.images import ImageClassifier, ImageDataModule
     from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule, EdgePredictor
     from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
     from hoptrain.trainers.tasks.pairs.links import LinkPredictor
+    from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
+    from hoptrain.trainers.tasks.pairs.triples import TriplePredictor
     from hoptrain.trainers.tasks.node_classifier import NodeClassifier
     from hoptrain.trainers.tasks.node_data import GraphDataModule
 
@@ -37,6 +41,8 @@ __version__ = "0.1.0"
 _NAMES = {
     "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset load_hetero_dataset",
     "engine.datasets.events": "Events load_events",
+    "engine.datasets.small_graphs": "SmallGraphs",
+    "engine.datasets.triples": "Triples load_triples",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler "
     "MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
     "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
@@ -46,13 +52,15 @@ _NAMES = {
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
     "trainers.tasks.events.data": "EventDataModule",
     "trainers.tasks.events.predictor": "EventPredictor",
-    "trainers.tasks.graphs": "GraphClassifier SmallGraphsDataModule",
+    "trainers.tasks.items.graphs": "GraphClassifier SmallGraphsDataModule",
     "trainers.tasks.hetero": "HeteroClassifier HeteroDataModule",
-    "trainers.tasks.hops": "HopDataModule SIGNClassifier",
-    "trainers.tasks.images": "ImageClassifier ImageDataModule",
+    "trainers.tasks.items.hops": "HopDataModule SIGNClassifier",
+    "trainers.tasks.items.images": "ImageClassifier ImageDataModule",
     "trainers.tasks.pairs.edges": "EdgeDataModule EdgePredictor",
     "trainers.tasks.pairs.link_data": "LinkDataModule",
     "trainers.tasks.pairs.links": "LinkPredictor",
+    "trainers.tasks.pairs.triple_data": "TripleDataModule",
+    "trainers.tasks.pairs.triples": "TriplePredictor",
     "trainers.tasks.node_classifier": "NodeClassifier",
     "trainers.tasks.node_data": "GraphDataModule",
 }

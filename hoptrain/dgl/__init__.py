@@ -1,6 +1,7 @@
 """DGL's loader and samplers over hoptrain: ``from hoptrain.dgl import DataLoader, NeighborSampler`` in place of ``from dgl.dataloading``.
 
-Arguments and results are DGL's; sampling is hoptrain's. Without DGL (``pip install hoptrain[dgl]``) it cannot be imported, and says so.
+Arguments and results are DGL's; sampling is hoptrain's. What import lines name besides and samples nothing is DGL's own.
+Without DGL (``pip install hoptrain[dgl]``) it cannot be imported, and says so.
 """
 
 from hoptrain.dgl import negative_sampler, sampling
@@ -11,16 +12,21 @@ from hoptrain.dgl.outputs import dgl as _dgl
 from hoptrain.dgl.saint import SAINTSampler
 from hoptrain.dgl.subgraphs import ClusterGCNSampler, ShaDowKHopSampler
 
-SpotTarget = _dgl.dataloading.SpotTarget
+BlockSampler, GraphDataLoader, Sampler, SpotTarget = (
+    getattr(_dgl.dataloading, name) for name in ("BlockSampler", "GraphDataLoader", "Sampler", "SpotTarget")
+)
 
 __all__ = [
+    "BlockSampler",
     "ClusterGCNSampler",
     "DataLoader",
+    "GraphDataLoader",
     "LaborSampler",
     "MultiLayerFullNeighborSampler",
     "MultiLayerNeighborSampler",
     "NeighborSampler",
     "SAINTSampler",
+    "Sampler",
     "ShaDowKHopSampler",
     "SpotTarget",
     "as_edge_prediction_sampler",

@@ -11,15 +11,14 @@ from torch import Tensor
 from hoptrain.dgl.graphs import converted, is_typed, on_host
 from hoptrain.dgl.outputs import blocks_of, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
-from hoptrain.dgl.typed import by_type, typed_blocks_of, typed_sampler
+from hoptrain.dgl.typed import items_by_type, typed_blocks_of, typed_sampler
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, Sampler
 from hoptrain.samplers import LaborSampler as Labor
 from hoptrain.samplers import NeighborSampler as Neighbor
-from hoptrain.samplers.batch.copies import distinct, distinct_by_type
+from hoptrain.samplers.batch.copies import distinct
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
-from hoptrain.samplers.seeds.hetero_excluding import typed_items
 
 
 class BlockSampler(Sampled):
@@ -40,27 +39,23 @@ class BlockSampler(Sampled):
         Raises:
             InputError: a seed or an edge that does not exist.
         """
-        nodes, blocks, rows = (self._sampled_typed if is_typed(on_host(g)) else self._sampled)(g, seed_nodes, exclude_eids)
-        self.keep(rows, self.output_device)
+        nodes, blocks, is_whole = (self._sampled_typed if is_typed(on_host(g)) else self._sampled)(g, seed_nodes, exclude_eids)
+        self.keep(self.gathered(g) if is_whole else {}, self.output_device)
         if self.output_device is None:
             return nodes, seed_nodes, blocks
-        nodes, seed_nodes = (_moved(ids, self.output_device) for ids in (nodes, seed_nodes))
+        nodes, seed_nodes = (moved(ids, self.output_device) for ids in (nodes, seed_nodes))
         return nodes, seed_nodes, [block.to(self.output_device) for block in blocks]
 
-    def _sampled(self, g: Any, seed_nodes: Tensor, exclude_eids: Any) -> tuple[Tensor, list[Any], dict[str, Tensor]]:
-        """Input nodes, blocks, and the features that were gathered."""
+    def _sampled(self, g: Any, seed_nodes: Tensor, exclude_eids: Any) -> tuple[Tensor, list[Any], bool]:
+        """Input nodes, blocks, and whether the nodes are those of the batch, so that no seed stands there several times."""
         seeds, copies = distinct(as_ids(seed_nodes))
         excluded = None if exclude_eids is None else self.of(g)[1].places_of(as_ids(exclude_eids))
-        nodes, blocks, rows = blocks_of(g, self.batch(g, items_of(seeds, excluded)), copies, weighted=self.weighted)
-        return nodes, blocks, {} if rows is None else {g.ntypes[0]: rows}
+        return *blocks_of(g, self.batch(g, items_of(seeds, excluded)), copies, weighted=self.weighted), copies is None
 
-    def _sampled_typed(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[dict[str, Tensor], list[Any], dict[str, Tensor]]:
+    def _sampled_typed(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[dict[str, Tensor], list[Any], bool]:
         """The same of a typed graph, by type."""
-        seeds, copies = distinct_by_type(by_type(g, seed_nodes, g.ntypes, "seeds"))
-        made = self.of(g)[1]
-        edges = {} if exclude_eids is None else by_type(g, exclude_eids, g.canonical_etypes, "excluded edges")
-        excluded = {relation: made.places_of(relation, ids) for relation, ids in edges.items()}
-        return typed_blocks_of(g, self.batch(g, typed_items(made.graph, seeds, excluded)), copies)
+        items, copies = items_by_type(g, self.of(g)[1], seed_nodes, exclude_eids)
+        return *typed_blocks_of(g, self.batch(g, items), copies, weighted=self.weighted), not copies
 
     def assign_lazy_features(self, result: Any) -> Any:
         """DGL's, but for features that are there already."""
@@ -154,18 +149,14 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
         if is_typed(g):
-            if self.weighted:
-                raise InputError(
-                    f"importance_sampling is {self.importance_sampling} and prob {self.prob!r}: of typed graphs LABOR draws by degrees alone; "
-                    "leave them out"
-                )
-            return typed_sampler(g, self.fanouts, HeteroLaborSampler, self.edge_dir)
+            of_type = {"importance_rounds": int(self.importance_sampling), "weighted": self.prob is not None}
+            return typed_sampler(g, self.fanouts, HeteroLaborSampler, self.edge_dir, self.prob, **of_type)
         fanouts, rounds, weighted = as_fanouts(self.fanouts), int(self.importance_sampling), self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         return made.kept((LaborSampler, *fanouts, rounds, weighted), lambda: ExcludingSampler(Labor(fanouts, rounds, weighted))), made
 
 
-def _moved(ids: Any, device: Any) -> Any:
+def moved(ids: Any, device: Any) -> Any:
     """Ids, or those of each type, on a device."""
     return {kind: own.to(device) for kind, own in ids.items()} if isinstance(ids, Mapping) else ids.to(device)
 

@@ -33,7 +33,7 @@ def as_edge_prediction_sampler(
         raise InputError(
             f"sampler is a {type(sampler).__name__}: around edges sample hoptrain.dgl's NeighborSampler, LaborSampler, ShaDowKHopSampler"
         )
-    if (reverse_etypes is None) != (exclude != "reverse_types"):
+    if not callable(exclude) and (reverse_etypes is None) != (exclude != "reverse_types"):
         raise InputError(
             f"exclude is {exclude!r} and reverse_etypes {reverse_etypes!r}: 'reverse_types' goes with the reverse of each edge type; give both"
         )

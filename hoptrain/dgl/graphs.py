@@ -12,7 +12,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.errors import some_of
+from hoptrain.engine.hetero_graph import RelationColumns, relation_name
 
 Kept = TypeVar("Kept")
 
@@ -90,7 +91,7 @@ def homogeneous(g: Any) -> Any:
     """
     if is_typed(on_host(g)):
         raise InputError(
-            f"graph has the edge types {g.canonical_etypes}: of these samplers NeighborSampler and LaborSampler take them; use one, or DGL's own"
+            f"graph has the edge types {some_of(g.canonical_etypes)}: this one takes graphs of one type, as DGL's does; give dgl.to_homogeneous(g)"
         )
     return g
 
@@ -106,33 +107,53 @@ def converted(g: Any, edge_dir: str = "in", weights: str | None = None) -> Conve
     Raises:
         InputError: a graph or a name that cannot be taken, weights that are negative.
     """
-    homogeneous(g)
+    return relation_converted(homogeneous(g), g.canonical_etypes[0], edge_dir, weights)
+
+
+def relation_converted(g: Any, relation: tuple[str, str, str], edge_dir: str, weights: str | None = None) -> Converted:
+    """The same of the edges of one type, which of a graph with several types are ``RelationColumns``."""
     if edge_dir not in _LAYOUTS:
         raise InputError(f"edge_dir is {edge_dir!r}: neighbours are found along edges 'in' or 'out'; choose one")
-    values = None if weights is None else _feature(g, weights)
+    values = None if weights is None else feature_of_edges(g, relation, weights)
     # An identity may come again for another object, but not while this one is kept.
     state = id(g._graph), id(values), getattr(values, "_version", 0)
     kept = _KEPT.setdefault(g, {})
-    if (edge_dir, weights) not in kept or kept[edge_dir, weights][0] != state:
-        kept[edge_dir, weights] = state, (g._graph, values), Converted(_convert(g, _LAYOUTS[edge_dir], values))
-    found: Converted = kept[edge_dir, weights][2]
+    key = relation, edge_dir, weights
+    if key not in kept or kept[key][0] != state:
+        kept[key] = state, (g._graph, values), Converted(_convert(g, relation, edge_dir, values), relation_name(relation) * is_typed(g))
+    found: Converted = kept[key][2]
     return found
 
 
-def _feature(g: Any, name: str) -> Any:
-    if name not in g.edata:
-        raise InputError(f"edges have no feature {name!r}: they have {', '.join(g.edata) or 'none'}; name one of these")
-    values = g.edata[name]
-    if values.numel() != g.num_edges():
+def adjacency_of(g: Any, relation: tuple[str, str, str], layout: str) -> tuple[Array, Array, Array]:
+    """Where the columns (or rows) of an edge type begin, their entries, and the ids of these edges; of a graph that is held to another layout, too."""
+    allowed = {name for names in g.formats().values() for name in names}
+    indptr, indices, edge_ids = (g if layout in allowed else g.formats(layout)).adj_tensors(layout, etype=relation)
+    return indptr.numpy(), indices.numpy(), edge_ids.numpy()
+
+
+def feature_of_edges(g: Any, relation: tuple[str, str, str], name: str) -> Any:
+    """A feature of the edges of one type, one number for each.
+
+    Raises:
+        InputError: there is none of this name, or one of another shape.
+    """
+    data = g.edges[relation].data
+    of = f" of {relation_name(relation)}" * is_typed(g)
+    if name not in data:
+        raise InputError(f"edges{of} have no feature {name!r}: they have {some_of(data) or 'none'}; name one of these")
+    if data[name].numel() != g.num_edges(relation):
         raise InputError(
-            f"the feature {name!r} has the shape {tuple(values.shape)}: edges are drawn by one number each; give such a feature"
+            f"the feature {name!r}{of} has the shape {tuple(data[name].shape)}: edges are chosen by one number each; give such a feature"
         )
-    return values
+    return data[name]
 
 
-def _convert(g: Any, layout: str, values: Any) -> Graph:
-    indptr, indices, edge_ids = (tensor.numpy() for tensor in g.adj_tensors(layout))
+def _convert(g: Any, relation: tuple[str, str, str], edge_dir: str, values: Any) -> Graph | RelationColumns:
+    indptr, indices, edge_ids = adjacency_of(g, relation, _LAYOUTS[edge_dir])
     ids, weights = ids_and_weights(edge_ids, values)
+    if is_typed(g):
+        return RelationColumns(indptr, indices, int(g.num_nodes(relation[0 if edge_dir == "in" else 2])), weights=weights, edge_ids=ids)
     graph = Graph(indptr, indices, weights=weights)
     # DGL's ids are trusted: to see that no two are the same they would have to be sorted.
     return Graph(graph.indptr, graph.indices, weights=graph.weights, edge_ids=ids, is_sorted=graph.is_sorted, validate=False)

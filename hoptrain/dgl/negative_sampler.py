@@ -28,8 +28,10 @@ class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):
     replace: bool
 
     def _generate(self, g: Any, eids: Tensor, canonical_etype: tuple[str, str, str]) -> tuple[Tensor, Tensor]:
-        wanted, num_nodes = len(eids) * self.k, int(g.num_nodes())
-        density = min(g.num_edges() / max(num_nodes, 1) ** 2, 0.9)
+        (source, _, destination), wanted = canonical_etype, len(eids) * self.k
+        num_src, num_dst = int(g.num_nodes(source)), int(g.num_nodes(destination))
+        no_loops = self.exclude_self_loops and source == destination
+        density = min(g.num_edges(canonical_etype) / max(num_src * num_dst, 1), 0.9)
         pairs = torch.empty((2, 0), dtype=g.idtype)
         for _ in range(_ROUNDS):
             missing = wanted - pairs.shape[1]
@@ -37,17 +39,17 @@ class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):
                 break
             # As many more as are edges on average, and three standard deviations.
             number = int((missing + 3 * missing**0.5) / (1 - density)) + 1
-            drawn = torch.randint(num_nodes, (2, number), dtype=g.idtype)
+            drawn = torch.stack([torch.randint(most, (number,), dtype=g.idtype) for most in (num_src, num_dst)])
             is_edge = g.has_edges_between(*drawn, etype=canonical_etype)
-            kept = ~is_edge & (drawn[0] != drawn[1]) if self.exclude_self_loops else ~is_edge
+            kept = ~is_edge & (drawn[0] != drawn[1]) if no_loops else ~is_edge
             pairs = torch.cat([pairs, drawn[:, kept]], dim=1)
-            pairs = pairs if self.replace else pairs[:, _first(pairs, num_nodes)]
+            pairs = pairs if self.replace else pairs[:, _first(pairs, num_dst)]
         return pairs[0, :wanted].contiguous(), pairs[1, :wanted].contiguous()
 
 
-def _first(pairs: Tensor, num_nodes: int) -> Tensor:
+def _first(pairs: Tensor, num_dst: int) -> Tensor:
     """Where each pair stands first, ascending."""
-    keys, order = torch.sort(pairs[0].long() * num_nodes + pairs[1], stable=True)
+    keys, order = torch.sort(pairs[0].long() * num_dst + pairs[1], stable=True)
     is_first = torch.ones_like(keys, dtype=torch.bool)
     is_first[1:] = keys[1:] != keys[:-1]
     return order[is_first].sort().values

@@ -16,13 +16,12 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Block, MiniBatch
 from hoptrain.samplers.batch.copies import Copies, with_copies
 from hoptrain.samplers.batch.dgl_compat import import_dgl
-from hoptrain.samplers.batch.transfer import as_tensor
 
 dgl = import_dgl()
 
 
-def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool) -> tuple[Tensor, list[Any], Tensor | None]:
-    """Input nodes (S,), blocks, and the features that were gathered, (S, F) or None.
+def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool) -> tuple[Tensor, list[Any]]:
+    """Input nodes (S,) and blocks.
 
     Args:
         g: the DGL graph that was sampled.
@@ -36,9 +35,9 @@ def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool
     for block in batch.blocks:
         made = block_of(g, [nodes[: block.num_src]], [nodes[: block.num_dst]], [(block, batch.ids_of(block.edge_ids))])
         if weighted:
-            made.edata["edge_weights"] = _of_mean_one(block)
+            made.edata["edge_weights"] = of_mean_one(block)
         blocks.append(made)
-    return nodes, blocks, _rows(batch)
+    return nodes, blocks
 
 
 def block_of(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: list[tuple[Block, Array]]) -> Any:
@@ -73,16 +72,36 @@ def _graph_of_types(number: int, ends: tuple[tuple[int, int], ...]) -> Any:
     return dgl.graph_index.from_coo(number, *map(list, zip(*ends, strict=True)), True)
 
 
-def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, Any, Tensor | None]:
-    """The vertices (S,) of a batch whose outermost block is square, the graph of its edges, and the features that were gathered.
+def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, Any]:
+    """The vertices (S,) of a batch whose outermost block is square, and the graph of its edges.
 
     ``layout`` is "csr" where the edges were turned round.
     """
     nodes, block = ids_for(g, batch.node_ids), batch.blocks[0]
-    made = dgl.heterograph({g.canonical_etypes[0]: (layout, columns_of(g, block))}, {g.ntypes[0]: len(nodes)})
-    frames = dgl.utils.extract_node_subframes(g, [nodes])
-    dgl.utils.set_new_frames(made, node_frames=frames, edge_frames=_edge_frames(g, batch.ids_of(block.edge_ids)))
-    return nodes, made, _rows(batch)
+    return nodes, graph_of(g, [nodes], [(block, batch.ids_of(block.edge_ids))], layout)
+
+
+def graph_of(g: Any, nodes: list[Tensor], edges: list[tuple[Block, Array]], layout: str = "csc") -> Any:
+    """The graph of square blocks, with the types and the features of ``g``.
+
+    Args:
+        g: the DGL graph that was sampled.
+        nodes: global ids, of each of its types.
+        edges: of each of its edge types the block, and the ids that its edges have in ``g``.
+        layout: see ``subgraph_of``.
+    """
+    index = dgl.heterograph_index
+    relations = [
+        index.create_unitgraph_from_csr(
+            1 if source == destination else 2, block.num_src, block.num_dst, *columns_of(g, block), ["coo", "csr", "csc"], layout == "csc"
+        )
+        for (source, _, destination), (block, _) in zip(g.canonical_etypes, edges, strict=True)
+    ]
+    numbers = dgl.utils.toindex([len(ids) for ids in nodes], "int64")
+    made = dgl.DGLGraph(index.create_heterograph_from_relations(g._graph.metagraph, relations, numbers), g.ntypes, g.etypes)
+    edge_frames = dgl.utils.extract_edge_subframes(g, [ids_for(g, edge_ids) for _, edge_ids in edges])
+    dgl.utils.set_new_frames(made, node_frames=dgl.utils.extract_node_subframes(g, nodes), edge_frames=edge_frames)
+    return made
 
 
 def ids_for(g: Any, ids: Array) -> Tensor:
@@ -95,15 +114,7 @@ def columns_of(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
     return ids_for(g, block.indptr), ids_for(g, block.indices), torch.empty(0, dtype=g.idtype)
 
 
-def _rows(batch: MiniBatch) -> Tensor | None:
-    return None if batch.x is None else as_tensor(batch.x)
-
-
-def _edge_frames(g: Any, edge_ids: Array) -> Any:
-    return dgl.utils.extract_edge_subframes(g, [ids_for(g, edge_ids)])
-
-
-def _of_mean_one(block: Block) -> Tensor:
+def of_mean_one(block: Block) -> Tensor:
     """(M,) float32: the weights, divided by the mean of those of their destination."""
     degrees = np.diff(block.indptr)
     destinations = np.repeat(np.arange(block.num_dst), degrees)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Sampler, Workspace
+from hoptrain.samplers.batch.transfer import as_tensor
+from hoptrain.samplers.feed.given_feed import Source
 
 
 class Sampled:
@@ -23,7 +25,7 @@ class Sampled:
         rows_names: the features that a loader's workers gather, by type.
     """
 
-    source: Callable[[Array], Any] | None = None
+    source: Source | None = None
     rows: dict[str, dict[str, Tensor]]
     rows_names: dict[str, str] = {}  # noqa: RUF012  # replaced, never changed
     _workspace: Workspace
@@ -48,6 +50,11 @@ class Sampled:
         seed = int(torch.empty((), dtype=torch.int64).random_())
         workspace = self.__dict__.setdefault("_workspace", Workspace())
         return sampler.sample(converted.graph, items, seed=seed, workspace=workspace)
+
+    def gathered(self, g: Any) -> dict[str, Tensor]:
+        """The features that come with the batch that was asked for, by type."""
+        rows = {} if self.source is None else self.source.rows()
+        return {name.partition(".")[2] or g.ntypes[0]: as_tensor(own) for name, own in rows.items()}
 
     def keep(self, rows: Mapping[str, Tensor], device: Any = None) -> None:
         """Note the gathered features by type, on the device where their block is."""

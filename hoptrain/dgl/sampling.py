@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ import torch
 from torch import Tensor
 
 from hoptrain.dgl.blocks import as_ids
-from hoptrain.dgl.graphs import Converted, converted
+from hoptrain.dgl.graphs import Converted, feature_of_edges, homogeneous, is_typed, on_host, relation_converted
 from hoptrain.dgl.outputs import dgl
+from hoptrain.dgl.typed import by_type, fanouts_by_relation
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import some_of
 from hoptrain.samplers import Workspace
 from hoptrain.samplers.checks import check_vertices
-from hoptrain.samplers.programs.edge_walks import edge_walks
+from hoptrain.samplers.programs.edge_walks import Steps, edge_walks
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables
 
 
@@ -30,26 +33,51 @@ def random_walk(
     restart_prob: Any = None,
     return_eids: bool = False,
 ) -> tuple[Tensor, ...]:
-    """See ``dgl.sampling.random_walk``, for graphs of one type: walks along the edges, -1 after an end.
+    """See ``dgl.sampling.random_walk``: walks along the edges, -1 after an end.
 
     Draws follow from one number of torch's generator. A walk also ends where all edges have the probability 0, of which DGL says nothing.
 
     Raises:
-        InputError: a typed graph, vertices that do not exist, neither a length nor a metapath, a probability that is none.
+        InputError: vertices or edge types that do not exist, neither a length nor a metapath, a probability that is none.
     """
-    if metapath is not None and any(etype not in (g.etypes[0], g.canonical_etypes[0]) for etype in metapath):
-        raise InputError(f"metapath is {metapath}: a graph of one type has the edges {g.canonical_etypes[0]} alone; give length")
     if (metapath is None) == (length is None):
         raise InputError(f"length is {length} and metapath {metapath}: one of them says how many steps a walk has; give one")
-    steps = len(metapath) if length is None else int(length)
-    made = converted(g, "out", prob)
+    path = [(homogeneous(g).canonical_etypes[0], int(length))] if length is not None else [(each, 1) for each in _canonical(g, metapath)]
+    having = {relation for relation, _ in path if prob in g.edges[relation].data} if prob is not None and is_typed(g) else set()
+    made, steps = [], []
+    for relation, number in path:
+        one = relation_converted(g, relation, "out", None if having and relation not in having else prob)
+        made += [one] * number
+        steps.append(Steps(one.graph, number, _tables(one) if one.graph.weights is not None else NO_TABLES))
     ends = 0.0 if restart_prob is None else torch.as_tensor(restart_prob, dtype=torch.float64).cpu().numpy()
     seed = int(torch.empty((), dtype=torch.int64).random_())
-    found = edge_walks(made.graph, _as_ids(g, nodes), steps, ends, _tables(made, prob), seed=seed, workspace=Workspace(os.cpu_count() or 1))
-    traces, types = torch.from_numpy(found.vertices).to(g.idtype), torch.zeros(steps + 1, dtype=torch.int64)
+    start = as_ids(torch.as_tensor(nodes))
+    found = edge_walks(steps, check_vertices(start, steps[0].columns.num_nodes), ends, seed=seed, workspace=Workspace(os.cpu_count() or 1))
+    kinds = [path[0][0][0], *(relation[2] for relation, number in path for _ in range(number))]
+    traces, types = torch.from_numpy(found.vertices).to(g.idtype), torch.tensor([g.get_ntype_id(kind) for kind in kinds])
     if not return_eids:
         return traces, types
-    return traces, torch.from_numpy(made.graph.ids_of(found.places).astype(np.int64)).to(g.idtype), types
+    ids = np.stack([one.graph.ids_of(found.places[:, step]).astype(np.int64) for step, one in enumerate(made)], 1)
+    return traces, torch.from_numpy(ids).to(g.idtype), types
+
+
+def _canonical(g: Any, metapath: Any) -> list[tuple[str, str, str]]:
+    """The edge types of a path, each of which begins where the one before ends.
+
+    Raises:
+        InputError: they do not, or one of them does not exist.
+    """
+    known = {name: relation for relation in g.canonical_etypes for name in (relation, relation[1])}
+    unknown = [name for name in metapath if name not in known]
+    if unknown or not metapath:
+        raise InputError(f"metapath is {list(metapath)}: its steps are edge types of the graph, {some_of(g.canonical_etypes)}; correct it")
+    path = [g.to_canonical_etype(name) for name in metapath]
+    for before, after in pairwise(path):
+        if before[2] != after[0]:
+            raise InputError(
+                f"metapath is {list(metapath)}: {after[1]!r} begins at {after[0]!r}, where no walk is that took {before[1]!r}; correct it"
+            )
+    return path
 
 
 def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -70,36 +98,42 @@ def select_topk(
     copy_edata: bool = True,
     output_device: Any = None,
 ) -> Any:
-    """See ``dgl.sampling.select_topk``, for graphs of one type. Of edges with the same weight those with the smaller ids are taken.
+    """See ``dgl.sampling.select_topk``. Of edges with the same weight those with the smaller ids are taken.
 
     Raises:
-        InputError: a typed graph, vertices or a feature that do not exist, k below -1.
+        InputError: vertices, edge types or a feature that do not exist, k below -1.
     """
-    if isinstance(k, dict) or k < -1:
-        raise InputError(f"k is {k}: a vertex of a graph of one type keeps k edges, 0 or more, or -1 for all; correct it")
-    graph = converted(g, edge_dir).graph
-    if weight not in g.edata:
-        raise InputError(f"edges have no feature {weight!r}: they have {', '.join(g.edata) or 'none'}; name one of these")
-    values = g.edata[weight].reshape(g.num_edges(), -1)
-    if values.shape[1] != 1:
-        raise InputError(
-            f"the feature {weight!r} has the shape {tuple(g.edata[weight].shape)}: edges are chosen by one number each; give such a one"
-        )
-    chosen = np.arange(graph.num_nodes) if nodes is None else _as_ids(g, nodes)
+    numbers = fanouts_by_relation(on_host(g), [k], "values of k")
+    chosen = None if nodes is None else by_type(g, nodes, g.ntypes, "nodes")
+    kept = {}
+    for relation, (number,) in numbers.items():
+        if number < -1:
+            raise InputError(f"k is {number}: a vertex keeps k edges, 0 or more, or -1 for all; correct it")
+        graph = relation_converted(g, relation, edge_dir).graph
+        own = np.arange(graph.num_nodes) if chosen is None else chosen.get(relation[2 if edge_dir == "in" else 0], np.zeros(0, np.int64))
+        if len(own):
+            check_vertices(own, graph.num_nodes)
+        ids = _heaviest(graph, feature_of_edges(g, relation, weight), own, number, ascending)
+        kept[relation] = torch.from_numpy(ids).to(g.idtype)
+    made = dgl.edge_subgraph(g, kept, relabel_nodes=False, store_ids=True)
+    for kind in () if copy_ndata else g.ntypes:
+        made.nodes[kind].data.clear()
+    for relation in () if copy_edata else g.canonical_etypes:
+        made.edges[relation].data.clear()
+    return made if output_device is None else made.to(output_device)
+
+
+def _heaviest(graph: Any, values: Tensor, chosen: Array, k: int, ascending: bool) -> Array:
+    """(N,) int64 ids of up to k edges, all for -1, of each of the vertices ``chosen``, by ``values`` (E,) of all edges by id."""
     begins, degrees = graph.indptr[chosen].astype(np.int64), (graph.indptr[chosen + 1] - graph.indptr[chosen]).astype(np.int64)
     owners = np.repeat(np.arange(len(chosen)), degrees)
     rank = np.arange(len(owners)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
     ids = np.asarray(graph.ids_of(rank + np.repeat(begins, degrees)), np.int64)
-    keys = values[torch.from_numpy(ids), 0].numpy()
+    keys = values.reshape(-1)[torch.from_numpy(ids)].numpy()
     descending = _places_of(keys) if ascending else -_places_of(keys)
     order = np.lexsort((ids, descending, owners))
-    kept = ids[order[rank < (len(owners) if k < 0 else k)]]
-    made = dgl.edge_subgraph(g, torch.from_numpy(kept).to(g.idtype), relabel_nodes=False, store_ids=True)
-    if not copy_ndata:
-        made.ndata.clear()
-    if not copy_edata:
-        made.edata.clear()
-    return made if output_device is None else made.to(output_device)
+    kept: Array = ids[order[rank < (len(owners) if k < 0 else k)]]
+    return kept
 
 
 def _places_of(keys: Array) -> Array:
@@ -107,10 +141,6 @@ def _places_of(keys: Array) -> Array:
     return np.unique(keys, return_inverse=True)[1]
 
 
-def _as_ids(g: Any, nodes: Any) -> Array:
-    return check_vertices(as_ids(torch.as_tensor(nodes)), int(g.num_nodes()))
-
-
-def _tables(made: Converted, prob: str | None) -> AliasTables:
+def _tables(made: Converted) -> AliasTables:
     """Of the weights, made once."""
-    return NO_TABLES if prob is None else made.kept("alias tables", lambda: build_alias_tables(made.graph))
+    return made.kept("alias tables", lambda: build_alias_tables(made.graph))

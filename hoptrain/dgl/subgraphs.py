@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.blocks import as_ids
-from hoptrain.dgl.graphs import Converted, converted, homogeneous
+from hoptrain.dgl.blocks import as_ids, moved
+from hoptrain.dgl.graphs import Converted, converted, homogeneous, is_typed, on_host
 from hoptrain.dgl.outputs import dgl, subgraph_of
 from hoptrain.dgl.sampler import Sampled, as_fanouts
+from hoptrain.dgl.typed import items_by_type, typed_sampler, typed_subgraph_of
 from hoptrain.engine import InputError
+from hoptrain.samplers import HeteroSampler, Sampler
 from hoptrain.samplers import NeighborSampler as Neighbor
-from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.copies import distinct
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
 from hoptrain.samplers.subgraphs.around import InducedSampler
@@ -35,12 +36,15 @@ class ShaDowKHopSampler(Sampled, dgl.dataloading.ShaDowKHopSampler):
     prefetch_edge_feats: Any
     output_device: Any
 
-    def features(self) -> list[str]:
-        """Names of the features of input nodes that are to be fetched."""
-        return list(self.prefetch_node_feats or [])
+    def features(self) -> Any:
+        """Names of the features of input nodes that are to be fetched; of typed graphs by type."""
+        return self.prefetch_node_feats or []
 
-    def of(self, g: Any) -> tuple[Sampler, Converted]:
+    def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
+        if is_typed(on_host(g)):
+            options = {"replace": self.replace, "weighted": self.prob is not None}
+            return typed_sampler(g, self.fanouts, HeteroSampler, "in", self.prob, ALL_EDGES, **options)
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
 
         def make() -> Sampler:
@@ -49,12 +53,16 @@ class ShaDowKHopSampler(Sampled, dgl.dataloading.ShaDowKHopSampler):
         made = converted(g, "in", self.prob)
         return made.kept((ShaDowKHopSampler, *fanouts, replace, weighted), make), made
 
-    def sample(self, g: Any, seed_nodes: Tensor, exclude_eids: Any = None) -> tuple[Tensor, Tensor, Any]:
-        """The vertices of the subgraph, the seeds, and the subgraph; no edge of ``exclude_eids`` is in it.
+    def sample(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, Any]:
+        """The vertices of the subgraph, the seeds, and the subgraph; no edge of ``exclude_eids`` is in it. Of typed graphs all are by type.
 
         Raises:
             InputError: a seed or an edge that does not exist.
         """
+        if is_typed(on_host(g)):
+            items, _ = items_by_type(g, self.of(g)[1], seed_nodes, exclude_eids)
+            nodes, subgraph = finished(self, g, items, self.prefetch_node_feats, self.prefetch_edge_feats)
+            return nodes, seed_nodes, subgraph
         seeds, _ = distinct(as_ids(seed_nodes))
         excluded = None if exclude_eids is None else self.of(g)[1].places_of(as_ids(exclude_eids))
         nodes, subgraph = finished(self, g, items_of(seeds, excluded), self.prefetch_node_feats, self.prefetch_edge_feats)
@@ -117,16 +125,17 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
         return finished(self, g, torch.cat(members).numpy(), self.prefetch_ndata, self.prefetch_edata)[1]
 
 
-def finished(sampler: Any, g: Any, items: Any, node_names: Any, edge_names: Any, edge_dir: str = "in") -> tuple[Tensor, Any]:
+def finished(sampler: Any, g: Any, items: Any, node_names: Any, edge_names: Any, edge_dir: str = "in") -> tuple[Any, Any]:
     """The vertices and the subgraph for some items, with the features of these names to be fetched, on the sampler's ``output_device``."""
-    nodes, subgraph, rows = subgraph_of(g, sampler.batch(g, items), "csc" if edge_dir == "in" else "csr")
-    sampler.keep({} if rows is None else {g.ntypes[0]: rows})
+    batch = sampler.batch(g, items)
+    nodes, subgraph = typed_subgraph_of(g, batch) if is_typed(g) else subgraph_of(g, batch, "csc" if edge_dir == "in" else "csr")
+    sampler.keep(sampler.gathered(g))
     dgl.dataloading.base.set_node_lazy_features(subgraph, node_names)
     dgl.dataloading.base.set_edge_lazy_features(subgraph, edge_names)
-    for own in sampler.rows.values():
-        subgraph.ndata.update(own)
+    for kind, own in sampler.rows.items():
+        subgraph.nodes[kind].data.update(own)
     device = sampler.output_device
-    return (nodes, subgraph) if device is None else (nodes.to(device), subgraph.to(device))
+    return (nodes, subgraph) if device is None else (moved(nodes, device), subgraph.to(device))
 
 
 def _read(path: Path, k: int, num_nodes: int) -> Any:

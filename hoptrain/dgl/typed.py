@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from hoptrain.dgl.graphs import Converted, ids_and_weights
-from hoptrain.dgl.outputs import block_of, ids_for
+from hoptrain.dgl.graphs import Converted, adjacency_of, ids_and_weights
+from hoptrain.dgl.outputs import block_of, graph_of, ids_for, of_mean_one
 from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroMiniBatch, Sampler
-from hoptrain.samplers.batch.copies import Copies, with_typed_copies
-from hoptrain.samplers.batch.transfer import as_tensor
+from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_typed_copies
 from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
-from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler
+from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler, typed_items
+from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
 
 _KEPT: Any = WeakIdKeyDictionary()
 """A user's graph -> by weights: what it was made of, and what was made of that."""
@@ -66,7 +67,7 @@ def typed_converted(g: Any, weights: str | None = None) -> TypedConverted:
     values = {relation: g.edges[relation].data[weights] for relation in g.canonical_etypes if weights in g.edges[relation].data}
     if weights is not None and not values:
         names = sorted({name for relation in g.canonical_etypes for name in g.edges[relation].data})
-        raise InputError(f"edges have no feature {weights!r}: they have {', '.join(names) or 'none'}; name one of these")
+        raise InputError(f"edges have no feature {weights!r}: they have {some_of(names) or 'none'}; name one of these")
     state = id(g._graph), *((relation, id(own), own._version) for relation, own in values.items())
     kept = _KEPT.setdefault(g, {})
     if weights not in kept or kept[weights][0] != state:
@@ -78,7 +79,7 @@ def typed_converted(g: Any, weights: str | None = None) -> TypedConverted:
 def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
     columns, ids, weights = {}, {}, {}
     for relation in g.canonical_etypes:
-        indptr, indices, edge_ids = (tensor.numpy() for tensor in g.adj_tensors("csc", etype=relation))
+        indptr, indices, edge_ids = adjacency_of(g, relation, "csc")
         columns[relation] = indptr, indices
         own_ids, own_weights = ids_and_weights(edge_ids, values.get(relation))
         if own_ids is not None:
@@ -89,9 +90,11 @@ def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
 
 
 def typed_sampler(
-    g: Any, fanouts: Any, kind: type[HeteroFanoutSampler], edge_dir: str, prob: str | None = None, **options: Any
+    g: Any, fanouts: Any, kind: type[HeteroFanoutSampler], edge_dir: str, prob: str | None = None, induced: int = 0, **options: Any
 ) -> tuple[Sampler[Any, Any], TypedConverted]:
     """The sampler of a ``kind``, with its options, and the graph of hoptrain's, for what DGL's samplers of blocks take.
+
+    With ``induced`` it finds the vertices of subgraphs, which have so many blocks.
 
     Raises:
         InputError: fanouts that are not of all edge types, or a direction that typed graphs are not sampled in.
@@ -100,11 +103,16 @@ def typed_sampler(
         raise InputError(f"edge_dir is {edge_dir!r}: typed graphs are sampled along edges 'in'; turn the graph round by dgl.reverse")
     made = typed_converted(g, prob)
     own = fanouts_by_relation(g, fanouts)
-    key = kind, *((relation, *numbers) for relation, numbers in own.items()), *options.items()
-    return made.kept(key, lambda: HeteroExcludingSampler(kind(own, **options))), made
+    key = kind, induced, *((relation, *numbers) for relation, numbers in own.items()), *options.items()
+
+    def make() -> HeteroExcludingSampler:
+        sampler = kind(own, **options)
+        return HeteroExcludingSampler(HeteroInducedSampler(sampler, induced) if induced else sampler)
+
+    return made.kept(key, make), made
 
 
-def fanouts_by_relation(g: Any, fanouts: Any) -> Any:
+def fanouts_by_relation(g: Any, fanouts: Any, what: str = "fanouts of a layer") -> Any:
     """Fanouts of each edge type from the seeds outward, of DGL's, which stand in the order of layers, each a number or a dict of all edge types.
 
     Raises:
@@ -115,7 +123,7 @@ def fanouts_by_relation(g: Any, fanouts: Any) -> Any:
         given = {g.to_canonical_etype(name): n for name, n in layer.items()} if isinstance(layer, Mapping) else dict.fromkeys(own, layer)
         lacking = [relation_name(relation) for relation in own if relation not in given]
         if lacking:
-            raise InputError(f"fanouts are {layer} in a layer: they lack {', '.join(lacking)}; give a number for every edge type")
+            raise InputError(f"{what} lack {some_of(lacking)}: give a number for every edge type")
         for relation, numbers in own.items():
             numbers.append(int(given[relation]))
     return own
@@ -129,17 +137,28 @@ def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array
     """
     if not isinstance(values, Mapping):
         if len(types) != 1:
-            raise InputError(f"{what} are a tensor: the graph has the types {', '.join(map(str, types))}; give a dict by type")
+            raise InputError(f"{what} are a tensor: the graph has the types {some_of(types)}; give a dict by type")
         values = {types[0]: values}
     values = {g.to_canonical_etype(name) if isinstance(types[0], tuple) else name: ids for name, ids in values.items()}
     unknown = [name for name in values if name not in types]
     if unknown:
-        raise InputError(f"{what} of {unknown[0]!r}: the graph has the types {', '.join(map(str, types))}; name one of these")
+        raise InputError(f"{what} of {unknown[0]!r}: the graph has the types {some_of(types)}; name one of these")
     return {name: torch.as_tensor(ids).cpu().numpy().astype(np.int64, copy=False) for name, ids in values.items()}
 
 
-def typed_blocks_of(g: Any, batch: HeteroMiniBatch, copies: Mapping[str, Copies]) -> tuple[dict[str, Tensor], list[Any], dict[str, Tensor]]:
-    """Input nodes (S,) and the features that were gathered (S, F) by type, and blocks; arguments are those of ``blocks_of``."""
+def items_by_type(g: Any, made: TypedConverted, seed_nodes: Any, exclude_eids: Any) -> tuple[Array, dict[str, Copies]]:
+    """What a batch is asked for by, of seeds and excluded edges as DGL has them, by type; and which of the seeds stand there several times.
+
+    Raises:
+        InputError: a type, a vertex or an edge that does not exist.
+    """
+    seeds, copies = distinct_by_type(by_type(g, seed_nodes, g.ntypes, "seeds"))
+    edges = {} if exclude_eids is None else by_type(g, exclude_eids, g.canonical_etypes, "excluded edges")
+    return typed_items(made.graph, seeds, {relation: made.places_of(relation, ids) for relation, ids in edges.items()}), copies
+
+
+def typed_blocks_of(g: Any, batch: HeteroMiniBatch, copies: Mapping[str, Copies], *, weighted: bool) -> tuple[dict[str, Tensor], list[Any]]:
+    """Input nodes (S,) by type, and blocks; arguments are those of ``blocks_of``."""
     batch = with_typed_copies(batch, copies) if copies else batch
     nodes = {kind: ids_for(g, ids) for kind, ids in batch.node_ids.items()}
     counts = batch.node_counts
@@ -147,5 +166,15 @@ def typed_blocks_of(g: Any, batch: HeteroMiniBatch, copies: Mapping[str, Copies]
     for hop, block in enumerate(batch.blocks):
         after, before = ([nodes[kind][: number[kind]] for kind in g.ntypes] for number in (counts[-1 - hop], counts[-2 - hop]))
         edges = [(block[relation], batch.ids_of(relation, block[relation].edge_ids)) for relation in g.canonical_etypes]
-        blocks.append(block_of(g, after, before, edges))
-    return nodes, blocks, {kind: as_tensor(rows) for kind, rows in batch.x.items()}
+        made = block_of(g, after, before, edges)
+        for relation, own in block.items() if weighted else ():
+            made.edges[relation].data["edge_weights"] = of_mean_one(own)
+        blocks.append(made)
+    return nodes, blocks
+
+
+def typed_subgraph_of(g: Any, batch: HeteroMiniBatch) -> tuple[dict[str, Tensor], Any]:
+    """Vertices (S,) by type, and the graph of all edges of the outermost, square blocks."""
+    nodes = {kind: ids_for(g, ids) for kind, ids in batch.node_ids.items()}
+    edges = [(batch.blocks[0][relation], batch.ids_of(relation, batch.blocks[0][relation].edge_ids)) for relation in g.canonical_etypes]
+    return nodes, graph_of(g, [nodes[kind] for kind in g.ntypes], edges)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch_geometric.loader
 
+from hoptrain.pyg.bidirectional import BidirectionalNeighborSampler
 from hoptrain.pyg.hgt import HGTLoader
 from hoptrain.pyg.loaders import LinkNeighborLoader, NeighborLoader
 from hoptrain.pyg.saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler, GraphSAINTSampler
@@ -15,6 +16,7 @@ from hoptrain.pyg.sampler import NeighborSampler
 from hoptrain.pyg.subgraphs import ClusterData, ClusterLoader, RandomNodeLoader, ShaDowKHopSampler
 
 __all__ = [
+    "BidirectionalNeighborSampler",
     "ClusterData",
     "ClusterLoader",
     "GraphSAINTEdgeSampler",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch_geometric.sampler import NumNeighbors
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import some_of
 
 STRATEGIES = {"uniform": "uniform", "last": "recent"}
 """PyG's word for a strategy -> hoptrain's."""
@@ -28,14 +30,16 @@ def checked_fanouts(num_neighbors: Any, *, is_typed: bool = False) -> Any:
         InputError: it is no list of integers.
     """
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
-    lists = (
-        [*values.values(), *filter(None, [getattr(num_neighbors, "default", None)])] if is_typed and isinstance(values, dict) else [values]
-    )
-    if not lists or not all(isinstance(each, list | tuple) and all(isinstance(n, int | np.integer) for n in each) for each in lists):
-        by_type = ", or a dict of such lists by edge type" if is_typed else ""
-        raise InputError(
-            f"num_neighbors is {values!r}: it is a list with an integer for each hop, from the seeds outward, such as [15, 10]{by_type}"
-        )
+    lists = {"": values}
+    if is_typed and isinstance(values, dict) and values:
+        default = getattr(num_neighbors, "default", None)
+        lists = {f" of {some_of([name])}": own for name, own in values.items()} | ({} if default is None else {" by default": default})
+    for of, own in lists.items():
+        if not isinstance(own, list | tuple) or not all(isinstance(number, int | np.integer) for number in own):
+            by_type = ", or a dict of such lists by edge type" if is_typed else ""
+            raise InputError(
+                f"num_neighbors{of} is {own!r}: it is a list with an integer for each hop, from the seeds outward, such as [15, 10]{by_type}"
+            )
     return num_neighbors
 
 
@@ -58,15 +62,11 @@ def check_sampling(data: Any, subgraph_type: Any, strategy: str, time_attr: Any,
     known = {name for store in data.stores for name in store}
     for name in (weight_attr, time_attr):
         if name is not None and name not in known:
-            raise InputError(f"data has no attribute {name!r}: it has {', '.join(sorted(known))}; name one of these")
+            raise InputError(f"data has no attribute {name!r}: it has {some_of(sorted(known))}; name one of these")
     if weight_attr is not None and (time_attr is not None or disjoint):
         raise InputError(f"weight_attr {weight_attr!r} with time_attr or disjoint: edges are drawn by weight or by time; leave one out")
-    is_induced = SubgraphType(subgraph_type) == SubgraphType.induced
-    if is_induced and (time_attr is not None or disjoint or direction == "backward" or isinstance(data, HeteroData)):
-        raise InputError(
-            "subgraph_type induced with disjoint, time_attr, sample_direction or a HeteroData: trees and typed samples have no edges but their "
-            "own; choose one"
-        )
+    if SubgraphType(subgraph_type) == SubgraphType.induced and (time_attr is not None or disjoint):
+        raise InputError("subgraph_type induced with disjoint or time_attr: trees have no edges but their own; choose one")
 
 
 def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
@@ -96,8 +96,8 @@ def checked_seeds(data: Any, given: Any) -> tuple[Any, int]:
     kind, own = (given, None) if isinstance(given, str) else given if isinstance(given, tuple | list) and len(given) == 2 else (None, None)
     if kind not in data.node_types:
         raise InputError(
-            f"input_nodes is {given!r}: of a HeteroData it is a type of vertices, or a tuple of a type and vertices of it; the types are "
-            f"{', '.join(data.node_types)}"
+            f"input_nodes is {_shown(given)}: of a HeteroData it is a type of vertices, or a tuple of a type and vertices of it; the types are "
+            f"{some_of(data.node_types)}"
         )
     nodes = checked_nodes(own, data[kind].num_nodes, f"input_nodes of {kind}")
     return (kind, nodes), _number(nodes, data[kind].num_nodes)
@@ -117,16 +117,30 @@ def checked_links(data: Any, given: Any) -> Any:
     if isinstance(data, HeteroData):
         is_pair = isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], str)
         kind, links = given if is_pair else (given, None)
-        if not isinstance(kind, tuple | list) or tuple(kind) not in data.edge_types:
+        kind = _canonical(data, kind)
+        if kind not in data.edge_types:
             raise InputError(
-                f"edge_label_index is {given!r}: of a HeteroData it is an edge type, or a tuple of an edge type and links; the types are "
-                f"{', '.join(map(str, data.edge_types))}"
+                f"edge_label_index is {_shown(given)}: of a HeteroData it is an edge type, or a tuple of an edge type and links; the types are "
+                f"{some_of(data.edge_types)}"
             )
-        data, what = data[tuple(kind)], f"edge_label_index of {':'.join(kind)}"
+        data, what = data[kind], f"edge_label_index of {':'.join(kind)}"
     links = data.edge_index if links is None else links
     if links.dim() != 2 or len(links) != 2:
         raise InputError(f"{what} has shape {tuple(links.shape)}: it is (2, N), sources above destinations; transpose it")
     return links
+
+
+def _shown(value: Any) -> str:
+    """In one short line, though tensors are in it."""
+    return " ".join(reprlib.repr(value).split())
+
+
+def _canonical(data: HeteroData, kind: Any) -> Any:
+    """An edge type by its three names, as PyG finds it by two where there is one between these types."""
+    try:
+        return data._to_canonical(*kind) if isinstance(kind, tuple | list) else kind
+    except TypeError:
+        return kind
 
 
 def check_lengths(number: int, what: str, **values: Any) -> None:

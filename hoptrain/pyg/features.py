@@ -6,10 +6,10 @@ import copy
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.engine.arrays import Array
+from hoptrain.samplers.batch.transfer import as_tensor
 
 _X = "x"
 
@@ -36,17 +36,9 @@ def without(data: Any, names: Collection[str]) -> Any:
     return other
 
 
-def put(made: Any, whole: Any, rows: Mapping[str, Tensor]) -> None:
+def put(made: Any, whole: Any, rows: Mapping[str, Array]) -> None:
     """Give the rows to a batch that was made of ``whole`` without them."""
     for name, own in rows.items():
         if "num_nodes" not in store_of(whole, name):
             del store_of(made, name)["num_nodes"]
-        store_of(made, name)[_X] = own
-
-
-def gathered(batch: SampledBatch) -> dict[str, Tensor]:
-    """The rows that a batch came with, as tensors on the CPU."""
-    x = getattr(batch.to("cpu"), _X)
-    if isinstance(x, dict):
-        return {f"{_X}.{kind}": rows for kind, rows in x.items()}
-    return {} if x is None else {_X: x}
+        store_of(made, name)[_X] = as_tensor(own)

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.loader.utils import filter_data
 
 from hoptrain.engine.arrays import Array
-from hoptrain.pyg.features import features_of, gathered, put, without
+from hoptrain.pyg.features import features_of, put, without
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
@@ -113,19 +113,18 @@ def _dealt_out(index_sampler: Any, place: Place) -> Iterator[list[int]]:
         yield list(index)
 
 
-def subgraph_of(data: Any, batch: MiniBatch, converted: Converted) -> Any:
-    """``data`` with the vertices and edges of a batch; features are the batch's, where it has some.
+def subgraph_of(data: Any, source: Source, converted: Converted) -> Any:
+    """``data`` with the vertices and edges of the batch that was asked of ``source``; features are those that came with it, where some did.
 
     Edges stand in the order of the user's numbers where the graph has another order; else as in the batch, by destination.
     """
-    tensors = batch.to("cpu")
+    tensors: MiniBatch = source.batch.to("cpu")
     block, numbers = tensors.blocks[0], converted.permutation
     edges, (row, col) = block.edge_ids.long(), block.edge_index()
     if numbers is not None:
         edges, order = numbers[edges].sort()
         row, col = row[order], col[order]
-    rows = gathered(batch)
-    made = filter_data(without(data, rows), tensors.node_ids.long(), row, col, edges)
+    made = filter_data(without(data, source.names), tensors.node_ids.long(), row, col, edges)
     made.edge_index = torch.stack([row, col])
-    put(made, data, rows)
+    put(made, data, source.rows())
     return made

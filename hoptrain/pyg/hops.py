@@ -6,14 +6,15 @@ times of it. And as it arrives, for what becomes of the sample. Both times torch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 
-from hoptrain.engine.arrays import Array
-from hoptrain.pyg.features import gathered, put, without
+from hoptrain.pyg.features import put, without
 from hoptrain.pyg.feed import Fed
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.feed.given_feed import Source
@@ -32,10 +33,25 @@ class Hops(Protocol):
         """Hoptrain's algorithm."""
 
 
+def _without_meaning(name: str) -> Any:
+    """In place of one of PyG's contexts for its worker processes."""
+
+    @contextmanager
+    def nothing(self: Any, *_: Any, **__: Any) -> Iterator[None]:
+        """Nothing: hoptrain's workers run no torch, and the system chooses their cores; a warning says so."""
+        warnings.warn(f"without meaning here: {name}; hoptrain's workers run no torch, and the system chooses their cores", stacklevel=3)
+        yield
+
+    return nothing
+
+
 class HopFed(Fed):
     """A PyG loader, by inheritance, with a sampler: its ``hops``."""
 
     transform: Callable[[Any], Any] | None
+    enable_cpu_affinity = _without_meaning("enable_cpu_affinity")
+    enable_multithreading = _without_meaning("enable_multithreading")
+    enable_memory_log = _without_meaning("enable_memory_log")
 
     @property
     def hops(self) -> Hops:
@@ -66,25 +82,18 @@ class HopFed(Fed):
     def assembled(self, index: list[int], source: Source, state: int) -> Any:
         """By PyG's ``collate_fn`` and ``filter_fn``, from seeds, and their times where there are some."""
         loader: Any = self
-        batches: list[Any] = []
-
-        def noted(items: Array) -> Any:
-            batches.append(source(items))
-            return batches[-1]
-
-        out = self._collated(index, state, noted)
-        if not batches:
+        out = self._collated(index, state, source)
+        if source.batch is None:
             return out  # which nobody sampled: the feed says so
-        rows = gathered(batches[-1])
-        if not rows or _numbers(out.node) != _numbers(batches[-1].node_ids):  # some seeds stand there several times
+        if not source.names or _numbers(out.node) != _numbers(source.batch.node_ids):  # some seeds stand there several times
             return loader.filter_fn(out)
         whole, transform = self.data, self.transform
-        self.data, self.transform = without(whole, rows), None
+        self.data, self.transform = without(whole, source.names), None
         try:
             made = loader.filter_fn(out)
         finally:
             self.data, self.transform = whole, transform
-        put(made, whole, rows)
+        put(made, whole, source.rows())
         return made if transform is None else transform(made)
 
 

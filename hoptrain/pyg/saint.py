@@ -88,7 +88,7 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
     def assembled(self, index: list[int], source: Source, state: int) -> Data:
         """The subgraph of what was drawn."""
         batch = source(_ITEM)
-        made = subgraph_of(self.data, batch, self._converted)
+        made = subgraph_of(self.data, source, self._converted)
         if self._backward:
             made.edge_index = made.edge_index.flip(0)
         made.num_nodes = len(batch.node_ids)

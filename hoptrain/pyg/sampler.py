@@ -26,6 +26,7 @@ from hoptrain.samplers import NeighborSampler as HopSampler
 from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies, with_typed_copies
 from hoptrain.samplers.seeds.timed import TimedSeeds
 from hoptrain.samplers.subgraphs.around import InducedSampler
+from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
 
 
 class NeighborSampler(torch_geometric.sampler.NeighborSampler):
@@ -129,7 +130,8 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         if self.disjoint:
             strategy: Any = STRATEGIES[self.temporal_strategy]
             return TimedSeeds(HeteroTemporalSampler(own, strategy=strategy, replace=self.replace))
-        return HeteroSampler(own, replace=self.replace, weighted=self._is_weighted, expand="new")
+        hops = HeteroSampler(own, replace=self.replace, weighted=self._is_weighted, expand="new")
+        return HeteroInducedSampler(hops, hops.num_hops + 1) if self.subgraph_type == SubgraphType.induced else hops
 
     def _own_name(self, relation: Relation) -> Relation:
         """What the graph calls one of the user's edge types, or the user one of the graph's."""
@@ -158,10 +160,13 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
             times = [self._times_of(kind, ids, (seed_time or {}).get(kind)).numpy() for kind, ids in seed.items()]
             items = np.concatenate([items, *times])
         batch = (self.source or self._sampled)(items)
-        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=self.disjoint)
+        tells_hops = self.subgraph_type != SubgraphType.induced
+        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops)
         if self.sample_direction == "backward":
             for name in ("row", "col", "edge", "num_sampled_edges"):
-                setattr(out, name, {self._own_name(relation): own for relation, own in getattr(out, name).items()})
+                by_relation = getattr(out, name)
+                if by_relation is not None:
+                    setattr(out, name, {self._own_name(relation): own for relation, own in by_relation.items()})
             out.row, out.col = out.col, out.row
         return out
 

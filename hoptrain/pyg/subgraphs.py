@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch_geometric.loader
 from torch import Tensor
 from torch.utils.data import DataLoader
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader.cluster import Partition
+from torch_geometric.loader.utils import filter_hetero_data
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.pyg.arguments import checked_nodes, honoured
+from hoptrain.pyg.features import put, without
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import Converted, converted, homogeneous
-from hoptrain.samplers import Sampler, ShadowSampler
+from hoptrain.pyg.typed_graphs import TypedConverted, typed_converted
+from hoptrain.samplers import HeteroMiniBatch, Sampler, ShadowSampler
+from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.feed.given_feed import Source
 from hoptrain.samplers.subgraphs.around import InducedSampler
 from hoptrain.samplers.subgraphs.cluster import partition
+from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
 
 _ALL_EDGES = 2
 """Blocks of a batch: of two the outermost has all edges, and it alone is read."""
@@ -69,12 +76,11 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         made = Batch(batch=torch.from_numpy(trees)[order], ptr=ptr)
         made.root_n_id = ptr[:-1].clone()
         made.edge_index = edge_index[:, by_row]
+        rows = source.rows()
         for name, value in self.data:
             if name in ("edge_index", "adj_t", "num_nodes", "batch", "ptr"):
                 continue
-            made[name] = (
-                tensors.x[order] if name == "x" and tensors.x is not None else self._filtered(name, value, nodes, edges, made.root_n_id)
-            )
+            made[name] = as_tensor(rows[name])[order] if name in rows else self._filtered(name, value, nodes, edges, made.root_n_id)
         return made
 
     def _filtered(self, name: str, value: Any, nodes: Tensor, edges: Tensor, roots: Tensor) -> Any:
@@ -86,35 +92,98 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
 
 
 class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
-    """PyG's, by name, arguments and batches, for a homogeneous ``Data``; see ``torch_geometric.loader.RandomNodeLoader``."""
+    """PyG's, by name, arguments and batches, typed graphs included; see ``torch_geometric.loader.RandomNodeLoader``."""
 
-    def __init__(self, data: Data, num_parts: int, **kwargs: Any) -> None:
-        """Convert the graph, once for a ``Data`` object; nothing is started yet.
+    def __init__(self, data: Data | HeteroData, num_parts: int, **kwargs: Any) -> None:
+        """Convert the graph, once for its edges; nothing is started yet.
 
         Raises:
             InputError: no part.
         """
-        self._converted, self._made = converted(homogeneous(data)), InducedSampler(None, _ALL_EDGES)
+        self._is_typed, self._converted, self._made = isinstance(data, HeteroData), *_all_between(data)
         if num_parts < 1:
             raise InputError(f"num_parts is {num_parts}: the vertices are dealt out in 1 or more parts; correct it")
         super().__init__(data, num_parts, **honoured(kwargs))
 
     @property
-    def sampler_and_graph(self) -> tuple[Sampler, Graph]:
+    def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
         """What is sampled by what."""
         return self._made, self._converted.graph
 
-    def assembled(self, index: list[int], source: Source, state: int) -> Data:
-        """As ``data.subgraph(index)``."""
-        return subgraph_of(self.data, source(np.array(index)), self._converted)
+    def assembled(self, index: list[int], source: Source, state: int) -> Data | HeteroData:
+        """As ``data.subgraph(index)``; vertices of a typed graph are numbered type after type, and so are they there."""
+        of = typed_subgraph_of if self._is_typed else subgraph_of
+        source(np.array(index))
+        return of(self.data, source, self._converted)
+
+
+def _all_between(data: Any) -> tuple[Any, Sampler[Any, Any]]:
+    """The graph, and what takes all edges between given vertices."""
+    if isinstance(data, HeteroData):
+        return typed_converted(data), HeteroInducedSampler(None, _ALL_EDGES)
+    return converted(homogeneous(data)), InducedSampler(None, _ALL_EDGES)
+
+
+def typed_subgraph_of(data: HeteroData, source: Source, converted: TypedConverted) -> HeteroData:
+    """``subgraph_of`` of a typed graph."""
+    tensors: HeteroMiniBatch = source.batch.to("cpu")
+    rows, cols, edges = {}, {}, {}
+    for relation, block in tensors.blocks[0].items():
+        numbers, (row, col), own = converted.permutation[relation], block.edge_index(), block.edge_ids.long()
+        if numbers is not None:
+            own, order = numbers[own].sort()
+            row, col = row[order], col[order]
+        rows[relation], cols[relation], edges[relation] = row, col, own
+    nodes = {kind: ids.long() for kind, ids in tensors.node_ids.items()}
+    made = filter_hetero_data(without(data, source.names), nodes, rows, cols, edges)
+    put(made, data, source.rows())
+    return made
 
 
 class ClusterData(torch_geometric.loader.ClusterData):
-    """PyG's, with METIS from pymetis (``pip install hoptrain[cluster]``) in place of pyg-lib's or torch-sparse's."""
+    """PyG's, with METIS from pymetis (``pip install hoptrain[cluster]``) in place of pyg-lib's or torch-sparse's.
+
+    A file in ``save_dir`` is read as tensors alone; PyG unpickles what it cannot read so.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        num_parts: int,
+        recursive: bool = False,
+        save_dir: str | None = None,
+        filename: str | None = None,
+        log: bool = True,
+        keep_inter_cluster_edges: bool = False,
+        sparse_format: Literal["csr", "csc"] = "csr",
+    ) -> None:
+        """Find the clusters, or read them.
+
+        Raises:
+            InputError: a typed graph, or a file of something else.
+        """
+        homogeneous(data)
+        path = Path(save_dir or "") / f"part_{num_parts}{'_recursive' * recursive}" / (filename or "metis.pt")
+        with torch.serialization.safe_globals([Partition]):
+            if save_dir is not None and path.exists():
+                _check_clusters(path, data)
+            super().__init__(data, num_parts, recursive, save_dir, filename, log, keep_inter_cluster_edges, sparse_format)
 
     def _metis(self, edge_index: Tensor, num_nodes: int) -> Tensor:
         graph = Graph.from_edge_index(edge_index, num_nodes)
         return torch.from_numpy(partition(graph, self.num_parts).astype(np.int64)).to(edge_index.device)
+
+
+def _check_clusters(path: Path, data: Data) -> None:
+    """Refuse a file that would have to be unpickled, or of another graph."""
+    remedy = "remove it, or state another save_dir"
+    try:
+        saved = torch.load(path, weights_only=True, mmap=True)
+        sizes = len(saved.node_perm), len(saved.edge_perm)
+    except Exception as error:  # torch has no class of its own for a file that it cannot read
+        raise InputError(f"{path} holds no clusters ({type(error).__name__}): {remedy}") from None
+    if sizes != (data.num_nodes, data.num_edges):
+        raise InputError(f"{path} holds the clusters of {sizes[0]:,} vertices and {sizes[1]:,} edges, of another graph: {remedy}")
 
 
 class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
@@ -135,8 +204,8 @@ class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
     def assembled(self, index: list[int], source: Source, state: int) -> Data:
         """The clusters, and the edges between all of their vertices."""
         begins = self.cluster_data.partition.partptr.tolist()
-        batch = source(np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index]))
-        made = subgraph_of(self.data, batch, Converted(self._graph, None))
+        source(np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index]))
+        made = subgraph_of(self.data, source, Converted(self._graph, None))
         if self.cluster_data.partition.sparse_format == "csr":
             made.edge_index = made.edge_index.flip(0)
         return made

@@ -43,8 +43,15 @@ def test_signatures_are_those_of_dgl(name):
 @needs_dgl
 def test_every_name_has_a_signature_here():
     import hoptrain.dgl
+    from hoptrain.samplers.batch.dgl_compat import import_dgl
 
-    assert set(hoptrain.dgl.__all__) - {"negative_sampler", "sampling"} == {name for name in KEPT if "." not in name}
+    theirs, modules = {"BlockSampler", "GraphDataLoader", "Sampler"}, {"negative_sampler", "sampling"}
+    assert set(hoptrain.dgl.__all__) - modules - theirs == {name for name in KEPT if "." not in name}
+    assert all(getattr(hoptrain.dgl, name) is getattr(import_dgl().dataloading, name) for name in theirs)
+    of_sampling = {
+        name for name, own in vars(hoptrain.dgl.sampling).items() if getattr(own, "__module__", None) == hoptrain.dgl.sampling.__name__
+    }
+    assert {f"sampling.{name}" for name in of_sampling if not name.startswith("_")} <= set(KEPT)
 
 
 @needs_dgl

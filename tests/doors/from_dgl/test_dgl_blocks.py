@@ -160,7 +160,7 @@ WRONG = [
     (lambda m: m.NeighborSampler([0]).sample(graph(), SEEDS), "fanout 0 in"),
     (lambda m: m.NeighborSampler([3], edge_dir="up").sample(graph(), SEEDS), "edge_dir is 'up'"),
     (lambda m: m.NeighborSampler([3], prob="none").sample(graph(), SEEDS), "edges have no feature 'none'"),
-    (lambda m: m.NeighborSampler([3], prob="kind").sample(graph(), SEEDS), "edges are drawn by one number each"),
+    (lambda m: m.NeighborSampler([3], prob="kind").sample(graph(), SEEDS), "edges are chosen by one number each"),
     (lambda m: m.NeighborSampler([3]).sample(graph(), {"_N": SEEDS}), "ids are a dict of _N"),
     (lambda m: m.NeighborSampler([3]).sample(graph(), torch.tensor([60])), "seed 60 is not in the graph"),
     (lambda m: m.NeighborSampler([3]).sample(graph(), SEEDS, torch.tensor([900])), "edge 900 does not exist"),

@@ -112,13 +112,19 @@ def test_spot_target_excludes_edges_of_low_degrees(num_workers):
 WRONG = [
     (lambda g: sampling.random_walk(g, [60], length=2), "seed 60 is not in the graph"),
     (lambda g: sampling.random_walk(g, [1]), "length is None and metapath None"),
-    (lambda g: sampling.random_walk(g, [1], metapath=["other"]), "a graph of one type has the edges"),
+    (
+        lambda g: sampling.random_walk(g, [1], metapath=["other"]),
+        r"metapath is \['other'\]: its steps are edge types of the graph, _N:_E:_N",
+    ),
     (lambda g: sampling.random_walk(g, [1], length=2, restart_prob=2.0), "ends are 2.0"),
     (lambda g: sampling.random_walk(g, [1], length=2, prob="none"), "edges have no feature 'none'"),
     (lambda g: sampling.select_topk(g, -2, "weight"), "k is -2"),
     (lambda g: sampling.select_topk(g, 1, "none"), "edges have no feature 'none'"),
     (lambda g: sampling.select_topk(g, 1, "kind"), "the feature 'kind' has the shape .900, 2."),
-    (lambda g: sampling.select_topk(dgl.heterograph({("a", "b", "c"): ([0], [0])}), 1, "w"), "graph has the edge types"),
+    (
+        lambda g: sampling.select_topk(dgl.heterograph({("a", "b", "c"): ([0], [0])}), 1, "w"),
+        "edges of a:b:c have no feature 'w': they have none",
+    ),
 ]
 
 

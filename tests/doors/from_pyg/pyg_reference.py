@@ -4,6 +4,7 @@ from unittest.mock import patch
 
 import torch
 import torch_geometric.loader
+from torch_geometric.data import Data
 from torch_geometric.sampler import HeteroSamplerOutput, NeighborSampler, SamplerOutput
 
 
@@ -154,3 +155,35 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
     def __init__(self, data, num_neighbors, **options):
         super().__init__(data, num_neighbors, neighbor_sampler=_sampler(data, num_neighbors, **options), **options)
+
+
+class GraphSAINTRandomWalkSampler(torch.utils.data.DataLoader):
+    """PyG's, whose walks and matrices need torch-sparse: by ``data.subgraph``, and norms by their definition."""
+
+    def __init__(self, data, batch_size, walk_length, num_steps=1, sample_coverage=0, log=True):
+        self.data, self.roots, self.length = data, batch_size, walk_length
+        self.starts = torch.searchsorted(data.edge_index[0].sort().values, torch.arange(data.num_nodes + 1))
+        self.to = data.edge_index[1][data.edge_index[0].sort().indices]
+        super().__init__(range(num_steps), batch_size=1, collate_fn=self._drawn)
+        nodes, edges, drawn, number = torch.zeros(data.num_nodes), torch.zeros(data.num_edges), 0, 0
+        marked = Data(edge_index=data.edge_index, node=torch.arange(data.num_nodes), edge=torch.arange(data.num_edges))
+        while drawn < data.num_nodes * sample_coverage:
+            one = marked.subgraph(self._walked())
+            nodes[one.node] += 1
+            edges[one.edge] += 1
+            drawn, number = drawn + len(one.node), number + 1
+        data.edge_norm = (nodes[data.edge_index[0]] / edges).clamp_(0, 1e4).nan_to_num(0.1)
+        data.node_norm = number / nodes.clamp(min=0.1) / data.num_nodes
+
+    def _walked(self):
+        at = torch.randint(self.data.num_nodes, (self.roots,))
+        met = [at]
+        for _ in range(self.length):
+            begins, degrees = self.starts[at], self.starts[at + 1] - self.starts[at]
+            taken = begins + (torch.rand(len(at)) * degrees).long()
+            at = torch.where(degrees > 0, self.to[taken.clamp(max=len(self.to) - 1)], at)
+            met.append(at)
+        return torch.cat(met).unique()
+
+    def _drawn(self, _):
+        return self.data.subgraph(self._walked())

@@ -1,4 +1,4 @@
-"""The page's table names every argument of PyG's loaders and of torch's, and no other."""
+"""The page's table names every argument of PyG's loaders and of torch's, and no other; the examples run."""
 
 import inspect
 import re
@@ -16,7 +16,16 @@ def test_every_argument_is_in_the_table():
     rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     named = {"input_id", "custom_cls"}  # of PyG's NodeLoader, which its NeighborLoader hands on by keyword
-    loaders = [getattr(torch_geometric.loader, name) for name in hoptrain.pyg.__all__ if name != "NeighborSampler"]
-    for loader in (*loaders, torch_geometric.sampler.NeighborSampler, DataLoader):
-        named |= set(inspect.signature(loader).parameters)
+    samplers = ("NeighborSampler", "BidirectionalNeighborSampler")  # torch_geometric.loader has an old one by the name of the first
+    theirs = [getattr(torch_geometric.sampler if name in samplers else torch_geometric.loader, name) for name in hoptrain.pyg.__all__]
+    for one in (*theirs, DataLoader):
+        named |= set(inspect.signature(one).parameters)
     assert set(told) == named - {"kwargs"}
+
+
+def test_the_examples_run():
+    names = {"__name__": "page"}
+    for example in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        exec(example, names)
+    assert names["batch"].batch_size <= 32
+    assert next(iter(names["loader"])).num_sampled_nodes[0] == 32, "PyG's own loader over hoptrain's sampler"

@@ -25,15 +25,12 @@ def test_an_import_line_may_name_all_that_pyg_has(data):
         _ = hoptrain.pyg.NeighbourLoader
 
 
-@pytest.mark.parametrize("name", ["NeighborLoader", "LinkNeighborLoader"])
+@pytest.mark.parametrize("name", hoptrain.pyg.__all__)
 def test_signatures_are_those_of_pyg(name):
-    ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (hoptrain.pyg, torch_geometric.loader))
+    """Of every class that is hoptrain's own. ``torch_geometric.loader`` has an old ``NeighborSampler`` besides."""
+    theirs = getattr(torch_geometric.sampler, name, None) or getattr(torch_geometric.loader, name)
+    ours, theirs = (inspect.signature(kind).parameters for kind in (getattr(hoptrain.pyg, name), theirs))
     assert [(p.name, p.default, p.kind) for p in ours.values()] == [(p.name, p.default, p.kind) for p in theirs.values()]
-
-
-def test_the_sampler_s_signature_is_that_of_pyg():
-    ours, theirs = (inspect.signature(each).parameters for each in (hoptrain.pyg.NeighborSampler, torch_geometric.sampler.NeighborSampler))
-    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
 
 
 WRONG = [
@@ -113,4 +110,13 @@ def test_what_has_no_meaning_is_said_once(data, option):
         loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1, **option)
     assert len(found) == 1
     assert len(list(loader)) == 2
+    loader.close()
+
+
+@pytest.mark.parametrize("name", ["enable_cpu_affinity", "enable_multithreading", "enable_memory_log"])
+def test_contexts_for_workers_of_pyg_do_nothing_and_say_so(data, name):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1)
+    with pytest.warns(UserWarning, match=f"without meaning here: {name}") as found, getattr(loader, name)():
+        assert len(list(loader)) == 2
+    assert found[0].filename == __file__
     loader.close()

@@ -188,6 +188,16 @@ def test_features_that_are_changed_are_seen_in_the_next_epoch(data, num_workers)
     loader.close()
 
 
+def test_a_loader_keeps_the_edges_that_it_was_made_of(data):
+    """As PyG's does; another loader takes the new ones."""
+    before = data.edge_index
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100)
+    data.edge_index = before.flip(0)
+    for kept, edges in ((loader, before), (hoptrain.pyg.NeighborLoader(data, [2], batch_size=100), data.edge_index)):
+        for batch in kept:
+            assert torch.equal(batch.n_id[batch.edge_index], edges[:, batch.e_id])
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_iterator_ends_with_the_next_one(data, num_workers):
     loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=50, num_workers=num_workers)

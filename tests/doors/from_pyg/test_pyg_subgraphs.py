@@ -1,7 +1,5 @@
 """Loaders of subgraphs over hoptrain, beside PyG's own where those run without compiled libraries."""
 
-import inspect
-
 import pytest
 import torch
 import torch_geometric.loader
@@ -15,9 +13,6 @@ from hoptrain import InputError
 @pytest.fixture
 def data():
     return some_data()
-
-
-NAMES = ["ShaDowKHopSampler", "RandomNodeLoader", "ClusterData", "ClusterLoader"]
 
 
 def check_same(mine, wanted):
@@ -62,6 +57,32 @@ def test_metis_finds_the_clusters(data):
     assert len(list(hoptrain.pyg.ClusterLoader(clusters, batch_size=2))) == 3
 
 
+@pytest.mark.filterwarnings("error")
+def test_clusters_are_saved_and_nothing_is_unpickled(data, tmp_path):
+    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install hoptrain[cluster]")
+    first, again = (hoptrain.pyg.ClusterData(data, 6, save_dir=str(tmp_path), log=False) for _ in range(2))
+    assert torch.equal(first.partition.node_perm, again.partition.node_perm)
+    with pytest.raises(InputError, match="holds the clusters of 200 vertices and 1,200 edges, of another graph"):
+        hoptrain.pyg.ClusterData(torch_geometric.data.Data(edge_index=data.edge_index[:, :5], num_nodes=200), 6, save_dir=str(tmp_path))
+    (file,) = tmp_path.glob("*/metis.pt")
+    torch.save({"code": Exploding()}, file)
+    with pytest.raises(InputError, match="holds no clusters"):
+        hoptrain.pyg.ClusterData(data, 6, save_dir=str(tmp_path), log=False)
+    assert not Exploding.opened
+    with pytest.raises(InputError, match="data is a HeteroData"):
+        hoptrain.pyg.ClusterData(torch_geometric.data.HeteroData(), 2)
+
+
+class Exploding:
+    opened = False
+
+    def __setstate__(self, _):
+        type(self).opened = True
+
+    def __getstate__(self):
+        return {"some": 1}
+
+
 def test_subgraphs_of_shadow(data):
     loader = hoptrain.pyg.ShaDowKHopSampler(
         data, depth=2, num_neighbors=1000, node_idx=data.train_mask & (torch.arange(200) < 20), batch_size=4
@@ -93,14 +114,3 @@ def test_shadow_draws_distinct_neighbours_alone(data):
     (batch,) = hoptrain.pyg.ShaDowKHopSampler(data, 1, 3, node_idx=torch.arange(50), batch_size=50)
     assert batch.ptr.diff().max() <= 4
     assert batch.ptr.diff().max() > 2
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_signatures_are_those_of_pyg(name):
-    ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (hoptrain.pyg, torch_geometric.loader))
-    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
-
-
-def test_typed_graphs_are_refused():
-    with pytest.raises(InputError, match="data is a HeteroData"):
-        hoptrain.pyg.RandomNodeLoader(torch_geometric.data.HeteroData(), 2)

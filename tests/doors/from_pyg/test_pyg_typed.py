@@ -68,6 +68,7 @@ LINKS = {
         "num_neighbors": [-1, -1],
     },
     "given": {"edge_label_index": (WRITES, torch.arange(60).view(2, 30))},
+    "by its two types": {"edge_label_index": ("author", "paper")},
 }
 
 
@@ -204,6 +205,57 @@ def test_workers_change_nothing(data, kind):
         assert all(torch.equal(value, other[key][name]) for (key, name), value in tensors.items() if isinstance(value, torch.Tensor))
 
 
+def check_induced(batch, data):
+    """All edges between the vertices, and no numbers of hops."""
+    check_meaning(batch, data)
+    for (source, _, destination), store in ((relation, data[relation]) for relation in data.edge_types):
+        inside = torch.isin(store.edge_index[0], batch[source].n_id) & torch.isin(store.edge_index[1], batch[destination].n_id)
+        assert torch.equal(batch[store._key].e_id.sort().values, inside.nonzero().flatten())
+    assert "num_sampled_nodes" not in batch["paper"]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_induced_subgraphs(data, num_workers, direction):
+    hops = hoptrain.pyg.NeighborSampler(data, [3, 2], "induced", sample_direction=direction)
+    options = {"subgraph_type": "induced"} if direction == "forward" else {"neighbor_sampler": hops}
+    loader = hoptrain.pyg.NeighborLoader(data, [3, 2], ("paper", None), batch_size=30, num_workers=num_workers, **options)
+    for number, batch in enumerate(loader):
+        check_induced(batch, data)
+        assert batch["paper"].n_id[:30].tolist() == list(range(30 * number, 30 * number + 30))
+        assert 0 < batch["author"].num_nodes < 80
+    assert number == 3
+    task = loader._feed._task
+    assert len(list(loader)) == 4
+    assert loader._feed._task is task, "workers stay"
+    loader.close()
+
+
+def test_an_induced_subgraph_of_links(data):
+    loader = hoptrain.pyg.LinkNeighborLoader(data, [2], WRITES, subgraph_type="induced", neg_sampling="binary", batch_size=100)
+    for batch in loader:
+        check_induced(batch, data)
+        assert batch[WRITES].edge_label.shape == (200,)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_random_vertices_are_those_of_pyg(data, num_workers):
+    for kind, number in (("paper", 120), ("author", 80), ("venue", 6)):
+        data[kind].number = torch.arange(number)
+    ours = hoptrain.pyg.RandomNodeLoader(data, 4, shuffle=True, num_workers=num_workers)
+    mine = [batch.clone() for batch in ours]
+    ours.close()
+    theirs = list(torch_geometric.loader.RandomNodeLoader(data, 4, shuffle=True))
+    assert sorted(batch.num_nodes for batch in mine) == sorted(batch.num_nodes for batch in theirs)
+    for batch in mine:
+        wanted = data.subgraph({kind: batch[kind].number for kind in data.node_types})
+        assert form(batch) == form(wanted) == form(theirs[0])
+        for one, other in zip(batch.stores, wanted.stores, strict=True):
+            assert all(torch.equal(one[name], value) for name, value in other.items() if isinstance(value, torch.Tensor))
+    for kind in data.node_types:
+        assert torch.cat([batch[kind].number for batch in mine]).sort().values.equal(data[kind].number)
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_budgets(data, num_workers):
     """PyG's ``HGTLoader``: so many vertices of each type in each hop, and all edges between them."""
@@ -211,15 +263,11 @@ def test_budgets(data, num_workers):
     loader = hoptrain.pyg.HGTLoader(data, numbers, ("paper", data["paper"].train_mask), batch_size=10, num_workers=num_workers)
     seeds = []
     for batch in loader:
-        check_meaning(batch, data)
         size = batch["paper"].batch_size
         seeds += batch["paper"].n_id[:size].tolist()
         if size == 10:  # a smaller batch may reach too few others; a venue is reached by none
             assert {kind: batch[kind].num_nodes for kind in data.node_types} == {"paper": 19, "author": 6, "venue": 0}
-        for (source, _, destination), store in ((relation, data[relation]) for relation in data.edge_types):
-            inside = torch.isin(store.edge_index[0], batch[source].n_id) & torch.isin(store.edge_index[1], batch[destination].n_id)
-            assert torch.equal(batch[store._key].e_id.sort().values, inside.nonzero().flatten())
-        assert "num_sampled_nodes" not in batch["paper"]
+        check_induced(batch, data)
     assert seeds == data["paper"].train_mask.nonzero().flatten().tolist()
     loader.close()
     with pytest.raises(InputError, match="data is a Data: this loader samples by types"):
@@ -297,14 +345,15 @@ def test_a_type_whose_vertices_nobody_counts_is_refused(data):
 
 WRONG = [
     ({"input_nodes": None}, "input_nodes is None: of a HeteroData it is a type of vertices"),
+    ({"input_nodes": {"paper": torch.arange(120)}}, r"input_nodes is \{'paper': tensor\(.*\}: of a HeteroData it is a type of vertices"),
     ({"input_nodes": "reader"}, "input_nodes is 'reader': .* the types are paper, author, venue"),
     ({"input_nodes": ("paper", torch.ones(7, dtype=torch.bool))}, "input_nodes of paper is torch.bool of shape .7,."),
     ({"num_neighbors": {WRITES: [2]}}, "Missing number of neighbors for edge type"),
     (
         {"num_neighbors": {WRITES: 2}},
-        "num_neighbors is .*: it is a list with an integer for each hop, .* or a dict of such lists by edge type",
+        "num_neighbors of author:writes:paper is 2: it is a list with an integer for each hop, .* or a dict of such lists by edge type",
     ),
-    ({"subgraph_type": "induced"}, "subgraph_type induced with disjoint, time_attr, sample_direction or a HeteroData"),
+    ({"subgraph_type": "induced", "disjoint": True}, "subgraph_type induced with disjoint or time_attr"),
     ({"weight_attr": "heavy"}, "data has no attribute 'heavy'"),
 ]
 
@@ -312,8 +361,27 @@ WRONG = [
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_what_cannot_be_honoured_is_refused(data, options, message):
     options = {"num_neighbors": [2], "input_nodes": "paper", "batch_size": 50} | options
-    with pytest.raises((InputError, ValueError), match=message):
+    with pytest.raises((InputError, ValueError), match=message) as refused:
         next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
+    assert "\n" not in str(refused.value)
+
+
+def test_of_many_types_a_message_names_a_few():
+    data = torch_geometric.data.HeteroData({"a": {"x": torch.ones(3, 2)}})
+    relations = [("a", f"r{number}", "a") for number in range(20)]
+    for relation in relations:
+        data[relation].edge_index = torch.zeros(2, 4, dtype=torch.long)
+    whole = {relation: [2, 2] for relation in relations}
+    wrong = [
+        ({relations[3]: 2}, "num_neighbors of a:r3:a is 2: it is a list"),
+        ({relations[3]: [2, -3]}, "fanout -3 of a:r3:a: a hop takes 0 to"),
+    ]
+    for change, message in wrong:
+        with pytest.raises(InputError, match=message) as refused:
+            next(iter(hoptrain.pyg.NeighborLoader(data, whole | change, "a")))
+        assert len(str(refused.value)) < 200
+    with pytest.raises(InputError, match=r"the types are a:r0:a, .*, a:r6:a and 13 more$"):
+        hoptrain.pyg.LinkNeighborLoader(data, whole, ("a", "r20", "a"))
 
 
 def test_edges_that_cannot_be_are_named_by_their_number(data):
