@@ -1,5 +1,6 @@
 # make train: set up what training needs, then train the quickstart.   make check: lint, types, rooms.
 # make test: set up the rest, then the tests that take minutes.   make test-all: those that take longer (marked `long`), not the others again.
+# make docs: builds the documentation into build/site, with warnings as errors.
 # make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
 # make gpu: what is to be done first on a machine with a GPU (docs/gpu.md), in parts that each leave a record in OUT; PARTS names some of them.
@@ -18,7 +19,7 @@ STAMP := $(VENV)/.installed-dev
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup train test test-all test-gpu gpu test-faults soak check format clean
+.PHONY: setup train test test-all test-gpu gpu test-faults soak check docs format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -65,6 +66,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open build/site/index.html; with its search: python3 -m http.server --directory build/site"
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

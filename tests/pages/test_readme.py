@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -32,7 +32,7 @@ def test_the_sampling_example_runs():
 
 
 def test_files_and_folders_it_names_exist():
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     named = re.findall(r"`((?:trainers|samplers|engine|kernels|configs|benchmarks|tests)/[\w./]*)`", README)
     named += re.findall(r"(?:--config )(configs/[\w.]+)", README)
     assert len(named) > 8

@@ -9,7 +9,7 @@ import pytest
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers import Node2Vec as BuiltIn
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "write_your_own_sampler.md").read_text()
 
 

@@ -1,0 +1,105 @@
+"""What ``mkdocs build`` makes besides the pages of this folder: options from the parser, the reference from the public names, results of benchmarks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+import hoptrain
+from hoptrain import samplers
+from hoptrain.trainers.commands import lightning
+from hoptrain.trainers.commands.parser import OptionParser
+from hoptrain.trainers.tasks import TASKS
+
+ROOT = Path(__file__).parents[1]
+RESULTS = "../benchmarks/results/"
+"""How pages name the results of benchmarks, which lie outside of this folder: readers of the repository follow it."""
+ROOMS = {"engine": "Graphs and data sets", "samplers": "Samplers and the loader", "trainers": "Training"}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add what is generated, and the results."""
+    files.append(File.generated(config, "options.md", content=options_page()))
+    for room, title in ROOMS.items():
+        files.append(File.generated(config, f"reference/{room}.md", content=reference_page(room, title)))
+    for path in sorted((ROOT / "benchmarks" / "results").iterdir()):
+        files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point at the results where they lie in the site."""
+    return markdown.replace(f"]({RESULTS}", "](results/") if page.file.src_uri.count("/") == 0 else markdown
+
+
+def reference_page(room: str, title: str) -> str:
+    """The public names of a floor, each by the docstring of where it is."""
+    names = sorted(name for name, home in hoptrain._HOME.items() if home.split(".")[1] == room)
+    parts = [f"# {title}\n\nEach name is one of `hoptrain`'s, as `hoptrain.{names[0]}`.\n"]
+    for name in names:
+        thing = getattr(hoptrain, name)
+        parts.append(f"::: {thing.__module__}.{thing.__qualname__}\n")
+    return "\n".join(parts)
+
+
+def options_page() -> str:
+    """A table of the options of ``hoptrain fit`` for each task."""
+    parts = [
+        "# Options of `hoptrain fit`\n\nMade from the parser. An option of the table is given on the command line as `--data.batch_size 512`, in a "
+        "configuration as `batch_size: 512` below `data:`. `--trainer.` has Lightning's options, besides `seed_everything`, `config`, `ckpt_path` (a "
+        "file, or `last`) and `--timeline FILE` ([profiling](profiling.md)).\n"
+    ]
+    for task in TASKS:
+        for group in ("data", "model"):
+            rows = list(_rows(task, group))
+            parts.append(f"## Task {task}: {group}\n\n| option | default | what it is |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+class _FoundError(Exception):
+    """Carries the parser out of the command line's class."""
+
+
+class _Parsed(lightning.HoptrainCLI):
+    def parse_arguments(self, parser: Any, args: Any) -> None:
+        raise _FoundError(parser)
+
+
+def _rows(task: str, group: str) -> Iterator[str]:
+    for action in _parser_of(task)._actions:
+        if action.dest.startswith(f"{group}.") and action.help and "==SUPPRESS==" not in action.help and action.option_strings:
+            default = "" if action.default is None or "Unset" in repr(action.default) else f"`{action.default}`"
+            about = re.sub(r"\s+", " ", action.help).replace("|", "\\|").replace("<", "&lt;")
+            name = action.option_strings[0].removeprefix("--")
+            is_value = "==SUPPRESS==" not in default  # and no group of several
+            if is_value and (name.count(".") == 1 or name.startswith("data.queue.")):
+                yield f"| `{name}` | {default} | {about} |"
+
+
+_PARSERS: dict[str, Any] = {}
+
+
+def _parser_of(task: str) -> Any:
+    """The parser of ``hoptrain fit --task``."""
+    if task not in _PARSERS:
+        for name in samplers.__all__:
+            getattr(samplers, name)
+        with suppress(SystemExit):
+            try:
+                _Parsed(
+                    TASKS[task],  # type: ignore[index]
+                    "fit",
+                    trainer_class=lightning.Trainer,
+                    trainer_defaults=dict(lightning.TRAINER_DEFAULTS),
+                    parser_class=OptionParser,
+                    auto_configure_optimizers=False,
+                    args=["fit"],
+                )
+            except _FoundError as found:
+                _PARSERS[task] = found.args[0]._subcommands_action._name_parser_map["fit"]
+    return _PARSERS[task]

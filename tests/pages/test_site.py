@@ -1,0 +1,80 @@
+"""The site's pages work as they stand: examples run, commands parse, and what a page says of two runs is so."""
+
+import csv
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from hoptrain.trainers.cli import main
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = ["index", "loaders", "reproducibility", "coming_from_lightning", "larger_than_memory"]
+"""Those whose examples no test of their own runs."""
+
+
+def examples(page):
+    return re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+
+
+def commands(page):
+    """The lines of its shell examples that are hoptrain's, with what is left open put in."""
+    blocks = re.findall(r"```bash\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("hoptrain ")]
+
+
+FITS = sorted({line for page in DOCS.glob("*.md") for line in commands(page.stem) if line.startswith("hoptrain fit")})
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    for example in examples(page):
+        exec(example, names)
+    shown = re.findall(r"```\n\n    (Data\(.*\))\n", (DOCS / f"{page}.md").read_text())
+    assert [line for line in shown if line not in capsys.readouterr().out] == []
+    assert examples(page)
+
+
+def test_every_page_with_examples_is_run_by_a_test():
+    elsewhere = {"coming_from_pyg", "coming_from_dgl", "write_your_own_sampler", "your_own_model"}
+    assert {page.stem for page in DOCS.glob("*.md") if examples(page.stem)} == elsewhere | set(PAGES)
+
+
+@pytest.mark.parametrize("line", FITS, ids=str)
+def test_commands_parse(line, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main([*shlex.split(line)[1:], "--print_config"])
+    assert "batch_size" in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_two_runs_differ_in_times_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = (line for line in commands("reproducibility") if "default_root_dir" in line)
+    for line in (first, second):
+        assert main([*shlex.split(line)[1:], "--trainer.max_epochs=2"]) == 0
+    one, other = (list(csv.DictReader(path.open())) for path in sorted(tmp_path.glob("*/version_0/metrics.csv")))
+    are_times = re.compile(r"wait_%|Medges/s|time/.*|queue(_mean)?")
+    assert any(row["val_loss"] for row in one)
+    assert [{k: v for k, v in row.items() if not are_times.fullmatch(k)} for row in one] == [
+        {k: v for k, v in row.items() if not are_times.fullmatch(k)} for row in other
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_run_goes_on_as_the_page_says(tmp_path, monkeypatch):
+    """The second command in the first one's folder; the third is a run of its own."""
+    monkeypatch.chdir(tmp_path)
+    for line in commands("resume"):
+        assert main(shlex.split(line)[1:]) == 0
+    epochs = [torch.load(path, weights_only=True)["epoch"] for path in sorted(tmp_path.glob("runs/*/checkpoints/last.ckpt"))]
+    assert epochs == [5, 1]
