@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.layerwise.ladies import LadiesSampler
     from hoptrain.samplers.nodewise.hetero import HeteroSampler
     from hoptrain.samplers.nodewise.hetero_labor import HeteroLaborSampler
+    from hoptrain.samplers.nodewise.hetero_pinsage import HeteroPinSAGESampler
     from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
     from hoptrain.samplers.nodewise.labor import LaborSampler
     from hoptrain.samplers.nodewise.neighbor import NeighborSampler
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
     from hoptrain.samplers.seeds.link import LinkSampler
     from hoptrain.samplers.seeds.mvs import MVSSampler
+    from hoptrain.samplers.seeds.weighted import WeightedSeedSampler
     from hoptrain.samplers.subgraphs.cluster import ClusterSampler
     from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
     from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
@@ -48,6 +50,7 @@ _NAMES = {
     "samplers.layerwise.ladies": "LadiesSampler",
     "samplers.nodewise.hetero": "HeteroSampler",
     "samplers.nodewise.hetero_labor": "HeteroLaborSampler",
+    "samplers.nodewise.hetero_pinsage": "HeteroPinSAGESampler",
     "samplers.nodewise.hetero_temporal": "HeteroTemporalSampler",
     "samplers.nodewise.labor": "LaborSampler",
     "samplers.nodewise.neighbor": "NeighborSampler",
@@ -61,6 +64,7 @@ _NAMES = {
     "samplers.seeds.hetero_link": "HeteroLinkSampler",
     "samplers.seeds.link": "LinkSampler",
     "samplers.seeds.mvs": "MVSSampler",
+    "samplers.seeds.weighted": "WeightedSeedSampler",
     "samplers.subgraphs.cluster": "ClusterSampler",
     "samplers.subgraphs.ripple": "RippleWalkSampler",
     "samplers.subgraphs.saint": "SaintEdgeSampler SaintNodeSampler SaintWalkSampler",
@@ -80,6 +84,7 @@ __all__ = [
     "HeteroLaborSampler",
     "HeteroLinkSampler",
     "HeteroMiniBatch",
+    "HeteroPinSAGESampler",
     "HeteroSampler",
     "HeteroTemporalSampler",
     "LaborSampler",
@@ -103,6 +108,7 @@ __all__ = [
     "ShadowSampler",
     "TemporalSampler",
     "VRGCNSampler",
+    "WeightedSeedSampler",
     "Workspace",
     "below",
     "chance",

@@ -81,6 +81,14 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         if not isinstance(data.graph, Graph):
             raise InputError(f"{type(self).__name__} on {data.name}, a typed graph: it samples plain ones; take HeteroSampler")
 
+    def graph_of(self, graph: SomeGraph) -> Any:
+        """The graph whose vertices a batch has: the one that is sampled, or what the sampler makes of it."""
+        return graph
+
+    def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Array]:
+        """Rows by vertex and by edge id, by the name that they have for a batch."""
+        return data.stores()
+
     def state(self) -> dict[str, Array]:
         """What the sampler has learnt from the training, by name; a checkpoint has it. Most learn nothing."""
         return {}
@@ -123,7 +131,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         check_address(seed, epoch, batch)
         address = Address(seed, epoch, batch)
         sampled = self.addressed(self.sample_on_cpu(graph, seeds, address, workspace, **options), address)
-        return sampled.out_of(graph, self.repeats_edges)
+        return sampled.out_of(self.graph_of(graph), self.repeats_edges)
 
     @abstractmethod
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:

@@ -38,15 +38,27 @@ def _rank(word, num_nodes, start):
 
 
 @cpu_kernel
-def edge_pair(pair, seed, num_nodes, num_classes, start, inside):
-    """The two ranks joined by a pair. With probability ``inside / 2**32`` the second one is moved to the community of the first."""
+def relation_pair(pair, seed, num_src, num_dst, num_classes, start_src, start_dst, inside):
+    """The ranks of a source and a destination. With probability ``inside / 2**32`` the second one is moved to the community of the first.
+
+    A type with fewer vertices than there are classes has one for several communities.
+    """
     word0, word1, word2, _ = four_words(seed, _U0, _EDGES, HOP_SYNTHETIC, np.uint64(pair), _U0)
-    first = _rank(word0, num_nodes, start)
-    second = _rank(word1, num_nodes, start)
+    first = _rank(word0, num_src, start_src)
+    second = _rank(word1, num_dst, start_dst)
     if word2 < inside:
         second += first % num_classes - second % num_classes
-        if second >= num_nodes:
+        if second >= num_dst:
             second -= num_classes
+        if second < 0:
+            second = (second + num_classes) % num_dst
+    return first, second
+
+
+@cpu_kernel
+def edge_pair(pair, seed, num_nodes, num_classes, start, inside):
+    """The two ranks joined by a pair, as of ``relation_pair`` with at least two vertices of each class."""
+    first, second = relation_pair(pair, seed, num_nodes, num_nodes, num_classes, start, start, inside)
     if second == first:  # no self loops: the next of the same community
         second = first + num_classes if first + num_classes < num_nodes else first - num_classes
     return first, second
@@ -95,6 +107,18 @@ def place_edges(seed, num_pairs, num_classes, start, inside, factor, shift, curs
             cursors[part, a] += 1
             indices[cursors[part, b]] = a
             cursors[part, b] += 1
+
+
+@cpu_kernel(parallel=True)
+def fill_relation(seed, is_within, num_classes, inside, starts, sizes, factors, shifts, src, dst):
+    """The ends of every edge of a relation into ``src`` and ``dst`` (E,). ``starts`` and so on have an entry for either; ``is_within`` a type."""
+    for pair in prange(len(src)):
+        if is_within:
+            first, second = edge_pair(pair, seed, sizes[0], num_classes, starts[0], inside)
+        else:
+            first, second = relation_pair(pair, seed, sizes[0], sizes[1], num_classes, starts[0], starts[1], inside)
+        src[pair] = vertex_id(first, sizes[0], factors[0], shifts[0])
+        dst[pair] = vertex_id(second, sizes[1], factors[1], shifts[1])
 
 
 @cpu_kernel(parallel=True)

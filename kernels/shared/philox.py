@@ -34,6 +34,7 @@ HOP_FEATURES = np.uint64((1 << 12) - 9)
 HOP_HELD_OUT = np.uint64((1 << 12) - 10)
 HOP_IMAGES = np.uint64((1 << 12) - 11)
 HOP_HOST = np.uint64((1 << 12) - 12)
+HOP_SEEDS = np.uint64((1 << 12) - 15)
 
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)

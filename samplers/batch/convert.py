@@ -23,7 +23,8 @@ def to_pyg(batch: Any) -> Any:
 
     With S nodes, B seeds, M edges and L hops it has
 
-    * ``n_id`` (S,) int64 global ids; the first ``batch_size`` nodes are the seeds, whose ids are also ``input_id`` (B,).
+    * ``n_id`` (S,) int64 global ids; the first ``batch_size`` nodes are the seeds. PyG's ``input_id``, where each seed stands in the list that a
+      loader was given, a batch does not know.
     * ``x`` (S, F) and ``y`` (B,) or (B, C), where they were gathered: labels are those of the seeds.
     * ``edge_index`` (2, M) int64 in local ids, and ``e_id`` (M,) int64, the ids of ``Graph.edge_ids``: ``data.edge_index[:, e_id]`` of the
       ``Data`` that the graph was made from are these edges. With ids of its own a graph has them on the host, where they are looked up.
@@ -57,7 +58,6 @@ def to_pyg(batch: Any) -> Any:
         edge_index=edges.edge_index,
         n_id=batch.node_ids.long(),
         e_id=batch.ids_of(edges.places),
-        input_id=batch.seeds.long(),
         batch_size=batch.num_seeds,
         num_nodes=len(batch.node_ids),
         num_sampled_nodes=[num_nodes[0], *(after - before for before, after in pairwise(num_nodes))],

@@ -27,9 +27,10 @@ class Copies(NamedTuple):
 
 def distinct(seeds: Array) -> tuple[Array, Copies | None]:
     """The distinct seeds in order of first appearance, and which is which; None where all are distinct."""
-    values, first, place = np.unique(seeds, return_index=True, return_inverse=True)
-    if len(values) == len(seeds):
+    in_order = np.sort(seeds)  # a fraction of the time of what follows
+    if (in_order[1:] != in_order[:-1]).all():
         return seeds, None
+    values, first, place = np.unique(seeds, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
@@ -43,12 +44,11 @@ def distinct_by_type(seeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict
 
 
 def with_copies(batch: MiniBatch, copies: Copies) -> MiniBatch:
-    """With every seed as often as it was asked for: each copy has the edges of the first one, which alone is a source."""
+    """A batch without rows, with every seed as often as it was asked for: each copy has the edges of the first one, which alone is a source."""
     nodes = _Nodes.of(len(batch.node_ids), copies)
     return replace(
         batch,
         node_ids=batch.node_ids[nodes.old_of],
-        x=None if batch.x is None else batch.x[nodes.old_of],
         blocks=tuple(_rows(block, nodes, nodes) for block in batch.blocks),
         num_seeds=batch.num_seeds + nodes.more,
         nested=False,
@@ -61,7 +61,6 @@ def with_typed_copies(batch: HeteroMiniBatch, copies: Mapping[str, Copies]) -> H
     return replace(
         batch,
         node_ids={kind: ids[nodes[kind].old_of] for kind, ids in batch.node_ids.items()},
-        x={kind: rows[nodes[kind].old_of] for kind, rows in batch.x.items()},
         blocks=tuple(
             {relation: _rows(block, nodes[relation[2]], nodes[relation[0]]) for relation, block in hop.items()} for hop in batch.blocks
         ),

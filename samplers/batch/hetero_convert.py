@@ -17,7 +17,7 @@ def to_pyg(batch: Any) -> Any:
     """A ``torch_geometric.data.HeteroData`` like those of PyG's ``NeighborLoader``, on the batch's device.
 
     * Each type has ``n_id`` (S,) int64 global ids, ``x`` where it was gathered, ``num_nodes``, and ``num_sampled_nodes``, L + 1 numbers for L hops,
-      from the seeds outward. One with seeds has their number as ``batch_size`` and their ids as ``input_id``; that of ``seed_type`` has their labels ``y``.
+      from the seeds outward. One with seeds has their number as ``batch_size``; that of ``seed_type`` has their labels ``y``.
     * Each relation has ``edge_index`` (2, M) int64 in local ids, ``e_id`` (M,) int64, the ids of ``RelationColumns.edge_ids``, ``edge_weight`` (M,) where
       the blocks have weights, and ``num_sampled_edges``, L numbers.
     * What the sampler tells in ``extra``: where its name ends in a type (``trees.paper``), with that type, else with the whole; of links,
@@ -39,7 +39,7 @@ def to_pyg(batch: Any) -> Any:
         if kind in batch.x:
             data[kind].x = batch.x[kind]
         if numbers[0]:
-            data[kind].batch_size, data[kind].input_id = numbers[0], ids[: numbers[0]].long()
+            data[kind].batch_size = numbers[0]
     if batch.y is not None:
         data[batch.seed_type].y = batch.y
     for relation in batch.blocks[0]:

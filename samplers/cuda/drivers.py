@@ -20,7 +20,7 @@ from hoptrain.samplers.cuda.nodewise.weighted import CudaWeighted
 from hoptrain.samplers.cuda.programs.collective import CudaCollective
 from hoptrain.samplers.cuda.programs.program import CudaBlocks, CudaWalks
 from hoptrain.samplers.cuda.seeds.link import CudaLinks
-from hoptrain.samplers.cuda.seeds.mvs import CudaMVS
+from hoptrain.samplers.cuda.seeds.mvs import CudaDrawnSeeds
 from hoptrain.samplers.cuda.subgraphs.cluster import CudaClusters
 from hoptrain.samplers.cuda.subgraphs.ripple import CudaRipple
 from hoptrain.samplers.cuda.subgraphs.saint import CudaSaintEdges, CudaSaintNodes, CudaSaintWalks
@@ -36,6 +36,7 @@ from hoptrain.samplers.programs.program import Program
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
 from hoptrain.samplers.seeds.link import LinkSampler
 from hoptrain.samplers.seeds.mvs import MVSSampler
+from hoptrain.samplers.seeds.weighted import WeightedSeedSampler
 from hoptrain.samplers.subgraphs.cluster import ClusterSampler
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
@@ -58,7 +59,7 @@ def _of_program(graph: Graph, program: Program, workspace: Workspace) -> Driver:
     return (CudaWalks if program.output == "walks" else CudaBlocks)(graph, program, workspace)
 
 
-def _within(graph: Graph, sampler: LinkSampler | MVSSampler, workspace: Workspace) -> DeviceSampler[MiniBatch]:
+def _within(graph: Graph, sampler: LinkSampler | MVSSampler | WeightedSeedSampler, workspace: Workspace) -> DeviceSampler[MiniBatch]:
     """Of the sampler within, whose batches are asked for by their seeds: it is none that finds them on the host itself."""
     return cast("DeviceSampler[MiniBatch]", _made(graph, sampler.sampler, workspace))
 
@@ -67,8 +68,8 @@ def _of_links(graph: Graph, sampler: LinkSampler, workspace: Workspace) -> Drive
     return CudaLinks(graph, sampler, workspace, _within(graph, sampler, workspace))
 
 
-def _of_mvs(graph: Graph, sampler: MVSSampler, workspace: Workspace) -> Driver:
-    return CudaMVS(graph, sampler, workspace, _within(graph, sampler, workspace))
+def _of_drawn(graph: Graph, sampler: MVSSampler | WeightedSeedSampler, workspace: Workspace) -> Driver:
+    return CudaDrawnSeeds(graph, sampler, workspace, _within(graph, sampler, workspace))
 
 
 DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
@@ -88,7 +89,8 @@ DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
     ShadowSampler: CudaShadow,
     ShadowPPRSampler: CudaShadowPPR,
     LinkSampler: _of_links,
-    MVSSampler: _of_mvs,
+    MVSSampler: _of_drawn,
+    WeightedSeedSampler: _of_drawn,
 }
 """What makes a driver of a graph, a sampler and a workspace; also for subclasses, as long as they sample on the CPU as the class does."""
 

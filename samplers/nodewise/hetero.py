@@ -13,10 +13,10 @@ from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.nodewise.hetero_hops import Fanouts, HeteroFanoutSampler, Step, TypedHops, drawn_block
+from hoptrain.samplers.nodewise.hetero_hops import Fanouts, HeteroFanoutSampler, Step, TypedHops, drawn_block, no_relation_has_weights
 from hoptrain.samplers.nodewise.neighbor import EXPANSIONS
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, positive_of
-from hoptrain.samplers.scratch.hop import count_edges, draw_hop, is_distinct_by_weight, most_edges, scratch_for
+from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_in_order, is_distinct_by_weight, most_edges
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS
@@ -30,8 +30,8 @@ class HeteroSampler(HeteroFanoutSampler):
     relations are independent. Of relation number k (in the graph's order) hop h draws what ``NeighborSampler`` would draw in hop 16 k + h: for
     a single type and relation the two samplers give the same blocks to the bit.
 
-    Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. On the CPU a batch is sampled by one
-    thread, batches of a bulk by those of the workspace; on CUDA a bulk is sampled at once.
+    Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. On the CPU the threads of the workspace share
+    a batch's large hops, or the batches of a bulk; on CUDA a bulk is sampled at once.
     """
 
     def __init__(
@@ -92,10 +92,19 @@ class HeteroSampler(HeteroFanoutSampler):
         fanouts, weights, asked = self.fanouts_of(graph), self._weights_of(graph), self.seeds_of(graph, seeds)
         work = TypedHops.begin(graph, asked, workspace, self.expand == "new")
 
-        def draw(step: Step) -> Block:
+        def begin(step: Step) -> Hop:
             rule = kernels.Rule(fanouts[step.relation][step.hop], self.replace, step.relation in weights)
             columns = _columns_of(graph.relations[step.relation], rule, weights.get(step.relation))
-            return _draw(work, step, columns, rule, address.at_hop(step.number * MOST_HOPS + step.hop))
+            return _begin(work, step, columns, rule, address.at_hop(step.number * MOST_HOPS + step.hop))
+
+        def draw(steps: list[Step]) -> list[Block]:
+            hops = [begin(step) for step in steps]
+
+            def relabel(number: int, first: int, last: int) -> None:
+                work.frontiers[steps[number].relation[0]].relabel(hops[number].edges.indices[first:last])
+
+            totals = draw_in_order(hops, relabel)
+            return [drawn_block(hop.edges, total) for hop, total in zip(hops, totals, strict=True)]
 
         return work.batch(work.run(self.num_hops, draw), asked)
 
@@ -107,7 +116,7 @@ class HeteroSampler(HeteroFanoutSampler):
 def _weigh(graph: HeteroGraph) -> dict[Relation, tuple[AliasTables, Array]]:
     weighted = {relation: columns for relation, columns in graph.relations.items() if columns.weights is not None}
     if not weighted:
-        raise InputError("weighted=True, but no relation has weights: give them to HeteroGraph or its from_edges, or sample unweighted")
+        raise no_relation_has_weights()
     return {relation: (build_alias_tables(columns), positive_of(columns)) for relation, columns in weighted.items()}
 
 
@@ -121,13 +130,8 @@ def _columns_of(
     return kernels.Columns(columns.indptr, columns.indices, *tables)
 
 
-def _draw(work: TypedHops, step: Step, columns: kernels.Columns | WeightedColumns, rule: kernels.Rule, address: HopAddress) -> Block:
-    """The edges of a step."""
-    source, _, destination = step.relation
-    nodes, first, last = work.frontiers[destination].nodes(), step.first, step.last
+def _begin(work: TypedHops, step: Step, columns: kernels.Columns | WeightedColumns, rule: kernels.Rule, address: HopAddress) -> Hop:
+    """What there is before a step."""
+    nodes, first, last = work.frontiers[step.relation[2]].nodes(), step.first, step.last
     most = most_edges(last - first, rule.fanout, lambda: count_edges(columns, nodes, first, last, rule))
-    edges, total = work.room(step, most), step.num_edges
-    if most:
-        total = draw_hop(columns, nodes, first, last, rule, address, scratch_for(work.workspace, rule), edges, total)
-        work.frontiers[source].relabel(edges.indices[step.num_edges : total])
-    return drawn_block(edges, total)
+    return Hop(work.workspace, columns, nodes, first, last, rule, address, work.room(step, most), step.num_edges)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
@@ -41,10 +42,16 @@ class HeteroFanoutSampler(TypedSampler):
         """By the name of a relation; "" stands for all that are not named."""
         lengths = {len(own) for own in self.fanouts.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:
-            raise InputError(f"fanouts are {fanouts}: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all relations")
-        bad = [fanout for own in self.fanouts.values() for fanout in own if not -1 <= fanout < limit]
+            numbers = " and ".join(map(str, sorted(lengths))) or "no"
+            raise InputError(
+                f"fanouts have {numbers} hops: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all relations"
+            )
+        bad = [(name, fanout) for name, own in self.fanouts.items() for fanout in own if not -1 <= fanout < limit]
         if bad:
-            raise InputError(f"fanout {bad[0]} in {fanouts}: a hop takes 0 to {limit - 1} edges a vertex, or -1 for all; correct it")
+            (name, fanout), *_ = bad
+            raise InputError(
+                f"fanout {fanout}{name and f' of {name}'}: a hop takes 0 to {limit - 1} edges a vertex, or -1 for all; correct it"
+            )
 
     def _shown_fanouts(self) -> str:
         """As they were given."""
@@ -77,8 +84,13 @@ class HeteroFanoutSampler(TypedSampler):
         named, common = self.fanouts.keys() - {""}, self.fanouts.get("")
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
             remedy = "name each once" if common is None else "name some of these"
-            raise InputError(f"fanouts name {', '.join(sorted(named))}, the graph's relations are {', '.join(names.values())}: {remedy}")
+            raise InputError(f"fanouts name {some_of(sorted(named))}, the graph's relations are {some_of(names.values())}: {remedy}")
         return {relation: self.fanouts.get(name, common or ()) for relation, name in names.items()}
+
+
+def no_relation_has_weights() -> InputError:
+    """The error for edges that are to be drawn by weights that they do not have."""
+    return InputError("weighted=True, but no relation has weights: give them to HeteroGraph or its from_edges, or sample unweighted")
 
 
 class Step(NamedTuple):
@@ -128,17 +140,18 @@ class TypedHops:
             frontier.enter_seeds(seeds.by_type[name][0] if name in seeds.by_type else np.zeros(0, np.int64))
         return cls(graph, workspace, frontiers, nested)
 
-    def run(self, num_hops: int, draw: Callable[[Step], Block]) -> list[dict[Relation, Block]]:
-        """The blocks of each hop, from the seeds outward, of what ``draw`` draws; it need not say how many sources there are."""
+    def run(self, num_hops: int, draw: Callable[[list[Step]], Iterable[Block]]) -> list[dict[Relation, Block]]:
+        """The blocks of each hop, from the seeds outward, of what ``draw`` draws in its steps; it need not say how many sources there are."""
         hops: list[dict[Relation, Block]] = []
         first = dict.fromkeys(self.frontiers, 0)
         for hop in range(num_hops):
             known = {name: frontier.num_nodes for name, frontier in self.frontiers.items()}
-            drawn: dict[Relation, Block] = {}
+            steps = []
             for number, relation in enumerate(self.graph.relations):
                 num_edges = hops[-1][relation].num_edges if self.nested and hops else 0
                 name = f".{number}" if self.nested else f".{hop}.{number}"
-                drawn[relation] = draw(Step(relation, number, hop, first[relation[2]], known[relation[2]], num_edges, name))
+                steps.append(Step(relation, number, hop, first[relation[2]], known[relation[2]], num_edges, name))
+            drawn = dict(zip(self.graph.relations, draw(steps), strict=True))
             hops.append({relation: replace(own, num_src=self.frontiers[relation[0]].num_nodes) for relation, own in drawn.items()})
             if self.nested:
                 first = known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
+from functools import partial
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
             rule = kernels.TimedRule(fanouts[step.relation][step.hop], self.replace, is_recent)
             return _draw(work, step, columns[step.relation], bounds, rule, address.at_hop(step.number * MOST_HOPS + step.hop))
 
-        hops = work.run(self.num_hops, draw)
+        hops = work.run(self.num_hops, partial(map, draw))
         hops[-1] = {relation: _narrowed(workspace, number, graph, relation, hops[-1]) for number, relation in enumerate(graph.relations)}
         nodes, trees = _nodes_and_trees(work)
         return changed(work.batch(hops, asked), node_ids=nodes, extra={**trees, "seed_times": bounds})

@@ -63,10 +63,8 @@ class LaborSampler(FanoutSampler):
             InputError: no hop, a fanout that is neither positive nor -1, a number of rounds that is out of range.
         """
         self.fanouts = check_fanouts(fanouts, 1 << 31)
-        self.importance_rounds = importance_rounds
+        self.importance_rounds = checked_rounds(importance_rounds)
         self.weighted = weighted
-        if not 0 <= importance_rounds <= _MOST_ROUNDS:
-            raise InputError(f"importance_rounds is {importance_rounds}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
@@ -83,6 +81,17 @@ class LaborSampler(FanoutSampler):
         return batch_of_hops(frontier.nodes(), blocks, num_seeds)
 
 
+def checked_rounds(number: int) -> int:
+    """The number of rounds.
+
+    Raises:
+        InputError: it is out of range.
+    """
+    if not 0 <= number <= _MOST_ROUNDS:
+        raise InputError(f"importance_rounds is {number}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
+    return number
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class LaborHop:
     """One hop, or one relation of it, whose sources and destinations may be of two types.
@@ -90,7 +99,7 @@ class LaborHop:
     Attributes:
         graph: the columns.
         frontier: the nodes that destinations are among.
-        sources: those that sources are among; the same ones in a plain graph, and with ``rounds`` or ``weights``.
+        sources: those that sources are among; the same ones in a plain graph.
         num_dst: the first nodes, which are expanded.
         address: of the sources' random numbers.
         fanout: edges wanted into each destination.
@@ -148,8 +157,8 @@ class LaborHop:
 
     def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
         """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
-        frontier, graph, num_dst = self.frontier, self.graph, self.num_dst
-        array, nodes = frontier.workspace.array, frontier.nodes()
+        frontier, graph, num_dst, before = self.sources, self.graph, self.num_dst, self.sources.num_nodes
+        array, nodes = frontier.workspace.array, self.frontier.nodes()[:num_dst]
         begins = graph.indptr[nodes].astype(np.int64)
         degrees = graph.indptr[nodes + 1] - begins
         total = int(degrees.sum())
@@ -160,7 +169,7 @@ class LaborHop:
             frontier.relabel(candidates)
             sources, begins = frontier.nodes(), ends[:-1]
         known = self._known(sources)
-        most = int(degrees.max())
+        most = int(degrees.max(initial=0))
         column = importance.Column(*(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses")))
         chosen, columns = array("labor.chosen", most, np.int32), importance.Columns(begins, degrees, candidates)
         if self.weights is None:
@@ -175,16 +184,16 @@ class LaborHop:
                 return importance.keep_by_importance(*among, self.fanout, known, column, chosen, kept)
             return labor_weighted.keep_by_weight(*among, self.weights, self.fanout, self.rounds, known, column, kept)
 
-        frontier.num_nodes = num_dst
+        frontier.num_nodes = before
         found = self._keep_all(name, keep)
         if sources is not None:
-            frontier.forget(num_dst)
+            frontier.forget(before)
         return found
 
     def _known(self, sources: Array | None) -> importance.Known:
         """Memory for what is known of the ``sources`` (N,), global ids, or of all vertices; with their words."""
-        array, num_nodes = self.frontier.workspace.array, self.graph.num_nodes
-        number = num_nodes if sources is None else len(sources)
+        array = self.frontier.workspace.array
+        number = self.sources.num_vertices if sources is None else len(sources)
         known = importance.Known(
             least=array("labor.least", number, np.uint32),
             factor=array("labor.factor", number if self.rounds > (self.weights is None) else 0, np.float64),

@@ -119,6 +119,6 @@ def _sample_hop(
         edge_ids=workspace.array(f"edge_ids{name}", num_edges + most, id_dtype(graph.num_edges), keep=num_edges),
         indices=workspace.array(f"indices{name}", num_edges + most, graph.indices.dtype, keep=num_edges),
     )
-    edges.indptr[first] = num_edges
+    edges.indptr[first : first + 1 if most else None] = num_edges
     frontier.num_nodes, total = sample_hop(Hop(workspace, columns, nodes, first, last, rule, address, edges, num_edges))
     return Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.edge_ids[:total], num_src=frontier.num_nodes)

@@ -34,7 +34,14 @@ class PinSAGESampler(Sampler):
     An edge's weight is v's in-degree times the neighbour's share of the counted visits: a layer that takes the mean (arch sage) then computes
     PinSAGE's importance pooling, the mean by visits. That is no estimate of a sum over the in-edges, and exact evaluation, which takes plain
     means over all of these, is another function. A neighbour need not be joined to v by an edge: ``edge_ids`` are -1.
+
+    Attributes:
+        stride: in-edges that a step goes along, of which the last one leads to a visit: more than one in ``HeteroPinSAGESampler``.
+        by_degree: whether weights are multiplied by v's in-degree.
     """
+
+    stride = 1
+    by_degree = True
 
     def __init__(self, num_neighbors: Sequence[int], num_walks: int = 50, walk_length: int = 4, restart: float = 0.5) -> None:
         """State the hops and the walks.
@@ -85,7 +92,7 @@ class PinSAGESampler(Sampler):
         indptr = array(f"indptr{hop}", last + 1, id_dtype(last * most + 1))
         sources, weights = array(f"indices{hop}", last * most, graph.indices.dtype), array(f"weights{hop}", last * most, np.float32)
         indptr[0] = 0
-        walks = kernels.Walks(self.num_walks, self.walk_length, np.uint64(self.restart * 2**32), most)
+        walks = kernels.Walks(self.num_walks, self.walk_length, np.uint64(self.restart * 2**32), most, self.stride, self.by_degree)
         edges = indptr, sources, weights
         num_edges = kernels.sample_hop(
             graph.indptr, graph.indices, frontier.nodes(), last, walks, address, self._scratch(frontier.workspace), edges, 0
@@ -97,7 +104,7 @@ class PinSAGESampler(Sampler):
 
     def _scratch(self, workspace: Workspace) -> kernels.Scratch:
         chunk, visits = max(1, _CHUNK_WALKS // self.num_walks), self.num_walks * self.walk_length
-        num_words, num_lanes = (visits + 3) // 4 * chunk, chunk * self.num_walks
+        num_words, num_lanes = (visits * self.stride + 3) // 4 * chunk, chunk * self.num_walks
         return kernels.Scratch(
             words=workspace.array("words", 4 * num_words, np.uint32).reshape(4, num_words),
             lanes=workspace.array("lanes", 3 * num_lanes, np.int64).reshape(3, num_lanes),

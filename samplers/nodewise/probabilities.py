@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.samplers.base import Sampler
@@ -17,7 +18,9 @@ from hoptrain.samplers.scratch.workspace import Workspace
 _BULK = 16
 
 
-def sampling_probabilities(sampler: Sampler[Any, Any], graph: Graph, seeds: Array, *, num_batches: int = 1000, seed: int = 0) -> Array:
+def sampling_probabilities(
+    sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Array | Mapping[str, Array], *, num_batches: int = 1000, seed: int = 0
+) -> Any:
     """The probability of each vertex to be a node of the mini-batch of ``seeds``.
 
     Exact for a ``NeighborSampler`` of one hop without weights, whose destinations draw independently: one of d edges, m of them from u, keeps none of
@@ -27,26 +30,35 @@ def sampling_probabilities(sampler: Sampler[Any, Any], graph: Graph, seeds: Arra
     Args:
         sampler: the algorithm, prepared.
         graph: the graph.
-        seeds: (B,) what ``sampler.sample`` takes.
+        seeds: (B,) what ``sampler.sample`` takes; of several types a dictionary by type.
         num_batches: batches that are counted.
         seed: their address, with epoch 0 and batches from 0 on.
 
     Returns:
-        (V,) float64.
+        (V,) float64; of a typed graph a dictionary of such arrays by type.
 
     Raises:
         InputError: no batch to count; as ``Sampler.sample``.
     """
-    if type(sampler) is NeighborSampler and len(sampler.fanouts) == 1 and not sampler.weighted:
-        return _of_one_hop(graph, check_seeds(graph, seeds, distinct=True), sampler.fanouts[0], sampler.replace)
     if num_batches < 1:
         raise InputError(f"num_batches is {num_batches}: probabilities are counted over one or more; correct it")
-    counts, workspace = np.zeros(graph.num_nodes), Workspace()
+    if isinstance(graph, HeteroGraph):
+        return _counted(sampler, graph, graph.numbered(seeds) if isinstance(seeds, Mapping) else seeds, num_batches, seed)
+    if type(sampler) is NeighborSampler and len(sampler.fanouts) == 1 and not sampler.weighted:
+        return _of_one_hop(graph, check_seeds(graph, np.asarray(seeds), distinct=True), sampler.fanouts[0], sampler.replace)
+    return _counted(sampler, graph, seeds, num_batches, seed)[""]
+
+
+def _counted(sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Any, num_batches: int, seed: int) -> dict[str, Array]:
+    """The shares of batches that have each vertex, by type; "" stands for that of a graph of one type."""
+    numbers = graph.num_nodes if isinstance(graph, HeteroGraph) else {"": graph.num_nodes}
+    counts, workspace = {name: np.zeros(number) for name, number in numbers.items()}, Workspace()
     for first in range(0, num_batches, _BULK):
         bulk = [seeds] * min(_BULK, num_batches - first)
         for batch in sampler.sample_bulk(graph, bulk, seed=seed, first_batch=first, workspace=workspace):
-            counts[batch.node_ids] += 1  # once, though a vertex may be several nodes
-    return counts / num_batches
+            for name, ids in batch.node_ids.items() if isinstance(graph, HeteroGraph) else (("", batch.node_ids),):
+                counts[name][ids] += 1  # once, though a vertex may be several nodes
+    return {name: found / num_batches for name, found in counts.items()}
 
 
 def _of_one_hop(graph: Graph, seeds: Array, fanout: int, replace: bool) -> Array:

@@ -197,12 +197,15 @@ def explained(program: Program) -> Iterator[None]:
         raise InputError(explain(program, str(error))) from error
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What Numba puts into its messages where colorama is installed."""
 _OWN_ERROR = "TypingError: "
 """How Numba's message tells what a rule of ours says (``hoptrain.kernels.shared.program``): in the middle of the rules that did not fit."""
 
 
 def explain(program: Program, message: str) -> str:
     """Numba's message in one line: the user's function, the line there, and the cause."""
+    message = _COLOURS.sub("", message)
     code = {name: getattr(type(program), name).__code__ for name in ("next", "transit_of")}
     file = code["next"].co_filename
     lines = [int(line) for place, line in re.findall(r'File "([^"]*)", line (\d+)', message) if file.endswith(place.lstrip("./"))]

@@ -1,11 +1,11 @@
-"""One hop on the CPU, by one thread or by several."""
+"""One hop on the CPU, or those of several relations beside each other, by one thread or by several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import accumulate, count
+from itertools import count, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +21,9 @@ EXACT_COUNT = 1 << 22
 """Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
 
 _PARTS = 8
-"""Parts of a shared hop for each thread: the last ones to finish keep nobody waiting for long."""
+"""Parts of what is shared, for each thread: the last ones to finish keep nobody waiting for long."""
 _WORTH_SHARING = 1 << 15
-"""Edges from which a hop is shared: handing it out costs some tens of microseconds a part."""
+"""Edges from which threads share: handing out costs some tens of microseconds a part."""
 
 
 class Hop(NamedTuple):
@@ -49,12 +49,16 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
     Returns the numbers of nodes and edges after the hop.
     """
     workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
-    if workspace.threads > 1 and len(edges.edge_ids) - num_edges >= _WORTH_SHARING:
-        return _sample_shared(hop)
-    table, scratch = workspace.table.view(), scratch_for(workspace, rule)
-    if is_distinct_by_weight(rule):
-        total = draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
-        return relabel(edges.indices, num_edges, total, table, nodes, last), total
+    num_nodes, table = last, workspace.table.view()
+    if is_distinct_by_weight(rule) or _is_shared([hop]):
+
+        def take(_: int, begin: int, end: int) -> None:
+            nonlocal num_nodes
+            num_nodes = relabel(edges.indices, begin, end, table, nodes, num_nodes)
+
+        (total,) = draw_in_order([hop], take)
+        return num_nodes, total
+    scratch = scratch_for(workspace, rule)
     num_nodes, total = kernels.sample_hop(columns, nodes, last, first, last, rule, address, table, scratch, edges, num_edges)
     return num_nodes, total
 
@@ -93,50 +97,102 @@ def most_edges(num_dst: int, fanout: int, count: Callable[[], int]) -> int:
     return count() if fanout < 0 or most > EXACT_COUNT else most
 
 
-def _sample_shared(hop: Hop) -> tuple[int, int]:
-    """All threads draw, each the next part that nobody has; this one also relabels, part by part in order, whatever is drawn."""
-    workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
-    threads, num_parts = workspace.threads, _PARTS * workspace.threads
-    bounds = [first + (last - first) * p // num_parts for p in range(num_parts + 1)]
-    counts = [0] * num_parts
+def draw_in_order(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> list[int]:
+    """Draw edges with global ids of several hops, none of which waits for another; the threads of the workspace share the work.
+
+    Args:
+        hops: with the same workspace.
+        take: called in this thread with the number of a hop, and where edges that are drawn begin and end: hop after hop, in the order of edges.
+
+    Returns:
+        The number of edges after each hop.
+    """
+    if _is_shared(hops):
+        return _draw_shared(hops, take)
+    totals = [hop.num_edges for hop in hops]
+    for number, hop in enumerate(hops):
+        if _room(hop):
+            totals[number] = _draw_part(hop, hop.first, hop.last, hop.workspace, hop.num_edges)
+            take(number, hop.num_edges, totals[number])
+    return totals
+
+
+def _room(hop: Hop) -> int:
+    """For how many edges there is memory."""
+    return len(hop.edges.edge_ids) - hop.num_edges
+
+
+def _is_shared(hops: Sequence[Hop]) -> bool:
+    """By about how many edges there will be, which are fewer than there is memory for where degrees are low."""
+    if hops[0].workspace.threads == 1:
+        return False
+    return sum(min(_room(hop), (hop.last - hop.first) * _mean_degree(hop)) for hop in hops) >= _WORTH_SHARING
+
+
+def _mean_degree(hop: Hop) -> float:
+    return len(hop.columns.indices) / max(1, len(hop.columns.indptr) - 1)
+
+
+def _draw_part(hop: Hop, first: int, last: int, workspace: Workspace, num_edges: int) -> int:
+    """Into some of the destinations, with the scratch of ``workspace``."""
+    return draw_hop(hop.columns, hop.nodes, first, last, hop.rule, hop.address, scratch_for(workspace, hop.rule), hop.edges, num_edges)
+
+
+def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> list[int]:
+    """All threads draw, each the next part that nobody has; this one also takes, part by part in order, whatever is drawn."""
+    workspace = hops[0].workspace
+    threads = workspace.threads
+    parts = _parts(hops, _PARTS * threads)
+    counts = [0] * len(parts)
 
     def count_some(thread: int) -> None:
-        for p in range(thread, num_parts, threads):
-            counts[p] = count_edges(columns, nodes, bounds[p], bounds[p + 1], rule)
+        for p in range(thread, len(parts), threads):
+            number, first, last = parts[p]
+            counts[p] = count_edges(hops[number].columns, hops[number].nodes, first, last, hops[number].rule)
 
     workspace.run([partial(count_some, thread) for thread in range(threads)])
-    starts = list(accumulate(counts, initial=num_edges))
-    drawn: list[Future[int]] = [Future() for _ in range(num_parts)]
+    starts, totals = [], [hop.num_edges for hop in hops]
+    for (number, _, _), edges in zip(parts, counts, strict=True):
+        starts.append(totals[number])
+        totals[number] += edges
+    drawn: list[Future[int]] = [Future() for _ in parts]
     tickets = count()
 
-    def draw_next(scratch: kernels.Scratch) -> bool:
+    def draw_next(own: Workspace) -> bool:
         p = next(tickets)
-        if p >= num_parts:
+        if p >= len(parts):
             return False
+        number, first, last = parts[p]
         try:
-            drawn[p].set_result(draw_hop(columns, nodes, bounds[p], bounds[p + 1], rule, address, scratch, edges, starts[p]))
+            drawn[p].set_result(_draw_part(hops[number], first, last, own, starts[p]))
         except BaseException as error:
             drawn[p].set_exception(error)
         return True
 
     def draw_some(thread: int) -> None:
-        scratch = scratch_for(workspace.part(thread), rule)
-        while draw_next(scratch):
+        own = workspace.part(thread)
+        while draw_next(own):
             pass
 
-    num_nodes = last
-
-    def draw_and_relabel() -> None:
-        nonlocal num_nodes
-        scratch, table = scratch_for(workspace, rule), workspace.table.view()
-        for p in range(num_parts):
-            while not drawn[p].done() and draw_next(scratch):
+    def draw_and_take() -> None:
+        for p, (number, _, _) in enumerate(parts):
+            while not drawn[p].done() and draw_next(workspace):
                 pass
-            drawn[p].result()
-            num_nodes = relabel(edges.indices, starts[p], starts[p + 1], table, nodes, num_nodes)
+            take(number, starts[p], drawn[p].result())
 
-    workspace.run([draw_and_relabel, *(partial(draw_some, thread) for thread in range(1, threads))])
-    return num_nodes, starts[-1]
+    workspace.run([draw_and_take, *(partial(draw_some, thread) for thread in range(1, threads))])
+    return totals
+
+
+def _parts(hops: Sequence[Hop], wanted: int) -> list[tuple[int, int, int]]:
+    """Hops' numbers with the first and last of some destinations: about ``wanted`` in all, with about as many edges each."""
+    total = sum(map(_room, hops))
+    parts = []
+    for number, hop in enumerate(hops):
+        own = -(-_room(hop) * wanted // total)
+        bounds = [hop.first + (hop.last - hop.first) * p // own for p in range(own + 1)] if own else []
+        parts += [(number, *ends) for ends in pairwise(bounds)]
+    return parts
 
 
 def scratch_for(workspace: Workspace, rule: kernels.Rule) -> kernels.Scratch:

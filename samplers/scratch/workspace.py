@@ -143,16 +143,25 @@ class Workspace:
     def run(self, functions: Iterable[Callable[[], None]]) -> None:
         """Run the functions at the same time, one in this thread; an exception in any of them is raised here, after all have ended."""
         mine, *others = functions
+        self.start(others, mine)()
+
+    def start(self, functions: Iterable[Callable[[], None]], mine: Callable[[], None]) -> Callable[[], None]:
+        """Run ``functions`` in the other threads; what is returned runs ``mine`` in this one and waits for them, as ``run``."""
+        others = list(functions)
         if others and self._executor is None:
             self._executor = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hoptrain-sampler")
         futures = [self._executor.submit(function) for function in others] if self._executor else []
-        try:
-            mine()
-        finally:
-            errors = [future.exception() for future in futures]
-        for error in errors:
-            if error is not None:
-                raise error
+
+        def finish() -> None:
+            try:
+                mine()
+            finally:
+                errors = [future.exception() for future in futures]
+            for error in errors:
+                if error is not None:
+                    raise error
+
+        return finish
 
 
 class Driver(Protocol):

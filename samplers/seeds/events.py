@@ -58,6 +58,8 @@ class EventSampler(Sampler):
         """
         if num_negatives < 1:
             raise InputError(f"num_negatives is {num_negatives}: an event is told from one pair at least that is none; correct it")
+        if num_neighbors < 1:
+            raise InputError(f"num_neighbors is {num_neighbors}: a vertex is looked at by its last event at least; give 1 or more")
         self.num_neighbors = num_neighbors
         self.num_negatives = num_negatives
         self._neighbors = TemporalSampler([num_neighbors], strategy="recent")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,11 @@ from hoptrain.engine import Address, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.checks import check_ids
-from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.excluding import without
+from hoptrain.samplers.typed import TypedSampler
 
 
 class HeteroExcludingSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
@@ -27,8 +28,8 @@ class HeteroExcludingSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
 
     by_seeds = False
 
-    def __init__(self, sampler: HeteroFanoutSampler) -> None:
-        """State the sampler, one whose seeds may be of several types and whose blocks are not nested.
+    def __init__(self, sampler: TypedSampler) -> None:
+        """State the sampler, one whose seeds may be of several types.
 
         Raises:
             InputError: another one.
@@ -47,7 +48,8 @@ class HeteroExcludingSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroExcludingSampler:
         """With the sampler prepared."""
-        return HeteroExcludingSampler(self.sampler.prepare(graph, seeds))
+        prepared: Any = self.sampler.prepare(graph, seeds)
+        return HeteroExcludingSampler(prepared)
 
     def sample_on_cpu(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace) -> HeteroMiniBatch:
         """Sample one mini-batch for the items ``seeds``; see ``Sampler.sample_on_cpu``."""
@@ -57,7 +59,7 @@ class HeteroExcludingSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             return batch
         number = sum(columns.num_edges for columns in graph.relations.values())
         dropped = np.sort(check_ids(dropped, number, "excluded edge", "edge", "edges"))
-        hops, begin = [dict(hop) for hop in batch.blocks], 0
+        hops, begin = [dict(hop) for hop in (batch.blocks[:1] if batch.nested else batch.blocks)], 0
         for relation, columns in graph.relations.items():
             low, high = np.searchsorted(dropped, (begin, begin + columns.num_edges))
             places, begin = dropped[low:high] - begin, begin + columns.num_edges
@@ -65,7 +67,7 @@ class HeteroExcludingSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
                 for hop in hops:
                     block, nodes = hop[relation], batch.node_ids[relation[2]]
                     hop[relation], _ = without(block, columns.indptr, nodes, block.num_src, places)
-        return replace(batch, blocks=tuple(hops))
+        return replace(batch, blocks=nested_hops(hops[0], batch.node_counts) if batch.nested else tuple(hops))
 
 
 def typed_items(graph: HeteroGraph, seeds: Mapping[str, Array], dropped: Mapping[Relation, Array] | None = None) -> Array:

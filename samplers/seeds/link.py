@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -22,10 +22,10 @@ from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
-Negatives = Literal["uniform", "in_batch", "degree", "filtered"]
+Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
 Exclude = Literal["none", "self", "reverse"]
 
-NEGATIVES = ("uniform", "in_batch", "degree", "filtered")
+NEGATIVES = get_args(Negatives)
 EXCLUSIONS = ("none", "self", "reverse")
 
 NO_WEIGHTS = np.empty(0, np.float32)
@@ -46,9 +46,14 @@ class LinkSampler(Sampler):
       there is none to take, and it has no negatives.
     * ``filtered``: each vertex but u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
       last stays whatever it is: where edges lead from u to a share p of all vertices, an edge is left with probability p**32.
+    * ``pairs``: each vertex with the same probability, and the pair is (u', w) with another such vertex u' in place of u: as in evaluation
+      among uniform pairs, so that pairs of two vertices of few edges are learnt from, too.
 
     No other negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of vertices that u
     is joined to.
+
+    With ``destinations`` (begin, end) only edges into these vertices are dealt out, and "vertex" above means one of them: of a graph of users and
+    items, kept in both directions, the items, so that an edge leads from a user to an item and a negative is another item.
 
     The seeds of the batch are the end points, each once, in order of first appearance (sources before destinations, positives before
     negatives). ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids, the positives first and then the negatives
@@ -74,17 +79,19 @@ class LinkSampler(Sampler):
         exclude: Exclude = "reverse",
         edges: Sequence[int] | Array | None = None,
         with_edge_ids: bool = False,
+        destinations: tuple[int, int] | None = None,
     ) -> None:
         """State what a batch holds.
 
         Args:
             sampler: samples the neighbourhoods of the end points, for instance NeighborSampler.
-            negatives: the law of the negatives: uniform, degree, in_batch or filtered.
+            negatives: the law of the negatives: uniform, degree, in_batch, filtered or pairs.
             num_negatives: k, negatives of each positive edge; may be 0.
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
             edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch deals out; by default all edges into the vertices of the split. In an
                 undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
             with_edge_ids: let ``extra`` hold ``edge_ids`` (P,), the ids of the positive edges.
+            destinations: vertices [begin, end) that the edges of an epoch and all negatives lead to; by default any.
 
         Raises:
             InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
@@ -94,12 +101,19 @@ class LinkSampler(Sampler):
                 f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
             )
         if negatives not in NEGATIVES:
-            raise InputError(f'negatives is {negatives!r}: they are drawn "uniform", by "degree", "in_batch" or "filtered"; choose one')
+            raise InputError(
+                f'negatives is {negatives!r}: they are drawn "uniform", by "degree", "in_batch", "filtered" or as "pairs"; choose one'
+            )
+        if negatives == "pairs" and (destinations is not None or isinstance(sampler, TemporalSampler)):
+            beside = "a TemporalSampler" if destinations is None else "destinations"
+            raise InputError(f'negatives is "pairs" with {beside}: a source would be any vertex, at any time; draw them "uniform"')
         if exclude not in EXCLUSIONS:
             raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
         most = MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
         if not 0 <= num_negatives < most:
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; correct it")
+        if destinations is not None and not (len(destinations) == 2 and 0 <= destinations[0] < destinations[1]):
+            raise InputError(f"destinations is {destinations}: edges lead to the vertices [begin, end), 0 <= begin < end; correct it")
         self.sampler = sampler
         self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
         self.negatives = negatives
@@ -107,6 +121,7 @@ class LinkSampler(Sampler):
         self.exclude = exclude
         self.edges = None if edges is None else np.asarray(edges)
         self.with_edge_ids = with_edge_ids
+        self.destinations = destinations
         self._table = OncePerGraph[AliasTables]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
@@ -126,15 +141,34 @@ class LinkSampler(Sampler):
             prepared._degree_table(graph)
         return prepared
 
+    def bounds(self, graph: Graph) -> tuple[int, int]:
+        """The vertices [begin, end) that edges lead to.
+
+        Raises:
+            InputError: the graph has fewer.
+        """
+        begin, end = (0, graph.num_nodes) if self.destinations is None else self.destinations
+        if end > graph.num_nodes:
+            raise InputError(f"destinations is ({begin}, {end}) and the graph has {graph.num_nodes:,} vertices: correct it")
+        return begin, end
+
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """Places in ``graph.indices`` (U,): those of ``edges``, or of all edges into ``seeds``, column by column.
+        """Places in ``graph.indices`` (U,): those of ``edges``, or of all edges into ``seeds`` that are ``destinations``, column by column.
 
         Raises:
             InputError: an edge outside the graph, or none at all.
         """
-        if self.edges is not None:
-            return places_of(graph, self.edges)
-        return edges_into(graph, seeds)
+        begin, end = self.bounds(graph)
+        if self.edges is None:
+            return edges_into(graph, seeds[(seeds >= begin) & (seeds < end)])
+        places = places_of(graph, self.edges)
+        if self.destinations is not None:
+            ends = np.searchsorted(graph.indptr, places, side="right") - 1
+            outside = np.flatnonzero((ends < begin) | (ends >= end))
+            if len(outside):
+                edge, vertex = self.edges[outside[0]], ends[outside[0]]
+                raise InputError(f"edge {edge} leads to vertex {vertex} and destinations is ({begin}, {end}): leave the edge out")
+        return places
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch for the edges at the places ``seeds`` (P,) in ``graph.indices``; see ``Sampler.sample_on_cpu``."""
@@ -178,13 +212,21 @@ class LinkSampler(Sampler):
         (src, dst), (tails, drawn) = pairs[:, :num_edges], pairs[:, num_edges:]
         kernels.end_points(graph.indptr, graph.indices, edge_ids, src, dst)
         tails.reshape(num_edges, count)[:] = src[:, None]
+        begin, end = self.bounds(graph)
         if self.negatives == "uniform":
-            kernels.uniform_negatives(edge_ids, count, graph.num_nodes, address.at_hop(0), drawn)
+            kernels.uniform_negatives(edge_ids, count, end - begin, address.at_hop(0), drawn)
+            drawn += begin
+        elif self.negatives == "pairs":
+            both = workspace.array("link_both", 2 * len(drawn), graph.indices.dtype)
+            kernels.uniform_negatives(edge_ids, 2 * count, graph.num_nodes, address.at_hop(0), both)
+            for half, ends in enumerate((drawn, tails)):  # the first k of an edge's draws, then the others
+                ends.reshape(num_edges, count)[:] = both.reshape(num_edges, 2, count)[:, half]
         elif self.negatives == "filtered":
-            of_graph = graph.indptr, graph.indices, graph.is_sorted
+            of_graph = graph.indptr, graph.indices, graph.is_sorted, begin, end
             kernels.filtered_negatives(*of_graph, edge_ids, src, count, address.at_hop(0), drawn)
         elif self.negatives == "degree":
             kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address.at_hop(0), drawn)
+            drawn += begin
         else:
             kernels.in_batch_negatives(edge_ids, count, dst, address.at_hop(0), drawn)
         return edge_ids, pairs, labels
@@ -200,13 +242,15 @@ class LinkSampler(Sampler):
 
     def _degree_table(self, graph: Graph) -> AliasTables:
         """Made once for a graph; it travels to the workers with the sampler."""
-        return self._table.get(graph, _by_degree)
+        return self._table.get(graph, self._by_degree)
 
-
-def _by_degree(graph: Graph) -> AliasTables:
-    root = np.sqrt(graph.in_degrees())
-    # Square roots are exact to the last bit on every machine; a power need not be.
-    return tables_of(np.array([0, graph.num_nodes]), root * np.sqrt(root))
+    def _by_degree(self, graph: Graph) -> AliasTables:
+        begin, end = self.bounds(graph)
+        if graph.indptr[begin] == graph.indptr[end]:
+            raise InputError(f'negatives by "degree" and no edge leads to the vertices [{begin}, {end}): draw them "uniform"')
+        root = np.sqrt(np.diff(graph.indptr[begin : end + 1]))
+        # Square roots are exact to the last bit on every machine; a power need not be.
+        return tables_of(np.array([0, end - begin]), root * np.sqrt(root))
 
 
 def places_of(graph: Graph | RelationColumns, edges: Array) -> Array:

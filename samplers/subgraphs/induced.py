@@ -11,6 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.relabel import relabel
@@ -18,7 +19,7 @@ from hoptrain.kernels.cpu.subgraphs import induced as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler, check_batch_size
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.scratch.workspace import RelabelTable, Workspace
 
 MAX_ATTEMPTS = 100
 """Subgraphs that are drawn for a batch, until one has a seed."""
@@ -32,6 +33,18 @@ class Members(NamedTuple):
     num_seeds: int
     buffer: Array
     """(S+1,) the same memory as ``nodes``, with one entry more."""
+
+
+class Sources(NamedTuple):
+    """The vertices that edges may come from."""
+
+    buffer: Array
+    """(number + 1,) global ids, and room for one more."""
+    number: int
+    num_vertices: int
+    """Global ids are in [0, num_vertices)."""
+    table: RelabelTable
+    """Which has them with their places."""
 
 
 class Split(NamedTuple):
@@ -175,17 +188,25 @@ def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace)
 
 def induced(graph: Graph, members: Members, workspace: Workspace) -> Block:
     """All edges between the members, as a block of S sources and S destinations without weights."""
-    nodes, num_nodes = members.buffer, len(members.nodes)
-    most = total_degree(graph.indptr, nodes, num_nodes) + 1
+    sources = Sources(members.buffer, len(members.nodes), graph.num_nodes, workspace.table)
+    return edges_between(graph, sources.buffer, sources.number, sources, workspace)
+
+
+def edges_between(
+    graph: Graph | RelationColumns, nodes: Array, number: int, sources: Sources, workspace: Workspace, name: str = ""
+) -> Block:
+    """The edges into ``nodes[:number]`` (S,) from ``sources``, as a block without weights; its arrays end in ``name`` in the workspace."""
+    most = total_degree(graph.indptr, nodes, number) + 1
     edges = (
-        workspace.array("indptr", num_nodes + 1, id_dtype(most)),
-        workspace.array("indices", most, graph.indices.dtype),
-        workspace.array("edge_ids", most, id_dtype(graph.num_edges)),
+        workspace.array(f"indptr{name}", number + 1, id_dtype(most)),
+        workspace.array(f"indices{name}", most, graph.indices.dtype),
+        workspace.array(f"edge_ids{name}", most, id_dtype(graph.num_edges)),
     )
-    num_edges = kernels.induce(graph.indptr, graph.indices, nodes, num_nodes, bitmap(graph, workspace), workspace.table.view(), *edges)
-    return Block(indptr=edges[0], indices=edges[1][:num_edges], edge_ids=edges[2][:num_edges], num_src=num_nodes)
+    among = sources.buffer, sources.number, bitmap(sources.num_vertices, workspace), sources.table.view()
+    num_edges = kernels.induce(graph.indptr, graph.indices, nodes, number, *among, *edges)
+    return Block(indptr=edges[0], indices=edges[1][:num_edges], edge_ids=edges[2][:num_edges], num_src=sources.number)
 
 
-def bitmap(graph: Graph, workspace: Workspace) -> Array:
-    """Room for a bitmap over the graph's vertices."""
-    return workspace.array("bits", kernels.bitmap_words(graph.num_nodes), np.uint64)
+def bitmap(num_vertices: int, workspace: Workspace) -> Array:
+    """Room for a bitmap over a graph's vertices."""
+    return workspace.array("bits", kernels.bitmap_words(num_vertices), np.uint64)

@@ -289,7 +289,7 @@ class SaintWalkSampler(SaintSampler):
     def _count_walks(self, graph: Graph, turn: int, times: Array, together: Array) -> None:
         """One walk more from each vertex of the split."""
         workspace, seeds, stride = Workspace(), self.split.seeds, self.walk_length + 1
-        bits = bitmap(graph, workspace)
+        bits = bitmap(graph.num_nodes, workspace)
         bits[:] = 0
         address = HopAddress(np.uint64(0), np.uint64(0), np.uint64(turn), HOP_PRESAMPLE)
         for number, first in enumerate(range(0, len(seeds), _SLICE)):

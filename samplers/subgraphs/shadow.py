@@ -199,6 +199,6 @@ def _induce_union(graph: Graph, num_seeds: int, own: kernels.Own, sets: kernels.
     indptr = workspace.array("indptr", num_nodes + 1, id_dtype(most))
     indices = workspace.array("indices", most, graph.indices.dtype)
     edge_ids = workspace.array("edge_ids", most, id_dtype(graph.num_edges))
-    bits = bitmap(graph, workspace)
+    bits = bitmap(graph.num_nodes, workspace)
     num_edges = kernels.induce_union(graph.indptr, graph.indices, num_seeds, bits, own, sets, indptr, indices, edge_ids)
     return Block(indptr=indptr, indices=indices[:num_edges], edge_ids=edge_ids[:num_edges], num_src=num_nodes)

@@ -1,7 +1,8 @@
 """PinSAGE's neighbourhoods on the CPU: short random walks from each destination, and the vertices that they visit most.
 
-Shapes: D destinations of a chunk, W walks of each with L steps at most, T neighbours of each. Step s of walk w takes word w * L + s of the
-destination's stream. All walks of a chunk make a step before any makes the next one, so that their reads are under way together.
+Shapes: D destinations of a chunk, W walks of each with L visits at most, T neighbours of each. S steps lead to a visit, 1 but along a metapath. Step s
+of walk w takes word w * L * S + s of the destination's stream. All walks of a chunk make a step before any makes the next one, so that their reads
+are under way together.
 """
 
 from typing import Any, NamedTuple
@@ -23,16 +24,20 @@ class Walks(NamedTuple):
     length: int
     """L."""
     stop: Any
-    """``uint64``, of 2**32: the probability that a walk ends after a step."""
+    """``uint64``, of 2**32: the probability that a walk ends after a visit."""
     num_neighbors: int
     """T."""
+    stride: int
+    """S."""
+    by_degree: bool
+    """Whether weights are multiplied by the destination's degree."""
 
 
 class Scratch(NamedTuple):
     """Memory for a chunk."""
 
     words: Any
-    """(4, ceil(W L / 4) * D) uint32."""
+    """(4, ceil(W L S / 4) * D) uint32."""
     lanes: Any
     """(3, D W) int64: of a walk under way its number within the chunk, its vertex or the position of its next one, and whether it goes on."""
     visits: Any
@@ -45,10 +50,10 @@ class Scratch(NamedTuple):
 def sample_hop(indptr, indices, nodes, last, walks, address, scratch, edges, num_edges):
     """Find the neighbours of ``nodes[:last]``; ``edges`` is (indptr, sources as global ids, weights). Returns the number of edges.
 
-    A weight is the destination's degree times the neighbour's share of the visits to those that are taken.
+    A weight is the neighbour's share of the visits to those that are taken; where it is asked for, times the destination's degree.
     """
     chunk = len(scratch.num_visits)
-    groups = (walks.num_walks * walks.length + 3) // 4
+    groups = (walks.num_walks * walks.length * walks.stride + 3) // 4
     out_indptr, out_sources, weights = edges
     for begin in range(0, last, chunk):
         end = min(begin + chunk, last)
@@ -56,7 +61,7 @@ def sample_hop(indptr, indices, nodes, last, walks, address, scratch, edges, num
         _walk(indptr, indices, nodes[begin:end], walks, scratch)
         for i in range(begin, end):
             visits = scratch.visits[i - begin, : scratch.num_visits[i - begin]]
-            degree = indptr[nodes[i] + 1] - indptr[nodes[i]]
+            degree = indptr[nodes[i] + 1] - indptr[nodes[i]] if walks.by_degree else 1
             num_edges = _take_most_visited(visits, nodes[i], degree, walks.num_neighbors, out_sources, weights, num_edges)
             out_indptr[i + 1] = num_edges
     return num_edges
@@ -69,14 +74,14 @@ _WALK, _PLACE, _GOES_ON = 0, 1, 2
 @cpu_kernel
 def _walk(indptr, indices, roots, walks, scratch):
     words, lanes, visits, num_visits = scratch.words, scratch.lanes, scratch.visits, scratch.num_visits
-    num_walks, length, stop, num_roots = walks.num_walks, walks.length, walks.stop, len(roots)
+    num_walks, length, stop, num_roots = walks.num_walks, walks.length * walks.stride, walks.stop, len(roots)
     for walk in range(num_roots * num_walks):
         lanes[_WALK, walk] = walk
         lanes[_PLACE, walk] = roots[walk // num_walks]
     num_visits[:num_roots] = 0
     alive = num_roots * num_walks
     for step in range(length):
-        stepping = 0
+        stepping, is_visit = 0, (step + 1) % walks.stride == 0
         for lane in places(0, alive):
             walk, vertex = lanes[_WALK, lane], lanes[_PLACE, lane]
             begin = np.int64(indptr[unsigned(vertex)])
@@ -86,15 +91,16 @@ def _walk(indptr, indices, roots, walks, scratch):
                 word = words[unsigned(draw & 3), unsigned((draw >> 2) * num_roots + walk // num_walks)]
                 offset, goes_on = next_step(word, degree, stop)
                 kept = unsigned(stepping)
-                lanes[_WALK, kept], lanes[_PLACE, kept], lanes[_GOES_ON, kept] = walk, begin + offset, goes_on
+                lanes[_WALK, kept], lanes[_PLACE, kept], lanes[_GOES_ON, kept] = walk, begin + offset, goes_on or not is_visit
                 prefetch_many(indices, begin + offset)
                 stepping += 1
         alive = 0
         for lane in places(0, stepping):
             walk, vertex = lanes[_WALK, lane], np.int64(indices[unsigned(lanes[_PLACE, lane])])
             root = unsigned(walk // num_walks)
-            visits[root, unsigned(num_visits[root])] = vertex
-            num_visits[root] += 1
+            if is_visit:
+                visits[root, unsigned(num_visits[root])] = vertex
+                num_visits[root] += 1
             if lanes[_GOES_ON, lane]:
                 kept = unsigned(alive)
                 lanes[_WALK, kept], lanes[_PLACE, kept] = walk, vertex

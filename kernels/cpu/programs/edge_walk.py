@@ -11,8 +11,8 @@ _HOP = np.uint64(0)
 
 
 @cpu_kernel
-def edge_walks(indptr, indices, threshold, alias, ends, address, first, last, walks, edges):
-    """Fill ``walks`` (W, L + 1), of which column 0 holds the roots, and ``edges`` (W, L), places in ``indices``; -1 after a walk's end.
+def edge_walks(indptr, indices, threshold, alias, ends, address, steps, first, last, walks, edges):
+    """Fill ``walks`` (W, L + 1), of which the first of the ``steps`` finds a vertex, and ``edges`` (W, L), places in ``indices``; -1 after an end.
 
     Walk w has the stream of "vertex" w, and four words a step: for the edge two, by alias tables ``threshold`` and ``alias`` (E,) unless they are
     empty; and one for the end, which comes before step s with the probability ``ends[s]`` / 2**32 (``uint64``). A walk also ends at a vertex
@@ -21,8 +21,8 @@ def edge_walks(indptr, indices, threshold, alias, ends, address, first, last, wa
     seed, epoch, batch = address
     is_weighted = len(alias) > 0
     for w in range(first, last):
-        vertex = np.int64(walks[w, 0])
-        for step in range(edges.shape[1]):
+        vertex = np.int64(walks[w, steps[0]])
+        for step in range(steps[0], steps[1]):
             place = np.int64(-1)
             if vertex >= 0:
                 w0, w1, w2, _ = four_words(seed, epoch, batch, _HOP, np.uint64(w), np.uint64(step))

@@ -65,14 +65,14 @@ def clear_bits(bits, vertices, first, last):
 
 
 @cpu_kernel
-def induce(indptr, indices, nodes, num_nodes, bits, table, out_indptr, out_indices, out_edge_ids):
-    """Find the edges between ``nodes[:num_nodes]`` (S,), which ``table`` holds with their places; ``nodes`` has room for one more.
+def induce(indptr, indices, nodes, num_nodes, sources, num_sources, bits, table, out_indptr, out_indices, out_edge_ids):
+    """Find the edges into ``nodes[:num_nodes]`` (S,) from ``sources[:num_sources]``, mostly the same, which ``table`` holds with their places.
 
-    Writes ``out_indptr`` (S+1,), ``out_indices`` (local sources) and ``out_edge_ids``; both have room for all in-edges and one more. A
-    destination's edges stand in the graph's order. ``bits`` is scratch. Returns M.
+    ``sources`` has room for one more. Writes ``out_indptr`` (S+1,), ``out_indices`` (local sources) and ``out_edge_ids``; both have room for all
+    in-edges and one more. A destination's edges stand in the graph's order. ``bits`` is scratch. Returns M.
     """
     bits[:] = _U0
-    set_bits(bits, nodes, 0, num_nodes)
+    set_bits(bits, sources, 0, num_sources)
     for place in range(-_AHEAD, 0):
         ask_ahead(indptr, indices, nodes, place, num_nodes)
     num_edges, looked_at = 0, 0
@@ -84,7 +84,7 @@ def induce(indptr, indices, nodes, num_nodes, bits, table, out_indptr, out_indic
         num_edges = pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids)
         looked_at += last - first
         out_indptr[place + 1] = num_edges
-    look_up(out_indices, num_edges, table, nodes)
+    look_up(out_indices, num_edges, table, sources)
     return num_edges
 
 

@@ -1,46 +1,49 @@
-"""Minimal variance sampling on a CUDA device: the host draws the seeds, the device samples their neighbourhoods."""
+"""Seeds by weight or by the norms of their gradients, on a CUDA device: the host draws them, the device samples their neighbourhoods."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph
+from hoptrain.engine import Address, Graph, HeteroGraph
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.mvs import MVSSampler
+from hoptrain.samplers.seeds.weighted import WeightedSeedSampler, with_seed_weights
 
 
-class CudaMVS:
+class CudaDrawnSeeds:
     """Samples one graph by one sampler."""
 
-    def __init__(self, graph: Graph, sampler: MVSSampler, workspace: Workspace, inner: DeviceSampler[MiniBatch]) -> None:
+    def __init__(
+        self, graph: Graph | HeteroGraph, sampler: MVSSampler | WeightedSeedSampler, workspace: Workspace, inner: DeviceSampler[Any]
+    ) -> None:
         """Take what samples for the sampler within."""
-        self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
+        self.graph: Any = graph
+        self.sampler, self.stream, self.inner = sampler, workspace.stream, inner
 
-    def twin(self) -> CudaMVS:
+    def twin(self) -> CudaDrawnSeeds:
         """See ``DeviceSampler.twin``."""
         other = copy(self)
         other.inner = self.inner.twin()
         return other
 
-    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
+    def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[Any]]:
         """Draw, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         drawn = [self.sampler.draw(self.graph, some, Address(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
         beside = {"seed_weights": Upload([own for _, own in drawn], np.float32)}
         finish = self.inner.start([chosen for chosen, _ in drawn], seed=seed, epoch=epoch, first_batch=first_batch, beside=beside)
 
-        def finished() -> Bulk[MiniBatch]:
+        def finished() -> Bulk[Any]:
             batches = finish()
             rows = self.stream.result(self.inner.brought["seed_weights"])
-            return batches.map(lambda b, batch: replace(batch, seed_weights=rows[b, : batch.num_seeds]))
+            return batches.map(lambda b, batch: with_seed_weights(batch, rows[b, : batch.num_seeds]))
 
         return finished

@@ -1,0 +1,17 @@
+"""Draws of seeds by weight, in integers: each a function of the epoch and its own number."""
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.shared.draws import bounded64
+from hoptrain.kernels.shared.philox import HOP_SEEDS, four_words
+
+_U0 = np.uint64(0)
+
+
+@cpu_kernel
+def draw_seeds(ends, draws, seed, epoch, places):
+    """Fill ``places`` (m,) int64: the place that each of ``draws`` (m,) int64 falls to by the shares of which ``ends`` (N,) uint64 holds the running sums."""
+    for i in range(len(draws)):
+        high, low, _, _ = four_words(seed, epoch, _U0, HOP_SEEDS, np.uint64(draws[i]), _U0)
+        places[i] = np.searchsorted(ends, bounded64(high, low, ends[-1]), side="right")
