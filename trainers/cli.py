@@ -75,8 +75,11 @@ def _dispatch(arguments: list[str]) -> int:
 
             gc.freeze()  # it is never garbage: also the training's own collections leave it out
             gc.enable()
-            run(arguments)
+            run(arguments, LIGHTNING[arguments[0]])
         return 0
+    if not arguments:
+        _parser().print_help()
+        return MISTAKE
     options = _parser().parse_args(arguments)
     code: int = options.run(options)
     return code
@@ -93,11 +96,15 @@ def _parser() -> argparse.ArgumentParser:
     from hoptrain.trainers.commands import bench, configs, data, doctor
     from hoptrain.trainers.commands.arguments import Parser
 
-    parser = Parser(prog="hoptrain", description="Train graph neural networks on sampled mini-batches.")
+    parser = Parser(
+        prog="hoptrain",
+        description="Train graph neural networks on sampled mini-batches. Begin with: hoptrain fit --config quickstart",
+        epilog="'hoptrain COMMAND --help' shows the options of a command.",
+    )
     parser.add_argument("--version", action="version", version=f"hoptrain {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, help_text in LIGHTNING.items():
-        subparsers.add_parser(name, help=f"{help_text} ('hoptrain {name} --help' shows the options)")
+        subparsers.add_parser(name, help=help_text)
     for command in (configs, data, doctor, bench):
         command.add_parser(subparsers)
     return parser

@@ -40,6 +40,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     machine.check_kernel_cache,
     machine.check_data,
 )
+_NO_GPU = "install NVIDIA's driver and a torch for CUDA, in a container give it the GPU (--gpus all); training on the CPU needs none"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"hoptrain: {reason}", file=sys.stderr)
         return 1
     findings = []
-    for finding in [Finding("GPU", "wrong", reason)] if reason else gpu.findings() if args.gpu else general():
+    for finding in [Finding("GPU", "wrong", reason, _NO_GPU)] if reason else gpu.findings() if args.gpu else general():
         findings.append(finding)
         if not args.json:
             print_findings([finding])

@@ -22,9 +22,10 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from hoptrain import samplers
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
+from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.commands.parser import OptionParser
 from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
-from hoptrain.trainers.runs.callbacks import FeedMonitor, PredictionWriter, ProgressBar
+from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionWriter, ProgressBar, Summary
 from hoptrain.trainers.runs.interruption import raise_lost_interrupts
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.runs.restarts import meet_again
@@ -48,10 +49,11 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 class HoptrainCLI(LightningCLI):
     """Parses, builds data, model and trainer, and runs the subcommand."""
 
-    def __init__(self, task: Task, command: str, **options: Any) -> None:
-        """As ``LightningCLI``, which runs the command here; ``task`` says which classes it is about."""
+    def __init__(self, task: Task, command: str, about: str = "", *, all_options: bool = True, **options: Any) -> None:
+        """As ``LightningCLI``, which runs the command here; ``task`` says which classes it is about, the others what its help shows."""
         self._task = task
         self._command = command
+        self._help = about, all_options
         super().__init__(*task.classes(), **options)
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
@@ -83,6 +85,15 @@ class HoptrainCLI(LightningCLI):
                 "--untrained", action="store_true", help="Run without a checkpoint, with weights that nothing was learnt by."
             )
         return parser
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """The options, after the help of the subcommand was made."""
+        about, has_all = self._help
+        if about:
+            (short_help.describe if has_all else short_help.shorten)(
+                parser._subcommands_action._name_parser_map[self._command], self._command, about
+            )
+        super().parse_arguments(parser, args)
 
     def _parse_ckpt_path(self) -> None:
         """Find the last one, or look whether the file is there. The model compares its sizes with the checkpoint's."""
@@ -134,9 +145,18 @@ class HoptrainCLI(LightningCLI):
         check_trainer_options(options)
         check_folder("checkpoint.dirpath", self.config_init[self.subcommand].checkpoint.dirpath)
         # Of those that do something in a step the timeline comes first, lest a step's time hold that of the others.
-        callbacks: list[Callback] = [Termination(), TimelineMonitor(self._timeline), FeedMonitor(), PredictionWriter(), RankWatch()]
+        callbacks: list[Callback] = [
+            Termination(),
+            TimelineMonitor(self._timeline),
+            FeedMonitor(),
+            LossWatch(),
+            PredictionWriter(),
+            RankWatch(),
+        ]
         if options.enable_progress_bar is not False:
             callbacks.append(ProgressBar())
+        if options.enable_model_summary is not False:
+            callbacks.append(Summary())
         self.trainer_defaults["callbacks"] = callbacks
         if options.logger in (None, True):
             table = CSVLogger(options.default_root_dir, name="")
@@ -165,6 +185,9 @@ class HoptrainCLI(LightningCLI):
             check(self.model, self.trainer)
         self.datamodule.trainer = self.trainer
         self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
+        kept = self.trainer.checkpoint_callback  # none, of a run that keeps no checkpoints
+        if isinstance(kept, ModelCheckpoint) and kept.monitor == f"val_{self._task.score}":  # nobody named a score: the data may have one
+            kept.monitor = f"val_{self.model.score_name}"
         if "val" not in self.datamodule.data.splits:
             self._checkpoint().monitor = None
         if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
@@ -210,6 +233,7 @@ _CHATTER = (
     "GPU available: ",
     "TPU available: ",
     "HPU available: ",
+    "Trainer already configured with model summary",  # hoptrain's own
     "Restoring states from the checkpoint path",  # "Restored all states" or "Loaded model weights" follow
 )
 """Parts of Lightning's messages that do not help; that a GPU lies idle is another one, a warning."""
@@ -240,8 +264,8 @@ def quieten() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
-def run(arguments: list[str]) -> HoptrainCLI:
-    """Run a subcommand with its options; what it built is in the result."""
+def run(arguments: list[str], about: str = "train, then test the best checkpoint") -> HoptrainCLI:
+    """Run a subcommand with its options; what it built is in the result. ``about`` is what its help begins with."""
     quieten()
     raise_lost_interrupts()
     for name in samplers.__all__:  # the parser takes the short name of a class that was imported
@@ -250,16 +274,21 @@ def run(arguments: list[str]) -> HoptrainCLI:
         return HoptrainCLI(
             task_of(arguments),
             arguments[0],
+            about,
+            all_options=short_help.ALL in arguments,
             trainer_class=Trainer,
             trainer_defaults=dict(TRAINER_DEFAULTS),
             seed_everything_default=1,
             auto_configure_optimizers=False,
             parser_class=OptionParser,
             parser_kwargs={"prog": "hoptrain"},
-            args=arguments,
+            args=["--help" if argument == short_help.ALL else argument for argument in arguments],
         )
     except MisconfigurationException as error:
-        raise InputError(" ".join(str(error).split())) from error
+        text = " ".join(str(error).split())
+        if "but you have set Trainer(max_epochs" in text:
+            text = f"{text.rstrip('.')}: give --trainer.max_epochs of the checkpoint's epoch or more, or another checkpoint"
+        raise InputError(text) from error
     except (SIGTERMException, RuntimeError) as error:
         if "Early stopping conditioned on metric" in str(error):  # Lightning learns what is logged in the first epoch
             raise InputError(" ".join(str(error).split())) from error

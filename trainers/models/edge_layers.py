@@ -80,12 +80,24 @@ class EdgeLayer(nn.Module):
             InputError: its edges have no features, or others than the layer was made for; or the block has weights.
         """
         refuse_weights(block, f"arch {self.arch}")
-        width = 0 if block.edge_attr is None else block.edge_attr.shape[1]
-        if self.edge_channels and width != self.edge_channels:
-            raise InputError(
-                f"the model takes {self.edge_channels} features of an edge, the batch has {width}: use the data set that it was made for "
-                "(Dataset.edge_attr)"
-            )
-        features = block.edge_attr.to(x.dtype if x.dtype == torch.float64 else torch.float32) if self.edge_channels else None
+        features = edge_features(block, self.edge_channels, x.dtype)
         out: Tensor = self.conv((x, x[: block.num_dst]), block.edge_index(), features)
         return out
+
+
+def edge_features(block: Block, edge_channels: int, dtype: torch.dtype) -> Tensor | None:
+    """The block's features of edges, (M, ``edge_channels``) float32, or float64 where ``dtype`` is; None where the layer takes none.
+
+    Raises:
+        InputError: its edges have none, or others than the layer was made for.
+    """
+    if not edge_channels:
+        return None
+    width = 0 if block.edge_attr is None else block.edge_attr.shape[1]
+    if width != edge_channels:
+        raise InputError(
+            f"the model takes {edge_channels} features of an edge, the batch has {width}: use the data set that it was made for "
+            "(Dataset.edge_attr)"
+        )
+    features: Tensor = block.edge_attr.to(dtype if dtype == torch.float64 else torch.float32)
+    return features

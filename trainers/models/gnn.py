@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ class GNN(nn.Module):
 
     def __init__(
         self,
-        arch: Arch,
+        arch: Arch | str,
         in_channels: int,
         hidden_channels: int,
         out_channels: int,
@@ -39,11 +40,12 @@ class GNN(nn.Module):
         norm: Norm = "none",
         conv: Conv = "pyg",
         edge_channels: int = 0,
+        arch_args: dict[str, Any] | None = None,
     ) -> None:
         """Build the layers.
 
         Args:
-            arch: kind of convolution.
+            arch: kind of convolution; or ``torch_geometric.nn.CLASS``, any of PyG's that reads a vertex and its in-edges alone.
             in_channels: F, features of a vertex.
             hidden_channels: width between layers (with attention over all heads together).
             out_channels: number of classes.
@@ -55,12 +57,13 @@ class GNN(nn.Module):
             norm: normalisation between layers.
             conv: library that the convolutions come from.
             edge_channels: D, features of an edge; read by gine and nnconv, which need some, gatv2 and transformer.
+            arch_args: arguments of a convolution that is named by its class, as ``{heads: 4, concat: false}``; the word mlp is a perceptron.
 
         Raises:
             InputError: sizes that do not fit, a word that is none of these.
         """
         super().__init__()
-        for option, value, choices in (("arch", arch, Arch), ("norm", norm, Norm), ("conv", conv, Conv)):
+        for option, value, choices in (("norm", norm, Norm), ("conv", conv, Conv)):
             check_choice(option, value, get_args(choices))
         if num_layers < 1 or min(in_channels, hidden_channels, out_channels) < 1:
             raise InputError(
@@ -68,12 +71,12 @@ class GNN(nn.Module):
             )
         _check_arch(arch, hidden_channels, heads, out_heads, edge_channels)
         self.widths = widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
-        make = _layer_factory(conv)
+        make = _layer_factory(arch, conv, arch_args)
         self.layers = nn.ModuleList()
         for i in range(num_layers):
             last = i == num_layers - 1
             options = {"heads": out_heads if last else heads, "concat": not last, "dropout": dropout} if arch in WITH_HEADS else {}
-            options |= {"edge_channels": edge_channels} if arch in OF_EDGES else {}
+            options |= {"edge_channels": edge_channels} if arch in OF_EDGES or "." in arch else {}
             self.layers.append(make(arch, widths[i], widths[i + 1], **options))
         self.norms = nn.ModuleList(_normalisation(norm, width) for width in widths[1:-1])
         self.activation = nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
@@ -115,7 +118,7 @@ class GNN(nn.Module):
         return len(self.layers)
 
 
-def _check_arch(arch: Arch, hidden_channels: int, heads: int, out_heads: int, edge_channels: int) -> None:
+def _check_arch(arch: str, hidden_channels: int, heads: int, out_heads: int, edge_channels: int) -> None:
     """Refuse what a kind of convolution cannot do with."""
     if edge_channels < 0 or (arch in NEED_EDGE_FEATURES and not edge_channels):
         raise InputError(
@@ -127,7 +130,17 @@ def _check_arch(arch: Arch, hidden_channels: int, heads: int, out_heads: int, ed
         raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
 
 
-def _layer_factory(conv: Conv) -> Any:
+def _layer_factory(arch: str, conv: Conv, arch_args: dict[str, Any] | None) -> Any:
+    """What makes a layer from its arch, widths and options."""
+    if "." in arch:
+        if conv != "pyg":
+            raise InputError(f"arch {arch} with conv {conv}: it is a convolution of PyG's; leave conv out")
+        from hoptrain.trainers.models.named_layers import NamedLayer
+
+        return partial(NamedLayer, args=arch_args or {})
+    check_choice("arch", arch, get_args(Arch))
+    if arch_args is not None:
+        raise InputError(f"arch_args with arch {arch}: they are those of a convolution named by its class, as torch_geometric.nn.GraphConv")
     if conv == "dgl":
         from hoptrain.trainers.models.dgl_layers import make_layer as make_dgl_layer
 

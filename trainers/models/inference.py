@@ -39,27 +39,29 @@ def exact_logits(
     rank: int = 0,
     world_size: int = 1,
     takes: Takes = "blocks+degrees",
+    x: Tensor | None = None,
 ) -> Tensor:
     """Scores of ``nodes`` (N,) from their full neighbourhoods: (N, num_classes) on ``device``. The model has to be in eval mode.
 
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
-    own ``nodes``. ``takes`` tells what the layers take beside activations: a block, or a block and degrees.
+    own ``nodes``. ``takes`` tells what the layers take beside activations: a block, or a block and degrees. ``x`` (V, F) enters the first layer, by default
+    the features.
     """
 
     def apply(layer: int, nodes: Array, hidden: Tensor | None) -> Tensor:
-        """One layer's output for ``nodes``; ``hidden`` (V, C) on the CPU is its input, None stands for the features."""
+        """One layer's output for ``nodes``; ``hidden`` (V, C) is its input, None stands for the features."""
         outputs = []
         for chunk in chunks(data.graph.indptr, nodes if len(nodes) else every[:1]):
             batch = with_edge_features(sampler.sample(data.graph, chunk, workspace=workspace), data)
             degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
             rows = torch.from_numpy(batch.node_ids).long()
-            x = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
-            outputs.append(model.layer(layer, x, *side_inputs(takes, batch.to(device).blocks[0], degrees)))
+            inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
+            outputs.append(model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees)))
         return torch.cat(outputs)[: len(nodes)]
 
     sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
     share = -(-len(every) // world_size)
-    hidden: Tensor | None = None
+    hidden = None if x is None else x.cpu()
     for layer in range(model.num_layers - 1):
         part = apply(layer, every[rank * share : (rank + 1) * share], hidden).cpu()
         hidden = part if world_size == 1 else gather_parts(part, share, len(every), device)

@@ -22,7 +22,17 @@ def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (M,) weights of the edges and (num_dst,) weights of the destinations themselves.
     """
-    scale = (degrees + 1).rsqrt()
+    return symmetric_weights(block, degrees, (degrees + 1).rsqrt())
+
+
+def symmetric_weights(block: Block, degrees: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (M,) of the edges j -> i, scale_i scale_j times as many edges as each stands for, and (num_dst,) scale_i ** 2.
+
+    Args:
+        block: the block.
+        degrees: (num_src,) in-degrees in the whole graph.
+        scale: (num_src,) of each source.
+    """
     own = scale[: block.num_dst]
     sampled = block.indptr.diff().long()
     if block.weights is None:

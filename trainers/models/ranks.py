@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,10 +66,44 @@ def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool) 
 
 def _ranks_of(scores: Tensor, given: Tensor, other: Tensor, known: Graph) -> Tensor:
     """(n,) ranks of the vertices ``other`` (n,) by ``scores`` (n, V) of ``given`` (n,) with every vertex."""
-    own = scores.gather(1, other[:, None])[:, 0]
     nodes = given.cpu().numpy()
     begins, ends = known.indptr[nodes].astype(np.int64), known.indptr[nodes + 1].astype(np.int64)
     columns: Array = np.concatenate([known.indices[begin:end] for begin, end in zip(begins, ends, strict=True)]).astype(np.int64)
     rows = np.repeat(np.arange(len(nodes)), ends - begins)
+    return ranks_but(scores, other, rows, columns)
+
+
+def ranks_but(scores: Tensor, answers: Tensor, rows: Array, columns: Array) -> Tensor:
+    """Ranks (n,) of ``answers`` (n,) by ``scores`` (n, V), in which what stands at ``rows`` and ``columns`` (M,) does not count: it is overwritten."""
+    own = scores.gather(1, answers[:, None])[:, 0]
     scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(columns).to(scores.device)] = -torch.inf
     return ranks_among(own, scores)
+
+
+class KnownTails(NamedTuple):
+    """The tails that are known of each head and relation.
+
+    Attributes:
+        num_relations: of triples, inverse ones counted.
+        keys: (M,) int64, head * num_relations + relation, ascending.
+        tails: (M,) int64.
+    """
+
+    num_relations: int
+    keys: Array
+    tails: Array
+
+    @classmethod
+    def of(cls, triples: Array, num_relations: int) -> KnownTails:
+        """Those of ``triples`` (M, 3), heads, relations and tails."""
+        keys = triples[:, 0] * num_relations + triples[:, 1]
+        order = np.argsort(keys, kind="stable")
+        return cls(num_relations, keys[order], triples[order, 2])
+
+    def places(self, heads: Array, relations: Array) -> tuple[Array, Array]:
+        """Of each of N queries all tails that are known, T in all: (T,) numbers of queries, ascending, and (T,) tails."""
+        asked = heads * self.num_relations + relations
+        begins, ends = (np.searchsorted(self.keys, asked, side=side) for side in ("left", "right"))
+        sizes = ends - begins
+        rows = np.repeat(np.arange(len(asked)), sizes)
+        return rows, self.tails[np.arange(len(rows)) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)]

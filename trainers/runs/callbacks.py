@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import BasePredictionWriter, RichProgressBar
+from pytorch_lightning.callbacks import BasePredictionWriter, ModelSummary, RichProgressBar
 from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
+from rich import get_console
 from rich.progress import BarColumn
+from rich.table import Table
 
 from hoptrain.samplers.feed.epochs import EpochLoader
 
+_log = logging.getLogger(__name__)
 _SHOWN = {
     "wait_%": ("wait", "{:.0f}%"),
     "queue": ("queue", "{:.0f}"),
@@ -80,6 +85,54 @@ class ProgressBar(RichProgressBar):
         metrics = super().get_metrics(trainer, pl_module)
         shown = _SHOWN | {f"val_{getattr(pl_module, 'score_name', 'acc')}": ("val", "{:.3f}")}
         return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics}
+
+
+class LossWatch(Callback):
+    """Says once that the training's loss is no number any more. It looks where loggers read the loss anyway, and at an epoch's end."""
+
+    def setup(self, trainer: Trainer, module: LightningModule, stage: str) -> None:
+        """Nothing was said yet."""
+        self._has_said = False
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Look at the step's loss, at the steps that are logged."""
+        every = getattr(trainer, "log_every_n_steps", 0)  # which its stubs do not know
+        if every and trainer.global_step % every == 0:
+            self._look(trainer, "train_loss_step")
+
+    def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Look at the loss of the epoch before."""
+        self._look(trainer, "train_loss")
+
+    def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
+        """Look at the last epoch's loss."""
+        self._look(trainer, "train_loss")
+
+    def _look(self, trainer: Trainer, name: str) -> None:
+        loss = None if self._has_said else trainer.callback_metrics.get(name)
+        if loss is not None and not math.isfinite(loss):
+            self._has_said = True
+            _log.warning(
+                f"the loss is no finite number at step {trainer.global_step}: the weights are lost; give a lower lr, or "
+                "trainer.gradient_clip_val, and look for features and targets that are very large"
+            )
+
+
+class Summary(ModelSummary):
+    """Lightning's table of the model's parts, without operations: it counts those of an example input, which a model on blocks has not."""
+
+    @staticmethod
+    def summarize(
+        summary_data: list[tuple[str, list[str]]], total_parameters: int, trainable_parameters: int, model_size: float, *_: Any, **__: Any
+    ) -> None:
+        """Print it."""
+        columns = {name: cells for name, cells in summary_data if name in ("Name", "Type", "Params")}
+        table = Table(*columns)
+        for row in zip(*columns.values(), strict=True):
+            table.add_row(*row)
+        get_console().print(table)
+        fixed = total_parameters - trainable_parameters
+        print(f"{total_parameters:,} parameters{f', {fixed:,} of them fixed' if fixed else ''}, {model_size:.3g} MB", flush=True)
 
 
 class PredictionWriter(BasePredictionWriter):

@@ -10,24 +10,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, R2Score
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MultilabelAveragePrecision, MultilabelF1Score
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MultilabelF1Score
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.trainers.scores.each_label import EachLabel
 
 Kind = Literal["classes", "labels", "targets"]
 _Scores = dict[str, tuple[str, Callable[[int], Metric]]]
+KEEP_ALL = ("auc", "ap")
+"""Scores that keep all outputs until they are told: not of training, whose checkpoints in mid-epoch would hold them."""
 
 _SCORES: dict[Kind, _Scores] = {
     "classes": {
         "acc": ("accuracy", lambda number: MulticlassAccuracy(num_classes=number, average="micro")),
         "macro_f1": ("macro-F1", lambda number: MulticlassF1Score(num_classes=number, average="macro")),
+        "auc": ("ROC AUC", lambda number: EachLabel("auc")),
     },
     "labels": {
-        "acc": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro")),
-        "micro_f1": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro")),
-        "macro_f1": ("macro-F1", lambda number: MultilabelF1Score(num_labels=number, average="macro")),
-        "ap": ("average precision", lambda number: MultilabelAveragePrecision(num_labels=number, average="macro")),
+        "acc": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro", ignore_index=-1)),
+        "micro_f1": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro", ignore_index=-1)),
+        "macro_f1": ("macro-F1", lambda number: MultilabelF1Score(num_labels=number, average="macro", ignore_index=-1)),
+        "ap": ("average precision", lambda number: EachLabel("ap")),
+        "auc": ("ROC AUC", lambda number: EachLabel("auc")),
     },
     "targets": {
         "rmse": ("RMSE", lambda number: MeanSquaredError(squared=False)),
@@ -77,11 +82,13 @@ class Labels(NamedTuple):
         return scores[score]
 
     def taken(self, y: Tensor) -> Tensor:
-        """Labels as losses and scores take them: (N,) int64 classes, (N, C) uint8 labels, (N, C) float targets."""
+        """Labels as losses and scores take them: (N,) int64 classes, (N, C) uint8 or int8 labels, (N, C) float targets."""
         return y.reshape(len(y), -1) if self.kind == "targets" else y
 
     def losses(self, outputs: Tensor, y: Tensor, class_weights: Tensor | None = None) -> Tensor:
         """(N,) cross-entropies; of several labels (or targets) the mean of their binary cross-entropies (or squared errors).
+
+        Labels that are unknown (-1) do not count; an example without any that is known has a loss of 0.
 
         Args:
             outputs: (N, C).
@@ -90,8 +97,11 @@ class Labels(NamedTuple):
         """
         if self.kind == "classes":
             return F.cross_entropy(outputs, y, reduction="none", weight=class_weights)
-        loss = F.mse_loss if self.kind == "targets" else F.binary_cross_entropy_with_logits
-        return loss(outputs, y.to(outputs.dtype), reduction="none").mean(1)
+        if self.kind == "targets":
+            return F.mse_loss(outputs, y.to(outputs.dtype), reduction="none").mean(1)
+        known = y >= 0
+        losses = F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none") * known
+        return losses.sum(1) / known.sum(1).clamp(min=1)
 
 
 def kind_of(score: str, multilabel: bool) -> Kind:

@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from hoptrain.engine import InputError
+from hoptrain.trainers.scores.top import NAMES, top_of
 
 _HITS = re.compile(r"hits@([1-9]\d*)")
 TITLES = {"auc": "ROC AUC", "ap": "average precision", "mrr": "MRR"}
@@ -27,9 +28,11 @@ def title_of(score: str) -> str:
     """
     if score in TITLES:
         return TITLES[score]
-    if _HITS.fullmatch(score) is None:
-        raise InputError(f"score is {score!r}: links are scored by {', '.join(TITLES)} or hits@K, K at least 1; choose one")
-    return score.capitalize()
+    if _HITS.fullmatch(score) is None and not top_of(score):
+        raise InputError(
+            f"score is {score!r}: links are scored by {', '.join(TITLES)} or hits@K, each source's best by {NAMES}, K at least 1; choose one"
+        )
+    return score.upper() if score.startswith("ndcg") else score.capitalize()
 
 
 class PooledScore(Metric):
@@ -60,17 +63,22 @@ class PooledScore(Metric):
     def compute(self) -> Tensor:
         """The score so far, float64."""
         links, others = (dim_zero_cat(parts) if len(parts) else torch.empty(0) for parts in (self.links, self.others))
-        if not len(links) or not len(others) or links.isnan().any() or others.isnan().any():
-            return torch.tensor(torch.nan)
-        above, at_least = (_above(links, others, or_equal) for or_equal in (False, True))
-        if self.score == "auc":
-            return 1 - (above + at_least).double().mean() / (2 * len(others))
-        if self.score == "ap":
-            links_at_least = _above(links, links, or_equal=True)
-            return (links_at_least / (links_at_least + at_least).double()).mean()
-        if self.score == "mrr":
-            return reciprocal(1 + (above + at_least) / 2).double().mean()
-        return (at_least < int(self.score.removeprefix("hits@"))).double().mean()
+        return pooled(self.score, links, others)
+
+
+def pooled(score: str, links: Tensor, others: Tensor) -> Tensor:
+    """``PooledScore`` of the scores of all links (N,) and of all others (M,)."""
+    if not len(links) or not len(others) or links.isnan().any() or others.isnan().any():
+        return torch.tensor(torch.nan)
+    above, at_least = (_above(links, others, or_equal) for or_equal in (False, True))
+    if score == "auc":
+        return 1 - (above + at_least).double().mean() / (2 * len(others))
+    if score == "ap":
+        links_at_least = _above(links, links, or_equal=True)
+        return (links_at_least / (links_at_least + at_least).double()).mean()
+    if score == "mrr":
+        return reciprocal(1 + (above + at_least) / 2).double().mean()
+    return (at_least < int(score.removeprefix("hits@"))).double().mean()
 
 
 class RankScore(Metric):
@@ -89,7 +97,7 @@ class RankScore(Metric):
         super().__init__()
         title_of(score)
         if score in ("auc", "ap"):
-            raise InputError(f"score is {score}: here each link has a rank among pairs of its own; give mrr or hits@K")
+            raise InputError(f"score is {score}: here each link has a rank among pairs of its own; give mrr or hits@K, or {NAMES}")
         self.score = score
         for name in ("total", "number"):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")

@@ -13,7 +13,7 @@ import yaml
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
-TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "hetero", "events", "hops"]
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "events", "hops"]
 
 
 class Task(NamedTuple):
@@ -41,14 +41,27 @@ class Task(NamedTuple):
 
 _SIZES = {"num_features": "in_channels", "num_classes": "num_classes"}
 _OF_GRAPHS = {"num_hops": "num_layers", "num_edge_features": "edge_channels"}
+_OF_LINKS = {"num_features": "in_channels", "num_vertices": "num_vertices", "default_score": "default_score"}
+_OF_ITEMS = {"is_multilabel": "multilabel", "num_edge_features": "edge_channels"} | {
+    name: name for name in ("vertex_categories", "edge_categories")
+}
 _TYPES = {name: name for name in ("num_vertices", "relations", "seed_type")}
 TASKS: dict[TaskName, Task] = {
     "nodes": Task("node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
-    "images": Task("images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
-    "graphs": Task("graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES),
-    "links": Task("pairs.links", "LinkPredictor", "LinkDataModule", {"num_features": "in_channels"} | _OF_GRAPHS, score="auc"),
+    "images": Task("items.images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
+    "graphs": Task("items.graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES | _OF_ITEMS),
+    "links": Task("pairs.links", "LinkPredictor", "LinkDataModule", _OF_LINKS | _OF_GRAPHS, score="auc"),
+    "triples": Task(
+        "pairs.triples",
+        "TriplePredictor",
+        "TripleDataModule",
+        {"num_nodes": "num_nodes", "num_relations": "num_relations", "num_hops": "num_layers"},
+        score="mrr",
+    ),
     "edges": Task("pairs.edges", "EdgePredictor", "EdgeDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
-    "hetero": Task("hetero", "HeteroClassifier", "HeteroDataModule", _SIZES | {"num_hops": "num_layers"} | _TYPES),
+    "hetero": Task(
+        "hetero", "HeteroClassifier", "HeteroDataModule", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"} | _TYPES
+    ),
     "events": Task(
         "events.predictor",
         "EventPredictor",
@@ -56,7 +69,7 @@ TASKS: dict[TaskName, Task] = {
         {"num_nodes": "num_nodes", "message_channels": "message_channels"},
         score="ap",
     ),
-    "hops": Task("hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
+    "hops": Task("items.hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
 }
 
 

@@ -24,6 +24,7 @@ from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.inference import exact_logits, neighborhood_logits
 from hoptrain.trainers.models.layered import LayerWise, address_seed
 from hoptrain.trainers.models.layers import Arch
+from hoptrain.trainers.models.lightgcn import LightGCN
 from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import ScoredModule
@@ -50,7 +51,7 @@ class GraphTask(ScoredModule):
         model: Any = None,
         takes: Takes = "blocks",
         *,
-        arch: Arch = "sage",
+        arch: Arch | str = "sage",
         hidden_channels: int = 256,
         normalize_features: bool = False,
         lr: float = 0.003,
@@ -66,7 +67,7 @@ class GraphTask(ScoredModule):
             metric: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
             model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes; with it they may be 0, and are the data's.
             takes: what that module takes of a batch.
-            arch: sage, gat, gcn or gin; or gine, gatv2, transformer or nnconv, which read features of edges.
+            arch: sage, gat, gcn, gin or lightgcn; gine, gatv2, transformer or nnconv, which read edges' features; or torch_geometric.nn.CLASS.
             hidden_channels: width between layers (with attention over all heads together).
             normalize_features: divide each vertex's features by their sum.
             lr: Adam's learning rate.
@@ -86,10 +87,14 @@ class GraphTask(ScoredModule):
                 raise InputError(
                     f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers"
                 )
-            self.note_defaults(GNN)
-            model, takes = GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn), "blocks+degrees"
+            if arch == "lightgcn":
+                model = LightGCN(in_channels, hidden_channels, num_outputs, num_layers, **dict(gnn))
+            else:
+                model = GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn)
+            takes = "blocks+degrees"
+            self.note_defaults(type(model))
         else:
-            self._note_module(model)
+            self.note_module(model)
         self.model: nn.Module = model
         self.takes: Takes = takes
         self.normalize_features = normalize_features
@@ -97,15 +102,6 @@ class GraphTask(ScoredModule):
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor
         self.feedback = nn.ModuleDict()
-
-    def _note_module(self, model: object) -> None:
-        """Note the module's name: a checkpoint has no more of it, beside its weights."""
-        if not isinstance(model, nn.Module):
-            raise InputError(
-                f"model is {model!r}: a checkpoint has a module's weights and its name, a command line no module; give the nn.Module itself, in "
-                f"Python, as {type(self).__name__}(model=...) or load_from_checkpoint(path, model=...)"
-            )
-        self.hparams["model"] = type(model).__name__
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data, take the graph's degrees, and make what the sampler asks for.
@@ -123,7 +119,7 @@ class GraphTask(ScoredModule):
                 f"{data.num_features} and {hops}: use the data set and the number of hops that it was made for"
             )
         self.degrees = torch.from_numpy(data.graph.in_degrees()).float().to(self.device)
-        if not isinstance(self.model, GNN):
+        if not isinstance(self.model, GNN | LightGCN):
             how = "exactly, layer by layer" if self._is_exact else f"on batches of all neighbours over {hops} hops, since it says no layers"
             rank_zero_info(f"{type(self.model).__name__} is evaluated {how}")
         if stage == "fit":
@@ -134,18 +130,27 @@ class GraphTask(ScoredModule):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """What the model gives for the batch's seeds, (B, C)."""
-        x, degrees = to_input(batch.x, self.normalize_features), self.degrees[batch.node_ids.long()]
+        x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
         apply: Apply = partial(apply_model, self.model, self.takes)
         for feedback in self._feedback():
             apply = feedback.wrap(apply)
         return apply(x, batch, degrees)
+
+    def inputs(self, batch: MiniBatch) -> Tensor:
+        """What enters the model, (S, F): the features of the batch's input nodes."""
+        return to_input(batch.x, self.normalize_features)
+
+    def all_inputs(self) -> Tensor | None:
+        """Where these are no features, what enters the model for all vertices, (V, F)."""
+        return None
 
     def infer(self, nodes: Array) -> Tensor:
         """What the model gives for ``nodes`` (N,), from full neighbourhoods: (N, C). Every rank calls it, with its own."""
         data = self._datamodule.data
         options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "takes": self.takes}
         if isinstance(self.model, LayerWise) and self._is_exact:
-            return exact_logits(self.model, data, nodes, rank=self.trainer.global_rank, world_size=self.trainer.world_size, **options)
+            ranks: dict[str, Any] = {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
+            return exact_logits(self.model, data, nodes, x=self.all_inputs(), **ranks, **options)
         return neighborhood_logits(self.model, data, nodes, num_hops=self._datamodule.num_hops, **options)
 
     @property

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torchmetrics.classification import MulticlassAccuracy
+from torch import Tensor, nn
 
 from hoptrain.engine import HeteroDataset, InputError, load_hetero_dataset
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
+from hoptrain.engine.derived.metapaths import with_metapaths
+from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.samplers import HeteroMiniBatch, Sampler
+from hoptrain.samplers import HeteroMiniBatch, HeteroPinSAGESampler, Sampler
 from hoptrain.trainers.models.features import to_input
+from hoptrain.trainers.models.typed.batches import TypedTakes, apply_typed_model
 from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
-from hoptrain.trainers.models.typed.inference import exact_typed_logits
+from hoptrain.trainers.models.typed.inference import exact_typed_logits, neighborhood_typed_logits
 from hoptrain.trainers.models.typed.layers import TypedArch
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
+from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.labelled import Labelled
 from hoptrain.trainers.tasks.node_data import NodeBatch, SampledDataModule
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.scored import ScoredModule
 from hoptrain.trainers.tasks.shared_data import opened
 
 
@@ -31,7 +34,15 @@ class HeteroDataModule(SampledDataModule):
     """Loads a data set on a typed graph and feeds training through a sampler of typed graphs."""
 
     def __init__(
-        self, dataset: str | HeteroDataset, sampler: Sampler, root: str | None = None, splits: str | None = None, **feed: Any
+        self,
+        dataset: str | HeteroDataset,
+        sampler: Sampler,
+        root: str | None = None,
+        scale: float = 1.0,
+        add_reverse: bool = False,
+        splits: str | None = None,
+        metapaths: list[list[str]] | None = None,
+        **feed: Any,
     ) -> None:
         """Open the data set (and convert or download it the first time).
 
@@ -39,15 +50,24 @@ class HeteroDataModule(SampledDataModule):
             dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``HeteroDataset``.
             sampler: a ``HeteroSampler`` with its fanouts and the type of its seeds.
             root: folder with the data's files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set as a share of the real one.
+            add_reverse: turn each relation round as well, as one more, rev_NAME.
             splits: which splits, where the data set has several by name: 60 takes train_60, val_60 and test_60.
+            metapaths: relations along these in place of the data's, such as [[paper, author, paper]]; see ``with_metapaths``.
             feed: as ``SampledDataModule``.
 
         Raises:
-            InputError: what cannot be trained on; see ``check_typed``.
+            InputError: what cannot be trained on; see ``check_typed`` and ``with_metapaths``.
         """
-        data = opened(dataset, load_hetero_dataset, root=root)
+        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse)
         if splits is not None:
             data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
+        if isinstance(sampler, HeteroPinSAGESampler):
+            raise InputError(
+                "HeteroPinSAGESampler has no relations in its batches, which are plain ones: task hetero takes a HeteroSampler"
+            )
+        if metapaths is not None:
+            data = with_metapaths(data, metapaths)
         sampler.check_data(data)
         own = getattr(sampler, "seed_type", None)
         if own != data.seed_type:
@@ -71,6 +91,11 @@ class HeteroDataModule(SampledDataModule):
         return [relation_name(relation) for relation in self.data.graph.relations]
 
     @property
+    def is_multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return bool(self.data.y.ndim == 2 and self.data.y.dtype.kind != "f")
+
+    @property
     def seed_type(self) -> str:
         """The type of the vertices that are classified."""
         seed_type: str = self.data.seed_type
@@ -81,11 +106,10 @@ def check_typed(data: HeteroDataset, num_hops: int) -> None:
     """Refuse data that a classifier of ``num_hops`` layers cannot learn from.
 
     Raises:
-        InputError: no labels, or several a vertex; a relation without edges or a type without vertices among those within reach.
+        InputError: no labels; a relation without edges or a type without vertices among those within reach.
     """
-    if data.y is None or data.y.ndim == 2:
-        what = "no labels" if data.y is None else "several labels a vertex"
-        raise InputError(f"{data.name} has {what}: task hetero takes one class for each vertex of type {data.seed_type}; give such a y")
+    if data.y is None:
+        raise InputError(f"{data.name} has no labels: task hetero learns labels of the vertices of type {data.seed_type}; give a y")
     for relation in relations_by_layer(list(data.graph.relations), data.seed_type, num_hops)[0]:
         empty = next((name for name in (relation[0], relation[2]) if not data.graph.num_nodes[name]), None)
         if empty is not None:
@@ -94,124 +118,145 @@ def check_typed(data: HeteroDataset, num_hops: int) -> None:
             raise InputError(f"{data.name}: relation {relation_name(relation)} has no edges: nothing can be learnt of it; leave it out")
 
 
-class HeteroClassifier(ScoredModule):
-    """A ``TypedGNN`` that classifies the vertices of one type.
+class HeteroClassifier(Labelled):
+    """A model that classifies the vertices of one type: a ``TypedGNN``, or a module of your own.
 
-    Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every vertex counted once.
+    Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every vertex counted
+    once; or another score by its name.
     """
 
     def __init__(
         self,
-        in_channels: dict[str, int],
-        num_vertices: dict[str, int],
-        relations: list[str],
-        seed_type: str,
-        num_classes: int,
-        num_layers: int,
+        in_channels: dict[str, int] | None = None,
+        num_vertices: dict[str, int] | None = None,
+        relations: list[str] | None = None,
+        seed_type: str = "",
+        num_classes: int = 0,
+        num_layers: int = 0,
+        multilabel: bool = False,
+        model: Any = None,
+        takes: TypedTakes = "blocks",
+        score: str = TASKS["hetero"].score,
+        class_weight: Literal["balanced"] | None = None,
         arch: TypedArch = "rgcn",
         hidden_channels: int = 64,
         embeddings: bool = False,
         normalize_features: bool = False,
-        dropout: float = 0.5,
-        input_dropout: float = 0.0,
-        heads: int = 4,
-        num_bases: int = 0,
         lr: float = 0.003,
         weight_decay: float = 0.0,
+        **gnn: Any,
     ) -> None:
-        """Build the model. The first six arguments come from the data when the command line is used.
+        """Build the model. The first seven arguments come from the data: on the command line, and with ``model`` where they are left out.
 
         Args:
             in_channels: features of a vertex, by type, of the types that have some.
             num_vertices: vertices of the types without features.
             relations: ``source:name:destination`` of each.
             seed_type: the type of the vertices that are classified.
-            num_classes: number of classes.
+            num_classes: number of classes (or labels, or targets).
             num_layers: hops of the sampler.
-            arch: rgcn, gat or hgt.
+            multilabel: whether a vertex may have several labels.
+            model: an ``nn.Module`` to train in place of a ``TypedGNN``, in Python only; of the arguments below it has those of the training alone.
+            takes: what its ``forward`` takes: blocks or edge_index (``hoptrain.trainers.models.typed.batches``).
+            score: acc or macro_f1; of several labels also micro_f1 or ap; rmse, mae or r2, with which the model learns targets.
+            class_weight: balanced multiplies a vertex's loss so that each class of the training split counts alike.
+            arch: rgcn, gat, gin, graphconv, hgt or han.
             hidden_channels: width of all layers (with attention over all heads together).
             embeddings: learn a vector for each vertex of the types without features.
             normalize_features: divide each vertex's features by their sum.
-            dropout: share of hidden inputs dropped (and of gat's attention).
-            input_dropout: share of features dropped.
-            heads: attention heads of gat and hgt.
-            num_bases: matrices that rgcn's relations share; 0 gives each its own.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty; vectors of vertices have none.
+            gnn: as ``TypedGNN``.
 
         Raises:
-            InputError: numbers that have no meaning; a type without features and without ``embeddings``.
+            InputError: numbers without meaning, a bare type without ``embeddings``, neither sizes nor a model, options of a ``TypedGNN`` with one.
         """
-        check_training(lr=lr, weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout)
-        super().__init__(partial(MulticlassAccuracy, num_classes=num_classes, average="micro"))
-        self.save_hyperparameters()
-        triples: Any = [tuple(relation.split(":")) for relation in relations]
-        sizes: dict[str, Any] = {"heads": heads, "num_bases": num_bases, "dropout": dropout, "input_dropout": input_dropout}
-        self.model = TypedGNN(arch, in_channels, num_vertices, triples, seed_type, hidden_channels, num_classes, num_layers, **sizes)
-        bare = next(iter(self.model.tables.keys()), None)
-        if bare is not None and not embeddings:
-            raise InputError(
-                f"vertices of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
-                f"{num_vertices[bare]:,}"
-            )
+        check_training(lr=lr, weight_decay=weight_decay, **gnn)
+        _check_model(model, takes, bool(relations and num_layers and num_classes), gnn)
+        super().__init__(None)
+        self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
+        self.takes, self.model = takes, model
+        self.learn(num_classes, multilabel, score, class_weight)
+        if model is not None:
+            self.note_module(model)
+            return
+        self.note_defaults(TypedGNN)
+        self.hparams["num_vertices"] = bare = num_vertices or {}
+        ends: Any = [tuple(relation.split(":")) for relation in relations or []]
+        self.model = TypedGNN(arch, in_channels or {}, bare, ends, seed_type, hidden_channels, num_classes, num_layers, **gnn)
+        _check_embeddings(self.model, bare, embeddings)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data.
+        """Compare the model with the data; the classes are the data's, where they were not stated.
 
         Raises:
             InputError: the model is for other data, or gradients are to be clipped that are sparse.
         """
         module, ours = self._datamodule, self.hparams
-        names = ("in_channels", "num_features"), ("num_layers", "num_hops"), *((name, name) for name in _OF_DATA)
-        for mine, theirs in names:
-            if ours[mine] != getattr(module, theirs):
+        of_data = {"in_channels": module.num_features, "num_layers": module.num_hops}
+        of_data |= {name: getattr(module, name) for name in ("num_vertices", "relations", "seed_type")}
+        for name, theirs in of_data.items():
+            if (ours[name] or isinstance(self.model, TypedGNN)) and ours[name] != theirs:
                 raise InputError(
-                    f"the model has {mine} {ours[mine]}, {module.data.name} with this sampler {getattr(module, theirs)}: use the data set and "
-                    "the sampler that it was made for"
+                    f"the model has {name} {ours[name]}, {module.data.name} with this sampler {theirs}: use the data set and the sampler that it "
+                    "was made for"
                 )
-        if len(self.model.tables) and self.trainer.gradient_clip_val:
+        if self.takes == "edge_index" and module.num_vertices:
+            raise InputError(
+                f"takes is edge_index and vertices of type {next(iter(module.num_vertices))} have no features: PyG's models take some of each "
+                "type; give them some, or a model that takes blocks"
+            )
+        if self._tables and self.trainer.gradient_clip_val:
             raise InputError(
                 "gradient_clip_val with embeddings: their gradients are sparse, and torch does not clip such; leave one of them out"
             )
+        self.take_labels(module.data.name, module.data.y, module.data.num_classes, module.data.splits.get("train"))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam; for the vectors of vertices torch's ``SparseAdam``, which moves those of a batch alone."""
-        tables = set(self.model.tables.parameters())
-        others = [parameter for parameter in self.parameters() if parameter.requires_grad and parameter not in tables]
-        rates = {"lr": self.hparams["lr"], "weight_decay": self.hparams["weight_decay"]}
-        return DenseAndSparseAdam(others, list(self.model.tables.parameters()), **rates) if tables else torch.optim.Adam(others, **rates)
+        if not self._tables:
+            return super().configure_optimizers()
+        others = [
+            parameter for name, parameter in self.named_parameters() if parameter.requires_grad and not name.startswith("model.tables.")
+        ]
+        return DenseAndSparseAdam(others, self._tables, lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
+
+    @property
+    def _tables(self) -> list[nn.Parameter]:
+        """Vectors of vertices."""
+        return list(self.model.tables.parameters()) if isinstance(self.model, TypedGNN) else []
 
     def forward(self, batch: HeteroMiniBatch) -> Tensor:
-        """Scores of the batch's seeds, (B, num_classes)."""
+        """Scores of the batch's seeds, (B, C)."""
         x = {name: to_input(rows, self.hparams["normalize_features"]) for name, rows in batch.x.items()}
-        logits: Tensor = self.model(x, batch.node_ids, batch.blocks)
-        return logits
+        return apply_typed_model(self.model, self.takes, x, batch)
 
     def training_step(self, batch: HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
         torch.manual_seed(dropout_seed(batch))
-        logits = self(batch)
-        total = F.cross_entropy(logits, batch.y, reduction="sum")
-        self.count("fit", logits, batch.y, total)
+        total = self.judge("fit", self(batch), batch.y, batch.extra.get("seed_weights"))
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
         return total * (self.trainer.world_size / batch.num_step_seeds)
 
-    def infer(self, batch: NodeBatch) -> Tensor:
-        """Scores of ``batch``'s vertices, from full neighbourhoods: (N, num_classes). Every rank calls it, with its own."""
-        ranks = {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
-        options: dict[str, Any] = {"normalize": self.hparams["normalize_features"], "device": self.device, **ranks}
-        return exact_typed_logits(self.model, self._datamodule.data, batch.node_ids.cpu().numpy(), **options)
+    def infer(self, nodes: Array) -> Tensor:
+        """Scores of ``nodes`` (N,), from full neighbourhoods: (N, C). Every rank calls it, with its own."""
+        module = self._datamodule
+        options: dict[str, Any] = {"normalize": self.hparams["normalize_features"], "device": self.device}
+        if isinstance(self.model, TypedGNN):
+            options |= {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
+            return exact_typed_logits(self.model, module.data, nodes, **options)
+        apply = partial(apply_typed_model, self.model, self.takes)
+        return neighborhood_typed_logits(apply, module.data, nodes, num_hops=module.num_hops, **options)
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """Scores of this rank's share of the vertices, (N, num_classes) float32 on the CPU."""
-        return self.infer(batch).float().cpu()
+        """Scores of this rank's share of the vertices, (N, C) float32 on the CPU."""
+        return self.infer(batch.node_ids.cpu().numpy()).float().cpu()
 
     def evaluate(self, stage: str, batch: NodeBatch) -> None:
         """This rank's share of a split."""
-        logits = self.infer(batch)
+        logits = self.infer(batch.node_ids.cpu().numpy())
         if batch.y is not None and len(batch.y):
-            y = batch.y.to(self.device)
-            self.count(stage, logits, y, F.cross_entropy(logits, y, reduction="sum"))
+            self.judge(stage, logits, batch.y.to(self.device))
 
     @property
     def _datamodule(self) -> HeteroDataModule:
@@ -223,5 +268,22 @@ class HeteroClassifier(ScoredModule):
         return datamodule
 
 
-_OF_DATA = ("num_vertices", "relations", "seed_type", "num_classes")
-"""Arguments of the model that the data module has under the same name."""
+def _check_model(model: Any, takes: TypedTakes, has_sizes: bool, gnn: dict[str, Any]) -> None:
+    """Refuse options of a ``TypedGNN`` with another module, and the other way round."""
+    check_choice("takes", takes, get_args(TypedTakes))
+    if isinstance(model, nn.Module) and gnn:
+        raise InputError(f"{next(iter(gnn))} with a model of your own: it builds a TypedGNN, which that takes the place of; leave it out")
+    if model is None and takes != "blocks":
+        raise InputError(f"takes is {takes} without a model of your own: it tells what that takes; give model, or leave takes out")
+    if model is None and not has_sizes:
+        raise InputError("HeteroClassifier without a model and without its sizes: give in_channels, relations, seed_type and so on")
+
+
+def _check_embeddings(model: TypedGNN, num_vertices: dict[str, int], embeddings: bool) -> None:
+    """Refuse vectors of vertices that were not asked for."""
+    bare = next(iter(model.tables.keys()), None)
+    if bare is not None and not embeddings:
+        raise InputError(
+            f"vertices of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
+            f"{num_vertices[bare]:,}"
+        )

@@ -8,62 +8,47 @@ from torch import Tensor
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.trainers.scores.labels import Labels, class_weights, kind_of, labels_of
+from hoptrain.trainers.scores.labels import KEEP_ALL, Labels, class_weights, kind_of, labels_of
 from hoptrain.trainers.tasks.graph_task import GraphTask
-from hoptrain.trainers.tasks.scored import STAGES
+from hoptrain.trainers.tasks.scored import STAGES, ScoredModule
 
 
-class LabelledTask(GraphTask):
+class Labelled(ScoredModule):
     """Attributes: ``labels``, what examples are labelled with, None until the data tell it; ``example``, what one is, for people."""
 
     example = "vertex"
+    labels: Labels | None = None
+    _class_weights: Tensor | None = None
 
-    def __init__(
-        self,
-        in_channels: int,
-        num_outputs: int,
-        num_layers: int,
-        *,
-        num_classes: int,
-        multilabel: bool,
-        score: str,
-        class_weight: str | None,
-        **options: Any,
-    ) -> None:
-        """Build the model.
+    def learn(self, num_classes: int, multilabel: bool, score: str, class_weight: str | None) -> None:
+        """State what is learnt.
 
         Args:
-            in_channels: as ``GraphTask``.
-            num_outputs: as ``GraphTask``.
-            num_layers: as ``GraphTask``.
             num_classes: number of classes, labels or targets; 0 where the data tell it.
             multilabel: whether an example may have several labels.
             score: its name; of a score of targets the model learns these.
             class_weight: balanced, or None.
-            options: as ``GraphTask``.
 
         Raises:
-            InputError: as ``GraphTask``; a score that such labels have not.
+            InputError: a score that such labels have not, another weight.
         """
-        super().__init__(in_channels, num_outputs, num_layers, metric=None, **options)
         if class_weight not in (None, "balanced"):
             raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
         self.score_name, self._is_balanced = score, class_weight is not None
-        self.labels: Labels | None = None
-        self._class_weights: Tensor | None = None
         if num_classes:
             self._state_labels(Labels(kind_of(score, multilabel), num_classes))
 
     def _state_labels(self, labels: Labels) -> None:
         self.labels, self.score_title = labels, labels.title(self.score_name)
-        if self.score_name == "ap":  # it keeps all scores, which no checkpoint in mid-epoch should hold
+        if self.score_name in KEEP_ALL:
             self.scored = STAGES[1:]
         self.make_scores(lambda: labels.make_score(self.score_name))
 
-    def take_labels(self, y: Any, number: int, train: Array | None) -> None:
+    def take_labels(self, name: str, y: Any, number: int, train: Array | None) -> None:
         """Compare the model's labels with those of the data, or take these where none were stated.
 
         Args:
+            name: of the data, for messages.
             y: (N,) or (N, C) labels.
             number: C.
             train: (M,) places in ``y`` of the training's examples, whose classes are to count alike; None where nothing is trained.
@@ -79,7 +64,7 @@ class LabelledTask(GraphTask):
         if mine != theirs and not is_wider:
             a = "an" if self.example[0] in "aeiou" else "a"
             raise InputError(
-                f"the model tells {mine} {a} {self.example}, {self._datamodule.data.name} has {theirs} {a} {self.example}: give num_classes and "
+                f"the model tells {mine} {a} {self.example}, {name} has {theirs} {a} {self.example}: give num_classes and "
                 "multilabel as the data module has them (num_classes, is_multilabel), and a score of such labels"
             )
         if self._is_balanced and train is not None:
@@ -94,3 +79,23 @@ class LabelledTask(GraphTask):
         total = losses.sum() if weights is None else losses @ weights
         self.count(stage, outputs, y, total)
         return total
+
+
+class LabelledTask(Labelled, GraphTask):
+    """Labels of a graph's vertices or edges."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_outputs: int,
+        num_layers: int,
+        *,
+        num_classes: int,
+        multilabel: bool,
+        score: str,
+        class_weight: str | None,
+        **options: Any,
+    ) -> None:
+        """Build the model; arguments as ``GraphTask`` and ``Labelled.learn``."""
+        super().__init__(in_channels, num_outputs, num_layers, metric=None, **options)
+        self.learn(num_classes, multilabel, score, class_weight)

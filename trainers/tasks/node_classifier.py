@@ -52,8 +52,8 @@ class NodeClassifier(LabelledTask):
             multilabel: whether a vertex may have several labels.
             model: an ``nn.Module`` to train in place of a ``GNN``, in Python only: it gives (B, num_classes) scores of a batch's seeds.
             takes: what its ``forward`` takes beside the features: blocks, blocks+degrees or edge_index (``hoptrain.trainers.models.batches``).
-            score: of classes acc or macro_f1; of several labels acc or micro_f1, macro_f1, or ap, which training has not; of targets rmse, mae or
-                r2, with which the model learns them by their mean squared error.
+            score: of classes acc, macro_f1 or auc; of several labels acc or micro_f1, macro_f1, auc or ap; of targets rmse, mae or r2, with
+                which the model learns them by their mean squared error. Training has no auc and no ap.
             class_weight: balanced multiplies a vertex's loss so that each class of the training split counts alike.
             options: as ``GraphTask``.
 
@@ -75,7 +75,7 @@ class NodeClassifier(LabelledTask):
         """
         super().setup(stage)
         data = self._datamodule.data
-        self.take_labels(data.y, data.num_classes, data.splits.get("train"))
+        self.take_labels(data.name, data.y, data.num_classes, data.splits.get("train"))
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.made_features import make_features
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
-from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler
+from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler, WeightedSeedSampler
 from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened
+from hoptrain.samplers.seeds.weighted import class_shares
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, say_overlaps
 
 Features = Literal["stored", "degrees", "walks"]
 
@@ -56,6 +57,9 @@ class SampledDataModule(SharedDataModule):
         feature_placement: str = "auto",
         device_cache: float | str | None = None,
         capture: bool = True,
+        memory: str | None = None,
+        lookahead: int | None = None,
+        balanced: bool = False,
     ) -> None:
         """Take data that are open.
 
@@ -73,12 +77,16 @@ class SampledDataModule(SharedDataModule):
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
             capture: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
+            memory: bytes such as 8GiB that each machine spends on features which are read from the disk, the rows that are used again soonest.
+            lookahead: with memory, steps ahead whose rows are known; by default 256.
+            balanced: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
         """
         super().__init__(batch_size, seed)
-        self.data, self.sampler = data, sampler
+        self.data, self.sampler = data, _balanced(data, sampler) if balanced else sampler
         self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
         self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, "capture": capture, **places}
+        self._feed_options |= {"memory": memory, "lookahead": lookahead}
 
     @property
     def num_hops(self) -> int:
@@ -133,6 +141,7 @@ class GraphDataModule(SampledDataModule):
     """
 
     data: Dataset
+    needs_features: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -157,7 +166,7 @@ class GraphDataModule(SampledDataModule):
         """
         _check_sampler(sampler)
         self.sampler = sampler  # what is trained on may depend on it, and it on the data
-        data = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features)
+        data = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features, self.needs_features)
         super().__init__(data, self.sampler, **feed)
         if in_memory and self.num_workers:
             raise InputError(
@@ -175,6 +184,7 @@ class GraphDataModule(SampledDataModule):
         if data.y is None:
             tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
             raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
+        say_overlaps(data.name, data.splits, "vertices")
         return data
 
     @property
@@ -214,21 +224,33 @@ def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
     return device
 
 
+def _balanced(data: Any, sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
+    """The sampler, with seeds that are drawn.
+
+    Raises:
+        InputError: labels that are no classes, or a sampler that chooses its seeds itself.
+    """
+    if not sampler.by_seeds or data.y is None or data.y.ndim != 1 or data.y.dtype.kind == "f":
+        reason = "labels that are no classes" if sampler.by_seeds else f"{type(sampler).__name__}, which says itself what a batch is about"
+        raise InputError(f"balanced with {reason}: it draws vertices by their class; leave it out")
+    return WeightedSeedSampler(sampler, class_shares(data.y, data.split("train")))
+
+
 def _check_sampler(sampler: object) -> None:
     if not isinstance(sampler, Sampler) or isinstance(sampler, HeteroSampler):
         rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for task: hetero"
         raise InputError(f"sampler is {sampler!r}: training takes {rule}")
 
 
-def with_features(data: Dataset, features: Features) -> Dataset:
+def with_features(data: Dataset, features: Features, is_needed: bool = True) -> Dataset:
     """The data set with the features it has, or with others made from its graph (see ``make_features``).
 
     Raises:
-        InputError: it has none, and none are to be made; another word than these.
+        InputError: it has none, though they are needed, and none are to be made; another word than these.
     """
     check_choice("features", features, get_args(Features))
     if features != "stored":
         return replace(data, x=make_features(data.graph, features), validate=False)
-    if data.x is None:
+    if data.x is None and is_needed:
         raise InputError(f"{data.name} has no features: a model needs some; make them from the graph by features: walks (or degrees)")
     return data

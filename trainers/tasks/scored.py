@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric, Metric
 from hoptrain.engine import InputError
 
 STAGES = ("fit", "val", "test")
-_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score", "hard_negatives", "class_weight"}
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score", "default_score", "hard_negatives", "class_weight"}
 """Arguments that a checkpoint may have otherwise: they change no weight's shape; a module's name is none of its weights."""
 
 
@@ -26,6 +26,7 @@ class ScoredModule(LightningModule):
         score_name: under which a stage's score is logged, behind the stage's own name.
         score_title: what the score is, for people.
         scored: the stages that have a score.
+        further: metrics that are logged beside the score, by the name under which they are, as ``val_auc``; a subclass makes and updates them.
     """
 
     score_name = "acc"
@@ -35,8 +36,9 @@ class ScoredModule(LightningModule):
     def __init__(self, score: Callable[[], Metric] | None) -> None:
         """Make the metrics. Without a ``score`` yet, ``make_scores`` follows."""
         super().__init__()
-        self.losses = nn.ModuleDict({stage: MeanMetric() for stage in STAGES})
-        self.scores = nn.ModuleDict()
+        # By default it would wait for the device at each loss to see whether it is a number, and leave out one that is none.
+        self.losses = nn.ModuleDict({stage: MeanMetric(nan_strategy="disable") for stage in STAGES})
+        self.scores, self.further = nn.ModuleDict(), nn.ModuleDict()
         if score is not None:
             self.make_scores(score)
         self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way
@@ -50,6 +52,15 @@ class ScoredModule(LightningModule):
         for name, option in signature(model).parameters.items():
             if option.default is not option.empty:
                 self.hparams.setdefault(name, option.default)
+
+    def note_module(self, model: object) -> None:
+        """Note the module's name: a checkpoint has no more of it, beside its weights."""
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"model is {model!r}: a checkpoint has a module's weights and its name, a command line no module; give the nn.Module itself, in "
+                f"Python, as {type(self).__name__}(model=...) or load_from_checkpoint(path, model=...)"
+            )
+        self.hparams["model"] = type(model).__name__
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""
@@ -182,6 +193,10 @@ class ScoredModule(LightningModule):
         if stage != "fit":
             for metrics in (self.losses, self.scores):
                 metric_of(metrics, stage).reset()
+            for key in self.further:
+                if key.startswith(f"{name}_"):
+                    self.log(key, metric_of(self.further, key).compute())
+                    metric_of(self.further, key).reset()
 
 
 def metric_of(metrics: nn.ModuleDict, stage: str) -> Metric:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import signature
+from itertools import combinations
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
+from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningDataModule, Trainer
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import SPLITS
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.resume.exact_resume import ExactResume
 
+_log = logging.getLogger(__name__)
 Data = TypeVar("Data")
 
 
@@ -140,12 +145,23 @@ def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
         return load(data, **options)
     kind: type[Data] = get_type_hints(load)["return"]
     if not isinstance(data, kind):
-        remedy = "Dataset.from_pyg(data) makes one" if hasattr(data, "edge_index") else "make one"
+        is_pyg = hasattr(kind, "from_pyg") and (hasattr(data, "edge_index") or isinstance(data, list))
+        remedy = f"{kind.__name__}.from_pyg(data) makes one" if is_pyg else "make one"
         raise InputError(f"the data are a {type(data).__name__}: give a name, or a {kind.__name__} in memory; {remedy}")
     for name, value in options.items():
         if value != signature(load).parameters[name].default:
             raise InputError(f"{name} is {value} with data in memory: it tells how a name is opened; leave it out")
     return data
+
+
+@rank_zero_only
+def say_overlaps(name: str, splits: Mapping[str, Array], what: str) -> None:
+    """Say in a line which of a data set's splits, of vertices or another ``what``, have some in common: these are judged after they were learnt."""
+    present = [split for split in SPLITS if split in splits]
+    common = {pair: len(np.intersect1d(splits[pair[0]], splits[pair[1]])) for pair in combinations(present, 2)}
+    said = [f"{number:,} {what} are in {one} and {other}" for (one, other), number in common.items() if number]
+    if said:
+        _log.warning(f"{name}: {'; '.join(said)}: scores tell of what was learnt; correct the splits, if that is not meant")
 
 
 def share_of(trainer: Trainer) -> tuple[int, int]:

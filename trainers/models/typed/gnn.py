@@ -21,7 +21,7 @@ class TypedGNN(nn.Module):
     """An input for each type, ``num_layers`` convolutions of width H, a linear map to the classes of the seeds' type.
 
     A type with features has a linear map of its own as input; one without has a vector for each of its vertices, whose gradients are sparse. Between
-    two layers stand activation (ELU for gat, else ReLU; none for hgt, which has its own) and dropout. A type that no relation leads to keeps its
+    two layers stand activation (ELU for gat, else ReLU; none for hgt and han, which have their own) and dropout. A type that no relation leads to keeps its
     vectors. A layer has only the relations that scores depend on: the last one those that lead to the seeds' type, and so on outward.
 
     Attributes:
@@ -48,7 +48,7 @@ class TypedGNN(nn.Module):
         """Build the layers.
 
         Args:
-            arch: rgcn, gat or hgt.
+            arch: rgcn, gat, gin, graphconv, hgt or han.
             in_channels: features of a vertex, by type, of the types that have some.
             num_vertices: vertices of the types without features.
             relations: of the graph.
@@ -56,9 +56,9 @@ class TypedGNN(nn.Module):
             hidden_channels: H (with attention over all heads together).
             out_channels: number of classes.
             num_layers: number of hops of a mini-batch.
-            dropout: share of hidden inputs dropped (and of gat's attention).
+            dropout: share of hidden inputs dropped (and of the attention of gat and han).
             input_dropout: share of features dropped.
-            heads: attention heads of gat and hgt, which share ``hidden_channels``.
+            heads: attention heads of gat, hgt and han, which share ``hidden_channels``.
             num_bases: matrices that rgcn's relations share; 0 gives each its own.
 
         Raises:
@@ -79,7 +79,7 @@ class TypedGNN(nn.Module):
         options: dict[str, Any] = {"heads": heads, "num_bases": num_bases, "dropout": dropout}
         self.layers = nn.ModuleList(make_typed_layer(arch, hidden_channels, own, **options) for own in self.relations)
         self.head = nn.Linear(hidden_channels, out_channels)
-        self.activation: nn.Module = nn.Identity() if arch == "hgt" else nn.ELU() if arch == "gat" else nn.ReLU()
+        self.activation: nn.Module = nn.Identity() if arch in ("hgt", "han") else nn.ELU() if arch == "gat" else nn.ReLU()
         self.dropout, self.input_dropout = nn.Dropout(dropout), nn.Dropout(input_dropout)
         self._freeze_unused(hidden_channels)
 
@@ -111,17 +111,31 @@ class TypedGNN(nn.Module):
         return hidden[self.seed_type]
 
     def embed(self, x: Hidden, node_ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What enters layer 0, (S_t, H) by type; arguments as of ``forward``."""
-        made = {name: F.relu(linear(self.input_dropout(x[name]))) for name, linear in self.inputs.items()}
-        return made | {name: table(node_ids[name].long()) for name, table in self.tables.items()}
+        """What enters layer 0, (S_t, H) by type of those given; arguments as of ``forward``."""
+        made = {name: F.relu(linear(self.input_dropout(x[name]))) for name, linear in self.inputs.items() if name in x}
+        return made | {name: table(node_ids[name].long()) for name, table in self.tables.items() if name in node_ids}
 
-    def layer(self, i: int, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
-        """Layer ``i`` alone, with what stands before and after it; of the last one the scores, under the seeds' type."""
+    def layer(self, i: int, hidden: Hidden, blocks: Blocks, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Layer ``i`` alone, with what stands before and after it; of the last one the scores, under the seeds' type.
+
+        ``weights`` are those of relations, which a ``HANLayer`` is given in exact inference.
+        """
         hidden = {name: self.dropout(hidden[name]) for name in self.needed[i]}
-        out: dict[str, Tensor] = self.layers[i](hidden, {relation: blocks[relation] for relation in self.relations[i]})
+        given = () if weights is None else (weights,)
+        out: dict[str, Tensor] = self.layers[i](hidden, {relation: blocks[relation] for relation in self.relations[i]}, *given)
         if i == self.num_layers - 1:
             return {self.seed_type: self.head(self.activation(out[self.seed_type]))}
         return hidden | {name: self.activation(rows) for name, rows in out.items()}
+
+    def scores(self, i: int, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """What ``HANLayer.scores`` gives for the input of layer ``i``; the model is in eval mode."""
+        found: dict[str, Tensor] = self.layers[i].scores(hidden, {relation: blocks[relation] for relation in self.relations[i]})  # type: ignore[operator]
+        return found
+
+    @property
+    def weighs_relations(self) -> bool:
+        """Whether layers weigh relations by a mean over all vertices of a type."""
+        return hasattr(self.layers[0], "scores")
 
     @property
     def num_layers(self) -> int:
@@ -163,7 +177,7 @@ def _check_sizes(arch: TypedArch, hidden_channels: int, out_channels: int, num_l
         raise InputError(
             f"a model of {num_layers} layers over {hidden_channels} to {out_channels} channels with {heads} heads: all are at least 1; correct it"
         )
-    if arch != "rgcn" and hidden_channels % heads:
+    if arch in ("gat", "hgt", "han") and hidden_channels % heads:
         raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
     if num_bases < 0 or (num_bases and arch != "rgcn"):
         raise InputError(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from hoptrain.engine import HeteroDataset
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers import HeteroSampler, Workspace
+from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_input
-from hoptrain.trainers.models.inference import chunks, gather_parts
+from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, gather_parts
 from hoptrain.trainers.models.typed.gnn import TypedGNN
+from hoptrain.trainers.models.typed.layers import Blocks, Hidden
+
+_ROWS = 1 << 16
+"""Vertices whose features become vectors at once."""
 
 
 @torch.no_grad()
@@ -21,7 +27,8 @@ def exact_typed_logits(
 ) -> Tensor:
     """Scores of ``nodes`` (N,) of the seeds' type from their full neighbourhoods: (N, num_classes) on ``device``; as ``exact_logits``.
 
-    Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages.
+    Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages. A layer that weighs
+    relations by a mean over all vertices is gone through twice.
     """
     graph, workspace = data.graph, Workspace()
     indptr = {
@@ -29,29 +36,71 @@ def exact_typed_logits(
         for name, number in graph.num_nodes.items()
     }
 
-    def apply(layer: int, kind: str, nodes: Array, hidden: dict[str, Tensor] | None) -> Tensor:
-        """One layer's output for ``nodes`` of a type; ``hidden`` (V_t, H) on the CPU is its input by type, None stands for the features."""
-        sampler, outputs = HeteroSampler([-1], kind), []
-        for chunk in chunks(indptr[kind], nodes if len(nodes) else np.zeros(1, np.int64)):
-            batch = sampler.sample(graph, chunk, workspace=workspace)
-            rows = {name: torch.from_numpy(ids).long() for name, ids in batch.node_ids.items()}
-            if hidden is None:
-                x = {name: as_tensor(np.take(data.x[name], batch.node_ids[name], axis=0)).to(device) for name in model.inputs}
-                inputs = model.embed(
-                    {name: to_input(own, normalize) for name, own in x.items()}, {name: ids.to(device) for name, ids in rows.items()}
-                )
-            else:
-                inputs = {name: own[rows[name]].to(device) for name, own in hidden.items()}
-            outputs.append(model.layer(layer, inputs, batch.to(device).blocks[0])[kind])
-        return torch.cat(outputs)[: len(nodes)]
+    def mine(kind: str) -> Array:
+        share = -(-graph.num_nodes[kind] // world_size)
+        return np.arange(graph.num_nodes[kind])[rank * share : (rank + 1) * share]
 
-    hidden: dict[str, Tensor] | None = None
+    def of_all(kind: str, part: Tensor) -> Tensor:
+        """The vectors of all vertices of a type on the CPU, from every rank's own."""
+        number = graph.num_nodes[kind]
+        return part.cpu() if world_size == 1 else gather_parts(part, -(-number // world_size), number, device)
+
+    def embed(kind: str) -> Tensor:
+        """What enters layer 0, of this rank's vertices of a type."""
+        found = []
+        for ids in np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS))):
+            rows = {kind: as_tensor(np.take(data.x[kind], ids, axis=0)).to(device)} if kind in model.inputs else {}
+            x = {name: to_input(own, normalize) for name, own in rows.items()}
+            found.append(model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind].cpu())
+        return torch.cat(found)
+
+    def parts(kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
+        """A layer's input and blocks for ``nodes`` of a type, chunk by chunk; ``hidden`` (V_t, H) lies on the CPU."""
+        sampler = HeteroSampler([-1], kind)
+        for chunk in chunks(indptr[kind], nodes):
+            batch = sampler.sample(graph, chunk, workspace=workspace)
+            yield {name: own[torch.from_numpy(batch.node_ids[name])].to(device) for name, own in hidden.items()}, batch.to(device).blocks[0]
+
+    def weights(layer: int, kind: str, hidden: dict[str, Tensor]) -> dict[str, Tensor] | None:
+        """Those of the relations that lead to a type, by their mean score over all of its vertices."""
+        if not model.weighs_relations:
+            return None
+        total = torch.zeros(sum(relation[2] == kind for relation in model.relations[layer]), device=device)
+        for inputs, blocks in parts(kind, mine(kind), hidden):
+            total += model.scores(layer, inputs, blocks)[kind]
+        if world_size > 1:
+            torch.distributed.all_reduce(total)
+        return {kind: torch.softmax(total / graph.num_nodes[kind], 0)}
+
+    def apply(layer: int, kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Tensor:
+        """One layer's output for ``nodes`` of a type."""
+        given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
+        return torch.cat([model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden)])[: len(nodes)]
+
+    hidden = {kind: of_all(kind, embed(kind)) for kind in model.needed[0]}
     for layer in range(model.num_layers - 1):
-        made = {}
-        for kind in model.needed[layer + 1]:
-            number = graph.num_nodes[kind]
-            share = -(-number // world_size)
-            part = apply(layer, kind, np.arange(number)[rank * share : (rank + 1) * share], hidden).cpu()
-            made[kind] = part if world_size == 1 else gather_parts(part, share, number, device)
-        hidden = made
+        hidden = {kind: of_all(kind, apply(layer, kind, mine(kind), hidden)) for kind in model.needed[layer + 1]}
     return apply(model.num_layers - 1, model.seed_type, nodes, hidden)
+
+
+@torch.no_grad()
+def neighborhood_typed_logits(
+    apply: Callable[[Hidden, HeteroMiniBatch], Tensor],
+    data: HeteroDataset,
+    nodes: Array,
+    *,
+    num_hops: int,
+    normalize: bool,
+    device: torch.device,
+) -> Tensor:
+    """Scores of ``nodes`` (N,) of the seeds' type from batches with all neighbours over ``num_hops`` hops: (N, C) on ``device``.
+
+    For a model that does not say its layers: ``apply`` is it, of features and a batch.
+    """
+    sampler, workspace = HeteroSampler([-1] * num_hops, data.seed_type), Workspace()
+    asked, outputs = nodes if len(nodes) else np.zeros(1, np.int64), []
+    for begin in range(0, len(asked), CHUNK_SEEDS):
+        batch = sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace)
+        x = {name: as_tensor(np.take(rows, batch.node_ids[name], axis=0)).to(device) for name, rows in data.x.items()}
+        outputs.append(apply({name: to_input(rows, normalize) for name, rows in x.items()}, batch.to(device)))
+    return torch.cat(outputs)[: len(nodes)]

@@ -7,7 +7,7 @@ for every type that a relation leads to. A type's first rows are its destination
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -18,7 +18,7 @@ from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import temporary_files_that_go
 
-TypedArch = Literal["rgcn", "gat", "hgt"]
+TypedArch = Literal["rgcn", "gat", "gin", "graphconv", "hgt", "han"]
 Hidden: TypeAlias = Mapping[str, Tensor]
 Blocks: TypeAlias = Mapping[Relation, Block]
 
@@ -30,6 +30,8 @@ def make_typed_layer(
     with temporary_files_that_go():
         if arch == "hgt":
             return HGTLayer(channels, relations, heads)
+        if arch == "han":
+            return HANLayer(channels, relations, heads, dropout)
         if arch == "rgcn" and num_bases:
             return BasisLayer(channels, relations, num_bases)
         return RelationLayer(arch, channels, relations, heads=heads, dropout=dropout)
@@ -40,19 +42,23 @@ class RelationLayer(nn.Module):
 
     * ``rgcn``: the mean over each relation by weights of its own, and the vertex itself (Schlichtkrull et al. 2018): ``SAGEConv``.
     * ``gat``: attention among the edges of each relation, and the vertex itself by a linear map: ``GATConv``.
+    * ``gin``: the sum over each relation and the vertex itself, through two linear maps: ``GINConv``.
+    * ``graphconv``: the sum over each relation by weights of its own, and the vertex itself: ``GraphConv``.
     """
 
     def __init__(self, arch: TypedArch, channels: int, relations: Sequence[Relation], *, heads: int, dropout: float) -> None:
         super().__init__()
-        from torch_geometric.nn import GATConv, HeteroConv, SAGEConv
+        from torch_geometric.nn import GATConv, GINConv, GraphConv, HeteroConv, SAGEConv
 
         attention: dict[str, Any] = {"heads": heads, "dropout": dropout, "residual": True, "add_self_loops": False}
-        ends, width = (channels, channels), channels // heads
-
-        def make() -> nn.Module:
-            conv: nn.Module = SAGEConv(ends, channels) if arch == "rgcn" else GATConv(ends, width, **attention)
-            return conv
-
+        ends = (channels, channels)
+        makers: dict[str, Callable[[], nn.Module]] = {
+            "rgcn": lambda: SAGEConv(ends, channels),
+            "gat": lambda: GATConv(ends, channels // heads, **attention),
+            "gin": lambda: GINConv(nn.Sequential(nn.Linear(*ends), nn.ReLU(), nn.Linear(*ends))),
+            "graphconv": lambda: GraphConv(ends, channels),
+        }
+        make = makers[arch]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There exist node types")  # that no relation leads to: they keep their vectors
             self.conv: nn.Module = HeteroConv({relation: make() for relation in relations}, aggr="sum")
@@ -107,6 +113,50 @@ class HGTLayer(nn.Module):
         padded = {name: F.pad(hidden[name], (0, 0, 0, int(not len(hidden[name])))) for name in self.names}
         out = self.conv(padded, _edges(blocks))
         return {name: out[name][:number] for name, number in destinations(blocks).items()}
+
+
+class HANLayer(nn.Module):
+    """Heterogeneous graph attention (Wang et al. 2019): attention among the edges of each relation, then among relations: PyG's ``HANConv``.
+
+    The weight of a relation is a softmax of its mean score over all destinations of a type. In training these are the batch's; exact inference
+    adds up ``scores`` over all vertices of the type first, and gives the weights that follow.
+    """
+
+    def __init__(self, channels: int, relations: Sequence[Relation], heads: int, dropout: float) -> None:
+        super().__init__()
+        from torch_geometric.nn import HANConv
+
+        names = list(dict.fromkeys(name for source, _, destination in relations for name in (source, destination)))
+        self.kinds = {name: str(number) for number, name in enumerate(names)}  # HANConv takes no name with a point
+        self.numbered = {relation: (self.kinds[relation[0]], str(i), self.kinds[relation[2]]) for i, relation in enumerate(relations)}
+        self.conv = HANConv(channels, channels, (list(self.kinds.values()), list(self.numbered.values())), heads, dropout=dropout)
+
+    def forward(self, hidden: Hidden, blocks: Blocks, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop; ``weights`` (R,) of a type are those of the R relations that lead to it."""
+        from torch_geometric.nn.conv.han_conv import group
+
+        made, given = self._of_relations(hidden, blocks), weights or {}
+        return {
+            name: torch.einsum("r,rnh->nh", given[name], torch.stack(own)) if name in given else group(own, self.conv.q, self.conv.k_lin)[0]
+            for name, own in made.items()
+        }
+
+    def scores(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Of each type that relations lead to, (R,): the sum of each relation's scores over the destinations."""
+        q, linear = self.conv.q, self.conv.k_lin
+        made = self._of_relations(hidden, blocks)
+        return {name: torch.stack([(q * torch.tanh(linear(rows))).sum() for rows in own]) for name, own in made.items()}
+
+    def _of_relations(self, hidden: Hidden, blocks: Blocks) -> dict[str, list[Tensor]]:
+        """Of each type that relations lead to, what each of them gives: (num_dst, H)."""
+        made: dict[str, list[Tensor]] = {}
+        for relation, block in blocks.items():
+            ends = {self.kinds[relation[0]]: hidden[relation[0]]}
+            if relation[0] != relation[2]:
+                ends[self.kinds[relation[2]]] = hidden[relation[2]][: block.num_dst]
+            out = self.conv(ends, {self.numbered[relation]: block.edge_index()})[self.kinds[relation[2]]]  # of one relation: weight 1
+            made.setdefault(relation[2], []).append(out[: block.num_dst])
+        return made
 
 
 def destinations(blocks: Blocks) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import MiniBatch
@@ -72,7 +72,7 @@ class EventPredictor(ScoredModule):
         if min(sizes.values()) < 1 or hidden_channels % heads:
             raise InputError(f"{sizes}: all are at least 1, and the heads share hidden_channels out evenly; correct them")
         super().__init__(partial(PooledScore, self.score_name))
-        self.further = nn.ModuleDict({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in _FURTHER.items()})
+        self.further.update({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in _FURTHER.items()})
         self.save_hyperparameters()
         self.model = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
         # Every rank computes the same memory by itself; by default DDP would send rank 0's to the others, at every step.
@@ -144,16 +144,9 @@ class EventPredictor(ScoredModule):
     def on_validation_epoch_end(self) -> None:
         """Log loss and scores over all ranks, and let the memory's copy go."""
         super().on_validation_epoch_end()
-        self._log_further("val")
+        self._evaluated = None
 
     def on_test_epoch_end(self) -> None:
         """Log loss and scores over all ranks, and let the memory's copy go."""
         super().on_test_epoch_end()
-        self._log_further("test")
-
-    def _log_further(self, stage: str) -> None:
         self._evaluated = None
-        for name in _FURTHER:
-            metric = metric_of(self.further, f"{stage}_{name}")
-            self.log(f"{stage}_{name}", metric.compute())
-            metric.reset()

@@ -95,9 +95,8 @@ class EdgeDataModule(GraphDataModule):
                     f"{what}: with a split train they are taken as they are, without shares of other edges; correct one of the two"
                 )
             return dict(data.edge_splits)
-        is_none = np.isnan(y) if y.dtype.kind == "f" else y < 0
-        is_labelled = ~is_none.reshape(len(y), -1).any(1)
-        return share_out_edges(data.graph, is_labelled, {"val": 0.05, "test": 0.1} | given, self._split_seed)
+        is_none = np.isnan(y).reshape(len(y), -1).any(1) if y.dtype.kind == "f" else (y < 0).reshape(len(y), -1).all(1)
+        return share_out_edges(data.graph, ~is_none, {"val": 0.05, "test": 0.1} | given, self._split_seed)
 
     @staticmethod
     def _ends(data: Dataset, ids: Array) -> Array:
@@ -177,7 +176,7 @@ class EdgePredictor(LabelledTask):
         """See ``GraphTask`` and ``LabelledTask``."""
         super().setup(stage)
         data: Any = self._datamodule
-        self.take_labels(data.edge_y, data.num_classes, data.edges["train"])
+        self.take_labels(data.data.name, data.edge_y, data.num_classes, data.edges["train"])
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the edges of a mini-batch."""

@@ -21,7 +21,10 @@ from hoptrain.engine.derived.link_split import (
 )
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import LinkSampler, Sampler
+from hoptrain.trainers.scores.top import NAMES
+from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.node_data import GraphDataModule
+from hoptrain.trainers.tasks.pairs.top import directed
 
 Split = Literal["share", "time", "given"]
 EvalNegatives = Literal["uniform", "all", "given"]
@@ -45,10 +48,15 @@ class LinkDataModule(GraphDataModule):
 
     Messages pass along the links that are left, in validation and test too. Labels are not needed.
 
+    Where the sampler has ``destinations``, links lead from other vertices to these, as from users to items, in validation and test too.
+
     Attributes:
         held_out: the links of validation and test, and what they are told from.
         known: with ``eval_negatives`` all the graph of all links, also those held out, in both directions; else None.
+        passed: likewise the graph of the links that are left.
     """
+
+    needs_features = False
 
     def __init__(
         self,
@@ -72,8 +80,8 @@ class LinkDataModule(GraphDataModule):
             split: which links are held out: a share of them at random, those of the latest time, or those given by ``Dataset.edge_splits``. By
                 default given ones where there are some, else share.
             eval_negatives: what links are told from in validation and test: as many uniform pairs that are no links, ``all`` vertices, each with
-                either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some,
-                else uniform.
+                either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some, all
+                where the sampler has ``destinations``, else uniform.
             options: as ``GraphDataModule``; ``batch_size`` counts edges.
 
         Raises:
@@ -86,6 +94,7 @@ class LinkDataModule(GraphDataModule):
         self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
         self._split, self._eval_negatives = split, eval_negatives
         self.known: Graph | None = None
+        self.passed: Graph | None = None
         super().__init__(dataset, sampler, **options)
 
     def prepare(self, data: Dataset) -> Dataset:
@@ -95,7 +104,10 @@ class LinkDataModule(GraphDataModule):
                 f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
             )
         graph, links = self._held_out_links(data)
-        others = self._others(data, links)
+        self.bounds = self.sampler.bounds(graph)
+        if self.sampler.destinations is not None:
+            links = directed(graph, links, self.bounds)
+        others = self._others(data, graph, links)
         self.held_out = {name: HeldOut(own, others[name]) for name, own in links.items()}
         ends = {name: np.unique(own) for name, own in links.items() if own.shape[1]}
         splits = {"train": np.arange(graph.num_nodes)} | ends
@@ -110,11 +122,16 @@ class LinkDataModule(GraphDataModule):
             return given_links(data)
         return hold_out_latest(data.graph, self._shares) if split == "time" else hold_out_links(data.graph, self._shares, self._split_seed)
 
-    def _others(self, data: Dataset, links: dict[str, Array]) -> dict[str, Array | None]:
-        kind = self._eval_negatives or ("given" if data.negatives else "uniform")
+    def _others(self, data: Dataset, graph: Graph, links: dict[str, Array]) -> dict[str, Array | None]:
+        is_open = self.sampler.destinations is None  # type: ignore[attr-defined]
+        kind = self._eval_negatives or ("given" if data.negatives else "uniform" if is_open else "all")
         if kind == "all":
-            self.known = Graph.from_pairs(data.graph.indices, data.graph.destinations(), data.graph.num_nodes)
+            self.known, self.passed = (Graph.from_pairs(own.indices, own.destinations(), own.num_nodes) for own in (data.graph, graph))
             return dict.fromkeys(links)
+        if kind == "uniform" and not is_open:
+            raise InputError(
+                "eval_negatives is uniform and the sampler has destinations: pairs of any vertices are too easy to tell; take all or given"
+            )
         if kind == "given":
             for name, own in links.items():
                 found = data.negatives.get(name)
@@ -127,6 +144,30 @@ class LinkDataModule(GraphDataModule):
         draw = pairs_without_link(data.graph)
         return {name: draw(own.shape[1], self._split_seed, place) for place, (name, own) in enumerate(links.items())}
 
+    @property
+    def num_vertices(self) -> int:
+        """V where they have no features, else 0."""
+        return 0 if self.data.num_features else self.data.graph.num_nodes
+
+    @property
+    def default_score(self) -> str:
+        """That of OGB for its sets, else ROC AUC."""
+        return str(self.data.meta.get("score", TASKS["links"].score))
+
+    def check_score(self, score: str, number: int) -> None:
+        """Whether evaluation gives a score; of those of each source's best ``number`` destinations it is that, else 0.
+
+        Raises:
+            InputError: the best are not found among all destinations, or these are fewer; ranks are asked for, which are among all vertices.
+        """
+        begin, end = self.bounds
+        if number and self.known is None:
+            raise InputError(f"score is {score} and eval_negatives is not all: the best are those of all destinations; set it to all")
+        if number > end - begin:
+            raise InputError(f"score is {score} and there are {end - begin:,} destinations: K is at most their number; correct it")
+        if not number and self.known is not None and self.bounds != (0, self.data.graph.num_nodes):
+            raise InputError(f"score is {score} and the sampler has destinations: ranks are among all vertices; give {NAMES}")
+
     def val_dataloader(self) -> DataLoader[Any]:
         """This rank's share of the validation links."""
         return self._link_batches("val")
@@ -138,8 +179,12 @@ class LinkDataModule(GraphDataModule):
     def _link_batches(self, name: str) -> DataLoader[Any]:
         batches = []
         if name in self.held_out and self.held_out[name].links.shape[1]:
-            links, others = (None if pairs is None else self._share_of_pairs(pairs) for pairs in self.held_out[name])
-            batches.append(LinkBatch(links, others))  # type: ignore[arg-type]
+            links, others = self.held_out[name]
+            if others is None:  # all links of a source are one rank's
+                mine = self.share(np.unique(links[0]))
+                batches.append(LinkBatch(torch.from_numpy(links[:, np.isin(links[0], mine)]), None))
+            else:
+                batches.append(LinkBatch(self._share_of_pairs(links), self._share_of_pairs(others)))
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
     def _share_of_pairs(self, pairs: Array) -> Tensor:

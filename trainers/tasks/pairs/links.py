@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.models.decoders import DecoderName, make_decoder
 from hoptrain.trainers.models.ranks import ranks_among, ranks_among_all, scores_in_parts
+from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.scores.links import PooledScore, RankScore, title_of
+from hoptrain.trainers.scores.top import make_top_score, top_of
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
 from hoptrain.trainers.tasks.pairs.link_data import LinkBatch, LinkDataModule
-from hoptrain.trainers.tasks.scored import STAGES
+from hoptrain.trainers.tasks.pairs.top import best_of_sources
+from hoptrain.trainers.tasks.scored import STAGES, metric_of
+
+Loss = Literal["bce", "bpr"]
+Embeddings = Literal["none", "sparse", "dense"]
 
 
 class LinkPredictor(GraphTask):
@@ -25,6 +32,7 @@ class LinkPredictor(GraphTask):
 
     Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is the binary cross-entropy, the
     mean over pairs in training; in evaluation the mean over links and others, which weigh as much together; among all vertices over links alone.
+    With ``bpr`` that of training is the mean over negatives of -log sigmoid(score of the link - score of its negative).
     """
 
     data_class = LinkDataModule
@@ -34,65 +42,119 @@ class LinkPredictor(GraphTask):
         self,
         in_channels: int,
         num_layers: int,
+        num_vertices: int = 0,
         hidden_channels: int = 128,
         out_channels: int = 64,
         dropout: float = 0.0,
         decoder: DecoderName = "dot",
-        score: str = TASKS["links"].score,
+        score: str | None = None,
+        default_score: str = TASKS["links"].score,
         hard_negatives: int | None = None,
+        embeddings: Embeddings = "none",
+        loss: Loss = "bce",
+        l2: float = 0.0,
         **options: Any,
     ) -> None:
-        """Build the model. The first two arguments come from the data when the command line is used.
+        """Build the model. The first three arguments, and ``default_score``, come from the data when the command line is used.
 
         Args:
-            in_channels: features of a vertex.
+            in_channels: features of a vertex; 0 without any.
             num_layers: hops of the sampler.
+            num_vertices: V where they have no features, else 0.
             hidden_channels: width between layers (for gat over all heads together).
             out_channels: width of the vertices' vectors.
             dropout: share of hidden inputs dropped (and of gat's attention).
             decoder: scores a pair: dot, the inner product; distmult, weighted by channel; complex, of complex numbers; mlp, of both vectors.
-            score: what validation and test are judged by: auc, ap, mrr or hits@K, as hits@20 (``hoptrain.trainers.scores.links``).
+            score: what validation and test are judged by: auc, ap, mrr or hits@K, as hits@20 (``hoptrain.trainers.scores.links``); or recall@K,
+                precision@K or ndcg@K (``hoptrain.trainers.scores.top``).
+            default_score: the score where none is named.
             hard_negatives: of each link's negatives in a batch only this many count in the loss, those that score highest (Zhang et al. 2013,
                 "Optimizing top-n collaborative filtering via dynamic negative item sampling"); by default all.
+            embeddings: learn a vector of ``hidden_channels`` for each vertex, where they have no features: sparse, by ``SparseAdam``, which moves those of
+                a batch alone and has no weight decay; or dense, by Adam, which moves all of them at every step.
+            loss: bce, binary cross-entropy; bpr, Bayesian personalised ranking (Rendle et al. 2009).
+            l2: with embeddings, of a batch l2 times the sum of the squares of its ends' vectors, divided by its links, is added to the loss.
             options: as ``GraphTask``.
 
         Raises:
-            InputError: as ``GraphTask``; an unknown decoder or score; no hard negatives.
+            InputError: as ``GraphTask``; an unknown decoder, score or loss; no hard negatives; vertices without features and without ``embeddings``.
         """
+        check_choice("loss", loss, get_args(Loss))
+        check_choice("embeddings", embeddings, get_args(Embeddings))
+        _check_embeddings(embeddings, num_vertices, in_channels, l2)
         super().__init__(
-            in_channels,
+            in_channels if embeddings == "none" else hidden_channels,
             out_channels,
             num_layers,
             metric=None,
-            model=None,
-            takes="blocks",
             hidden_channels=hidden_channels,
             dropout=dropout,
             **options,
         )
         if hard_negatives is not None and hard_negatives < 1:
             raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
-        self.score_name, self.score_title = score, title_of(score)
+        self.score_name = score or default_score
+        self.score_title = title_of(self.score_name)
         self.decoder = make_decoder(decoder, out_channels)
+        self.table = _make_table(embeddings, num_vertices, hidden_channels)
 
     def setup(self, stage: str) -> None:
         """See ``GraphTask``; the score is of ranks where each link is told from pairs of its own.
 
         Raises:
-            InputError: besides, a score that such ranks do not give, or more hard negatives than a link has.
+            InputError: besides, a score that such ranks do not give, a model of other vertices, sparse gradients that are to be clipped, or fewer
+                negatives than are asked for.
         """
         super().setup(stage)
         data: Any = self._datamodule
         others = [held.others for held in data.held_out.values()]
         self._ranked = any(own is None or (own.ndim == 3 and self.score_name not in ("auc", "ap")) for own in others)
-        self.make_scores(lambda: (RankScore if self._ranked else PooledScore)(self.score_name))
+        self._top = top_of(self.score_name)
+        data.check_score(self.score_name, self._top)
+        if self._top:
+            self.make_scores(lambda: make_top_score(self.score_name))
+        else:
+            self.make_scores(lambda: (RankScore if self._ranked else PooledScore)(self.score_name))
         self.scores.to(self.device)
-        hard = self.hparams["hard_negatives"]
-        if hard is not None and hard > data.sampler.num_negatives:
+        if self.table is not None and len(self.table.weight) != data.num_vertices:
             raise InputError(
-                f"hard_negatives is {hard} and the sampler's num_negatives {data.sampler.num_negatives}: they are chosen among those; "
-                "give num_negatives more"
+                f"the model has vectors of {len(self.table.weight):,} vertices, {data.data.name} has {data.num_vertices:,} without features: "
+                "use the data set that it was made for"
             )
+        if self.table is not None and self.table.sparse and self.trainer.gradient_clip_val:
+            raise InputError(
+                "gradient_clip_val with embeddings sparse: torch does not clip sparse gradients; leave it out, or set embeddings: dense"
+            )
+        self._check_negatives(data.sampler.num_negatives)
+
+    def _check_negatives(self, number: int) -> None:
+        """Whether a link has the negatives that the loss takes."""
+        if self.hparams["loss"] == "bpr" and not number:
+            raise InputError("loss is bpr and the sampler's num_negatives 0: it compares a link with its negatives; give num_negatives 1")
+        hard = self.hparams["hard_negatives"]
+        if hard is not None and hard > number:
+            raise InputError(
+                f"hard_negatives is {hard} and the sampler's num_negatives {number}: they are chosen among those; give num_negatives more"
+            )
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam; for learnt vectors with sparse gradients torch's ``SparseAdam``."""
+        if self.table is None or not self.table.sparse:
+            return super().configure_optimizers()
+        tables = list(self.table.parameters())
+        others = [parameter for parameter in self.parameters() if parameter is not tables[0]]
+        return DenseAndSparseAdam(others, tables, lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
+
+    def inputs(self, batch: MiniBatch) -> Tensor:
+        """The features, or the vectors that are learnt."""
+        if self.table is None:
+            return super().inputs(batch)
+        vectors: Tensor = self.table(batch.node_ids.long())
+        return vectors
+
+    def all_inputs(self) -> Tensor | None:
+        """See ``GraphTask``."""
+        return None if self.table is None else self.table.weight
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the pairs of a mini-batch, links and others."""
@@ -100,9 +162,22 @@ class LinkPredictor(GraphTask):
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         scores, labels = self.decoder(*vectors[batch.extra["pairs"].long()]), batch.extra["labels"]
         scores, labels = with_hard_negatives(scores, labels, self.hparams["hard_negatives"])
-        total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
+        if self.hparams["loss"] == "bpr":
+            num_links = int(labels.sum())
+            links, others = scores[:num_links, None], scores[num_links:]
+            total = -F.logsigmoid(links - others.view(num_links, -1)).sum()
+            scores, labels = others, labels[num_links:]  # the mean is over the comparisons
+        else:
+            total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)
-        return total / len(labels)
+        return total / len(labels) + self._penalty(batch)
+
+    def _penalty(self, batch: MiniBatch) -> Tensor | float:
+        if self.table is None or not self.hparams["l2"]:
+            return 0.0
+        ends = self.table(batch.node_ids[: batch.num_seeds].long())
+        penalty: Tensor = self.hparams["l2"] * ends.square().sum() / batch.extra["labels"].sum()
+        return penalty
 
     def evaluate(self, stage: str, batch: LinkBatch) -> None:
         """This rank's share of a split's links, exactly."""
@@ -128,10 +203,41 @@ class LinkPredictor(GraphTask):
     def _evaluate_among_all(self, stage: str, links: Tensor) -> None:
         data: Any = self._datamodule
         vectors, links = self.infer(np.arange(data.data.graph.num_nodes)), links.to(self.device)
-        if links.shape[1]:
+        if not links.shape[1]:
+            return
+        loss = F.softplus(-scores_in_parts(self.decoder, vectors, links))
+        if self._top:
+            for best, own in best_of_sources(self.decoder, vectors, links, data.bounds, data.passed, self._top):
+                metric_of(self.scores, stage).update(best, own)
+            metric_of(self.losses, stage).update(loss)
+        else:
             ranks = ranks_among_all(self.decoder, vectors, links, data.known)
-            loss = F.softplus(-scores_in_parts(self.decoder, vectors, links)).repeat(2).sum()
-            self.count(stage, ranks, torch.ones_like(ranks), loss)
+            self.count(stage, ranks, torch.ones_like(ranks), loss.repeat(2).sum())
+
+
+def _check_embeddings(embeddings: Embeddings, num_vertices: int, in_channels: int, l2: float) -> None:
+    """Refuse learnt vectors beside features, their penalty without them, and vertices without either."""
+    is_learnt = embeddings != "none"
+    if num_vertices and not is_learnt:
+        raise InputError(
+            "the vertices have no features: make some from the graph by data.features: walks (or degrees), or set embeddings: sparse (or dense), "
+            f"which learns a vector for each of the {num_vertices:,}"
+        )
+    if is_learnt and not num_vertices:
+        raise InputError(
+            f"embeddings is {embeddings} and a vertex has {in_channels} features: vectors are learnt for those without; leave it out"
+        )
+    if not l2 >= 0 or (l2 and not is_learnt):
+        raise InputError(f"l2 is {l2} with embeddings {embeddings}: it is at least 0, and of learnt vectors; leave it out")
+
+
+def _make_table(embeddings: Embeddings, num_vertices: int, width: int) -> nn.Embedding | None:
+    """The vectors that are learnt, drawn as in PyG's ``LightGCN``."""
+    if embeddings == "none":
+        return None
+    table = nn.Embedding(num_vertices, width, sparse=embeddings == "sparse")
+    nn.init.xavier_uniform_(table.weight)
+    return table
 
 
 def with_hard_negatives(scores: Tensor, labels: Tensor, number: int | None) -> tuple[Tensor, Tensor]:

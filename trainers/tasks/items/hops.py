@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from hoptrain.engine import Address, Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.hop_features import open_hop_features
-from hoptrain.trainers.tasks.item_classifier import ItemClassifier
-from hoptrain.trainers.tasks.items import ItemDataModule
+from hoptrain.trainers.tasks.items.classifier import ItemClassifier
+from hoptrain.trainers.tasks.items.feed import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import opened
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.datasets.images import ImageSet, load_images
+from hoptrain.engine.datasets.images.load import ImageSet, load_images
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_IMAGES
-from hoptrain.trainers.models.vig import ViG
-from hoptrain.trainers.tasks.item_classifier import ItemClassifier
-from hoptrain.trainers.tasks.items import ItemDataModule
+from hoptrain.trainers.models.vig.gnn import ViG
+from hoptrain.trainers.tasks.items.classifier import ItemClassifier
+from hoptrain.trainers.tasks.items.feed import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import opened
 

@@ -15,9 +15,12 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
+from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.trainers.tasks.shared_data import SharedDataModule
+from hoptrain.samplers.feed.items import ItemTask
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, say_overlaps
 
 
 class ItemBatch(NamedTuple):
@@ -25,7 +28,7 @@ class ItemBatch(NamedTuple):
 
     Attributes:
         x: what the model takes: a tensor, or a tuple of them.
-        y: (B,) int64 classes.
+        y: (B,) int64 classes, or labels or targets as ``SmallGraphs`` has them.
         num_step_items: items of this step over all ranks.
         address: of the batch; None where it is not for training.
     """
@@ -43,20 +46,48 @@ class ItemBatch(NamedTuple):
 
 Collate = Callable[[Array, Address | None], tuple[Any, Tensor]]
 """(item numbers (B,), address) to what the model takes and the classes."""
+Joined = tuple[Callable[[Array], dict[str, Array]], Callable[[dict[str, Array]], tuple[Any, Tensor]]]
+"""``ItemTask.join``, and what makes of its arrays what ``Collate`` gives."""
 
 
 class ItemLoader(EpochLoader[ItemBatch]):
-    """This rank's batches, made in this process; see ``EpochLoader``."""
+    """This rank's batches, made in this process, or put together by worker processes; see ``EpochLoader``."""
 
-    def __init__(self, schedule: Schedule, collate: Collate) -> None:
-        super().__init__(schedule, num_workers=0)
-        self._collate = collate
+    def __init__(
+        self, schedule: Schedule, collate: Collate, joined: Joined | None = None, num_workers: int = 0, queue: QueueOptions = DEFAULTS
+    ) -> None:
+        """Set up; nothing is started yet.
+
+        Args:
+            schedule: what is in which batch.
+            collate: makes a batch here.
+            joined: with workers what these do, and what makes tensors of it here.
+            num_workers: processes of this rank.
+            queue: how batches come from them.
+
+        Raises:
+            InputError: workers of which there are none, or that nothing was written for; options of a queue without workers.
+        """
+        if num_workers < 0 or (num_workers and joined is None):
+            raise InputError(f"num_workers is {num_workers}: it is at least 0, and 0 where batches are made in this process; correct it")
+        if not num_workers and queue != DEFAULTS:
+            raise InputError("queue with num_workers 0: without workers there is no queue; leave it out")
+        super().__init__(schedule, num_workers)
+        self._collate, self._joined, self._queue = collate, joined, queue
 
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
+        made = self._made(epoch, steps)
         for step in steps:
-            address = self.schedule.address(epoch, step)
-            x, y = self._collate(self.schedule.batch_items(epoch, step), address)
-            yield ItemBatch(x, y, self.schedule.num_step_items(step), address)
+            yield ItemBatch(*next(made), self.schedule.num_step_items(step), self.schedule.address(epoch, step))
+
+    def _made(self, epoch: int, steps: range) -> Iterator[tuple[Any, Tensor]]:
+        if not self.num_workers or self._joined is None:
+            return (self._collate(self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)) for step in steps)
+        join, tensors = self._joined
+        if self._pool is None:
+            task = ItemTask(join, self.schedule)
+            self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.num_bytes(epoch))
+        return (tensors(made[0]) for made in self._pool.run(epoch, steps))
 
 
 class Items(Protocol):
@@ -72,14 +103,17 @@ class Items(Protocol):
 
 
 class ItemDataModule(SharedDataModule):
-    """Feeds a task on items; a subclass opens the data and defines ``collate``.
+    """Feeds a task on items; a subclass opens the data and defines ``collate``, and ``joined`` where worker processes can do it.
 
     Evaluation runs over batches of each rank's contiguous share; every rank makes the same number of steps, the last may be empty.
     """
 
-    def __init__(self, data: Items, batch_size: int, seed: int | None) -> None:
+    joined: Joined | None = None
+
+    def __init__(self, data: Items, batch_size: int, seed: int | None, num_workers: int = 0, queue: QueueOptions = DEFAULTS) -> None:
         super().__init__(batch_size, seed)
-        self.data = data
+        self.data, self.num_workers, self.queue = data, num_workers, queue
+        say_overlaps(data.name, data.splits, "items")
 
     def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:
         """What the model takes of ``items`` (B,), and their classes (B,) int64; ``address`` is None outside training."""
@@ -90,7 +124,7 @@ class ItemDataModule(SharedDataModule):
         schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
         if (check := self.of_strategy("check_items", None)) is not None:
             check(schedule)
-        return ItemLoader(schedule, self.collate)
+        return ItemLoader(schedule, self.collate, self.joined, self.num_workers, self.queue)
 
     def val_dataloader(self) -> DataLoader[ItemBatch]:
         """This rank's share of the validation split; nothing if there is none."""

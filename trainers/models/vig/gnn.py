@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.models.vig_layers import Grid, ImageNorm, MaxRelativeConv, Nearest, SumConv, linear
+from hoptrain.trainers.models.vig.layers import Grid, ImageNorm, MaxRelativeConv, Nearest, SumConv, linear
 
 ImageGraph = Literal["knn", "grid"]
 ImageConv = Literal["max-relative", "sum"]

@@ -1,32 +1,34 @@
-"""Classification of independent items: the steps, the loss and the scores that its tasks share."""
+"""Labels of independent items: the steps, the loss and the scores that their tasks share."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics.classification import MulticlassAccuracy
 
 from hoptrain.engine import InputError
 from hoptrain.trainers.models.layered import Chunk, address_seed
-from hoptrain.trainers.tasks.items import ItemBatch, ItemDataModule
-from hoptrain.trainers.tasks.scored import ScoredModule
+from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemDataModule
+from hoptrain.trainers.tasks.labelled import Labelled
 
 
-class ItemClassifier(ScoredModule):
-    """Trains ``model``, which maps a batch's ``x`` to (B, num_classes) logits.
+class ItemClassifier(Labelled):
+    """Trains ``model``, which maps a batch's ``x`` to (B, num_classes) scores.
 
-    Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every item counted once.
+    Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every item counted once;
+    or another score by its name.
     """
 
-    def __init__(self, model: nn.Module, num_classes: int) -> None:
-        super().__init__(partial(MulticlassAccuracy, num_classes=num_classes, average="micro"))
+    example = "item"
+
+    def __init__(
+        self, model: nn.Module, num_classes: int, multilabel: bool = False, score: str = "acc", class_weight: str | None = None
+    ) -> None:
+        super().__init__(None)
         self.model = model
-        self._num_classes = num_classes
+        self.learn(num_classes, multilabel, score, class_weight)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, with the weight decay apart from the gradient."""
@@ -41,9 +43,7 @@ class ItemClassifier(ScoredModule):
         """Loss of one batch, scaled so that the ranks' average is the mean over all items of the step."""
         if batch.address is not None:
             torch.manual_seed(address_seed(*batch.address))  # for dropout
-        logits = self(batch)
-        total = self._loss(logits, batch.y)
-        self.count("fit", logits, batch.y, total)
+        total = self.judge("fit", self(batch), batch.y)
         self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
         return total * (self.trainer.world_size / batch.num_step_items)
 
@@ -76,9 +76,7 @@ class ItemClassifier(ScoredModule):
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, int]) -> Tensor:
         """A chunk's share of the mean loss over all items of the step; the last stage's metrics take its scores."""
         y, num_step_items = target
-        total = self._loss(logits, y)
-        self.count("fit", logits, y, total)
-        return total / num_step_items
+        return self.judge("fit", logits, y) / num_step_items
 
     def predict_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
         """Scores of a batch of this rank's share, (B, num_classes) float32 on the CPU."""
@@ -88,9 +86,4 @@ class ItemClassifier(ScoredModule):
     def evaluate(self, stage: str, batch: ItemBatch) -> None:
         """A batch of this rank's share."""
         if len(batch.y):
-            logits = self(batch)
-            self.count(stage, logits, batch.y, self._loss(logits, batch.y))
-
-    def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Sum over the items."""
-        return F.cross_entropy(self.checked(logits, len(y), self._num_classes), y, reduction="sum")
+            self.judge(stage, self(batch), batch.y)

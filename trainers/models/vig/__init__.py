@@ -1,0 +1,1 @@
+"""ViG: pictures as graphs of patches."""

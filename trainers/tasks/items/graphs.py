@@ -1,0 +1,265 @@
+"""Classification of small graphs, and regression: a batch of them is one graph of all their vertices, and the vertices' vectors add up to their graph's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from hoptrain.engine import Address, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.load_graphs import load_small_graphs
+from hoptrain.engine.datasets.small_graphs import SmallGraphs
+from hoptrain.engine.errors import check_choice
+from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
+from hoptrain.samplers import Block
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.edge_layers import OF_EDGES
+from hoptrain.trainers.models.gnn import Norm
+from hoptrain.trainers.models.layers import Arch
+from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.items.classifier import ItemClassifier
+from hoptrain.trainers.tasks.items.feed import ItemDataModule
+from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.shared_data import opened
+
+Readout = Literal["sum", "mean"]
+
+
+class GraphBatch(NamedTuple):
+    """G graphs with V vertices and E edges in all.
+
+    Attributes:
+        x: (V, F) float32 features.
+        indptr: (V+1,) int64, in-neighbours as CSC.
+        indices: (E,) int64 vertices of the batch.
+        ptr: (G+1,) int64, where each graph's vertices begin.
+        edge_attr: (E, D) float32 features of the edges, where the data have some.
+    """
+
+    x: Tensor
+    indptr: Tensor
+    indices: Tensor
+    ptr: Tensor
+    edge_attr: Tensor | None = None
+
+
+class SmallGraphsDataModule(ItemDataModule):
+    """Loads many small graphs and joins those of a batch, in worker processes if there are some."""
+
+    data: SmallGraphs
+
+    def __init__(
+        self,
+        dataset: str | SmallGraphs,
+        root: str | None = None,
+        fold: int = 0,
+        batch_size: int = 32,
+        seed: int | None = None,
+        num_workers: int = 0,
+        queue: QueueOptions = DEFAULTS,
+        edge_features: bool = True,
+        categorical: bool = False,
+    ) -> None:
+        """Open the graphs.
+
+        Args:
+            dataset: name of a .npz file or a folder, for instance tu_mutag, or one of OGB's ogbg-mol sets, or in Python ``SmallGraphs``.
+            root: folder with the file; by default $HOPTRAIN_DATA.
+            fold: the test fold, 0 to 9; the next one is for validation. Of data with folds.
+            batch_size: graphs per rank and step.
+            seed: seed of the order; by default that of seed_everything.
+            num_workers: processes per rank that put batches together; 0 does it in the training process.
+            queue: how batches come from them.
+            edge_features: whether features of edges are taken, where the graphs have some; only some convolutions read them.
+            categorical: whether features are numbers of categories, as OGB's are of atoms and bonds: the model learns a vector for each.
+        """
+        data = opened(dataset, load_small_graphs, root=root, fold=fold)
+        if not edge_features:
+            data = replace(data, vertices=replace(data.vertices, edge_attr=None, validate=False), validate=False)
+        super().__init__(data, batch_size, seed, num_workers, queue)
+        self.joined = data.join, graph_tensors
+        self._categorical = categorical
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return self.data.vertices.num_features
+
+    @property
+    def num_edge_features(self) -> int:
+        """D, 0 without features of edges."""
+        return self.data.vertices.num_edge_features
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a graph may have several labels."""
+        return self.data.y.ndim == 2 and self.data.y.dtype.kind != "f"
+
+    @property
+    def vertex_categories(self) -> tuple[int, ...]:
+        """With ``categorical`` how many there are of each of the F columns."""
+        return self._categories("x")
+
+    @property
+    def edge_categories(self) -> tuple[int, ...]:
+        """With ``categorical`` how many there are of each of the D columns."""
+        return self._categories("edge_attr")
+
+    def _categories(self, name: str) -> tuple[int, ...]:
+        rows: Array | None = getattr(self.data.vertices, name)
+        if not self._categorical or rows is None:
+            return ()
+        if rows.dtype.kind not in "iu" or rows.min() < 0:
+            raise InputError(
+                f"categorical with {name} of {rows.dtype}: categories are whole numbers from 0 on; correct them or leave it out"
+            )
+        return tuple(int(column) + 1 for column in rows.max(0))
+
+    def collate(self, items: Array, address: Address | None) -> tuple[GraphBatch, Tensor]:
+        """The graphs of a batch as one, and their labels."""
+        return graph_tensors(self.data.join(items))
+
+
+def graph_tensors(arrays: dict[str, Array]) -> tuple[GraphBatch, Tensor]:
+    """What ``SmallGraphs.join`` gives, as tensors."""
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    y = tensors.pop("y")
+    return GraphBatch(**tensors), y
+
+
+class Categories(nn.Module):
+    """(N, K) numbers of categories to (N, width): the sum of a learned vector for the category in each column, as OGB's AtomEncoder."""
+
+    def __init__(self, sizes: tuple[int, ...], width: int) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(sum(sizes), width)
+        self.register_buffer("begins", torch.tensor([0, *sizes[:-1]]).cumsum(0), persistent=False)
+        self.begins: Tensor
+        nn.init.xavier_uniform_(self.vectors.weight)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Apply."""
+        out: Tensor = self.vectors(rows.long() + self.begins).sum(1)
+        return out
+
+
+class GraphModel(nn.Module):
+    """A GNN over the batch's graph, then the sum or the mean of each graph's vertices, then a linear map; categories become vectors first."""
+
+    def __init__(
+        self,
+        gnn: GNN,
+        hidden_channels: int,
+        num_classes: int,
+        readout: Readout,
+        dropout: float,
+        vertex_categories: tuple[int, ...] = (),
+        edge_categories: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.of_vertices = Categories(vertex_categories, hidden_channels) if vertex_categories else nn.Identity()
+        self.of_edges = Categories(edge_categories, hidden_channels) if edge_categories else nn.Identity()
+        self.gnn = gnn
+        self.head = nn.Sequential(nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden_channels, num_classes))
+        self.readout = readout
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """(G, num_classes) scores."""
+        block = Block(
+            indptr=batch.indptr,
+            indices=batch.indices,
+            edge_ids=torch.arange(len(batch.indices), device=batch.x.device),
+            num_src=len(batch.x),
+            edge_attr=None if batch.edge_attr is None else self.of_edges(batch.edge_attr),
+        )
+        x = self.gnn(self.of_vertices(batch.x), [block] * self.gnn.num_layers, batch.indptr.diff().float())
+        sizes = batch.ptr.diff()
+        graph_of = torch.repeat_interleave(torch.arange(len(sizes), device=x.device), sizes, output_size=len(x))
+        sums = x.new_zeros(len(sizes), x.shape[1]).index_add_(0, graph_of, x)
+        logits: Tensor = self.head(sums / sizes[:, None] if self.readout == "mean" else sums)
+        return logits
+
+
+class GraphClassifier(ItemClassifier):
+    """A GNN that classifies small graphs, or learns targets of theirs; by default GIN with sums (Xu et al. 2019)."""
+
+    example = "graph"
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int,
+        multilabel: bool = False,
+        edge_channels: int = 0,
+        vertex_categories: tuple[int, ...] = (),
+        edge_categories: tuple[int, ...] = (),
+        arch: Arch = "gin",
+        num_layers: int = 4,
+        hidden_channels: int = 64,
+        readout: Readout = "sum",
+        norm: Norm = "batch",
+        dropout: float = 0.5,
+        heads: int = 8,
+        score: str = TASKS["graphs"].score,
+        class_weight: Literal["balanced"] | None = None,
+        lr: float = 0.003,
+        weight_decay: float = 0.0,
+    ) -> None:
+        """Build the model. The first six arguments come from the data when the command line is used.
+
+        Args:
+            in_channels: features of a vertex.
+            num_classes: number of classes (or labels, or targets).
+            multilabel: whether a graph may have several labels.
+            edge_channels: features of an edge.
+            vertex_categories: how many categories each feature of a vertex has, where these are numbers of categories.
+            edge_categories: likewise of an edge.
+            arch: gin, sage, gat or gcn; or gine, gatv2, transformer or nnconv, which read features of edges.
+            num_layers: number of convolutions.
+            hidden_channels: width of all layers.
+            readout: sum or mean of a graph's vertices.
+            norm: normalisation between layers.
+            dropout: share of hidden inputs dropped.
+            heads: attention heads of gat, gatv2 and transformer.
+            score: as ``NodeClassifier``.
+            class_weight: as ``NodeClassifier``.
+            lr: AdamW's learning rate.
+            weight_decay: AdamW's decay.
+
+        Raises:
+            InputError: numbers that have no meaning, features of edges with a convolution that reads none, a score that such labels have not.
+        """
+        check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
+        check_choice("readout", readout, get_args(Readout))
+        if edge_channels and arch not in OF_EDGES:
+            raise InputError(
+                f"edge_channels is {edge_channels} with arch {arch}: it reads no features of edges; take {', '.join(OF_EDGES[:-1])} or "
+                f"{OF_EDGES[-1]}, or leave them out by data.edge_features: false"
+            )
+        widths = hidden_channels if vertex_categories else in_channels, hidden_channels if edge_categories else edge_channels
+        options: dict[str, Any] = {"dropout": dropout, "heads": heads, "norm": norm, "edge_channels": widths[1]}
+        gnn = GNN(arch, widths[0], hidden_channels, hidden_channels, num_layers, **options)
+        model = GraphModel(gnn, hidden_channels, num_classes, readout, dropout, tuple(vertex_categories), tuple(edge_categories))
+        super().__init__(model, num_classes, multilabel, score, class_weight)
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        """Compare the model with the data.
+
+        Raises:
+            InputError: it is for other data.
+        """
+        module: Any = getattr(self.trainer, "datamodule", None)
+        if not isinstance(module, SmallGraphsDataModule):
+            raise InputError(
+                f"{type(self).__name__} needs its graphs: run it with trainer.fit(model, datamodule=SmallGraphsDataModule(...))"
+            )
+        for name, own in (("in_channels", module.num_features), ("edge_channels", module.num_edge_features)):
+            if self.hparams[name] != own:
+                raise InputError(
+                    f"the model's {name} is {self.hparams[name]}, {module.data.name} has {own}: use the data that it was made for"
+                )
+        self.take_labels(module.data.name, module.data.y, module.num_classes, module.data.splits.get("train"))
