@@ -7,8 +7,8 @@ Per graph, fanouts and number of workers, in interleaved rounds, with the loader
 ``script``
     an epoch of training GraphSAGE, 32 wide, of the library's own layers.
 
-On ``--graphs typed:mag``, a twin of ogbn-mag (at scale 0.05 unless ``--scale`` says another), the loaders are those of typed graphs, and the
-script has a layer for each relation.
+On a typed graph, as ``--graphs typed:mag``, a twin of ogbn-mag (at scale 0.05 unless ``--scale`` says another), or ``--graphs hetero_acm`` with the folder
+of that file as ``--root``, the loaders are those of typed graphs, and the script has a layer for each relation; types without features get zeros.
 
 Both have the same arguments. An epoch is one of ``--batches`` batches; workers persist. ``ratio`` is the original's time over hoptrain's, formed within
 each round. ``summary``: ``min_ratio_pyg`` and ``min_ratio_dgl``, of the loaders alone, and ``min_script_ratio_*``.
@@ -49,13 +49,20 @@ def run(args: argparse.Namespace) -> Result:
     options.warn_if_busy()
     records: list[Record] = []
     for name in args.graphs:
-        data = mag_twin(DEFAULT_SCALE if args.scale is None else args.scale) if name == TWIN else options.load(name, args, scale=0.2)
+        data = _load(name, args)
         for peer in args.peers:
             try:
                 records += _measure_library(peer, data, args)
             except InputError as error:
                 print(f"skipped {peer}: {error}")
     return Result(records=records, summary=options.summarize([_answer(record) for record in records]), seeds=[options.SEED])
+
+
+def _load(name: str, args: argparse.Namespace) -> Dataset | HeteroDataset:
+    """A data set, typed or not."""
+    if name == TWIN:
+        return mag_twin(DEFAULT_SCALE if args.scale is None else args.scale)
+    return options.load_either(name, args, scale=0.2)
 
 
 def _measure_library(peer: str, data: Dataset | HeteroDataset, args: argparse.Namespace) -> Iterator[Record]:

@@ -6,6 +6,7 @@ import signal
 import sys
 import traceback
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,17 +19,21 @@ from reference.typed import typed_classifier, typed_data, typed_module
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.events import Events
+from hoptrain.engine.datasets.load_graphs import load_small_graphs
+from hoptrain.engine.datasets.triples import Triples
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.pipeline import PipelineStrategy
 from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
 from hoptrain.trainers.tasks.events.data import EventDataModule
 from hoptrain.trainers.tasks.events.predictor import EventPredictor
-from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
 from hoptrain.trainers.tasks.hetero import HeteroClassifier
-from hoptrain.trainers.tasks.hops import HopDataModule, SIGNClassifier
-from hoptrain.trainers.tasks.images import ImageClassifier, ImageDataModule
+from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
+from hoptrain.trainers.tasks.items.hops import HopDataModule, SIGNClassifier
+from hoptrain.trainers.tasks.items.images import ImageClassifier, ImageDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.links import LinkPredictor
+from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
+from hoptrain.trainers.tasks.pairs.triples import TriplePredictor
 
 SAMPLERS = {
     "neighbor": lambda: s.NeighborSampler([3, 3]),
@@ -52,7 +57,7 @@ SAMPLERS = {
     "pipeline": lambda: s.NeighborSampler([3, 3]),
 }
 ONE_A_BATCH = ("saint-node", "saint-edge", "saint-walk", "ripple")
-TASKS = (*SAMPLERS, "links", "hops", "images", "graphs", "hetero", "events")
+TASKS = (*SAMPLERS, "links", "hops", "images", "graphs", "hetero", "events", "graphs-targets", "graphs-labels", "triples", "recommend")
 MOMENTS = (
     "on_train_batch_start", "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_start",
     "on_train_epoch_end", "on_validation_start", "on_validation_batch_start", "on_validation_end", "on_save_checkpoint", "while it is written",
@@ -89,8 +94,12 @@ def draw(seed, number):
         "kind": pick.choice(("exception", "SIGTERM", "SIGKILL")),
         "victim": pick.randrange(2),
     }
-    if task == "hetero":  # sparse gradients are not clipped
-        case |= {"clip": None, "arch": pick.choice(("rgcn", "gat", "hgt"))}
+    if task == "triples":  # sparse gradients are not clipped
+        case |= {"clip": None}
+    if task == "hetero":  # nor here
+        case |= {"clip": None, "arch": pick.choice(("rgcn", "gat", "hgt", "han", "gin"))}
+    if task == "recommend":
+        case |= {"clip": None, "embeddings": pick.choice(("sparse", "dense"))}
     if task == "pipeline":  # two stages, what they can do
         case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none"}
     if task == "events":  # whose times need all digits
@@ -137,7 +146,7 @@ class Record(Logger):
 
     def log_metrics(self, metrics, step=None):
         # Times and the feed's figures are those of the machine.
-        self.rows.append([step, {name: value for name, value in sorted(metrics.items()) if "loss" in name or "acc" in name}])
+        self.rows.append([step, {name: value for name, value in sorted(metrics.items()) if name.startswith(("train_", "val_"))}])
 
     def log_hyperparams(self, *_):
         pass
@@ -180,15 +189,23 @@ def write_data(folder):
 def parts(case, folder):
     """Data module and model."""
     task, data = case["task"], folder / "data"
-    if task in ("images", "graphs", "hops"):
+    if task in ("images", "hops") or task.startswith("graphs"):
         os.environ["HOPTRAIN_CACHE"] = str(folder / "cache")  # what is converted for this test alone
     if task == "images":
         module = ImageDataModule("pictures", root=str(data), batch_size=16, seed=4, shift=1)
         sizes = {"patch": 2, "width": 8, "head_width": 8, "num_blocks": 1, "neighbors": 2, "heads": 2}
         return module, scheduled(ImageClassifier, case)(module.image_shape, module.num_classes, norm="group", **sizes)
-    if task == "graphs":
-        module = SmallGraphsDataModule("rings", root=str(data), batch_size=10, seed=4)
-        return module, scheduled(GraphClassifier, case)(module.num_features, module.num_classes, hidden_channels=8, num_layers=2)
+    if task.startswith("graphs"):
+        rings, of_labels = load_small_graphs("rings", root=str(data)), {}
+        if task == "graphs-targets":
+            rings, of_labels = replace(rings, y=rings.ptr[1:] % 7 / 4, num_classes=0), {"score": "r2"}
+        if task == "graphs-labels":
+            y = np.stack([rings.ptr[1:] % 3, rings.ptr[1:] % 5], 1) % 3 - 1  # -1 is unknown
+            rings, of_labels = replace(rings, y=y, num_classes=0), {"multilabel": True, "score": "micro_f1"}
+        module = SmallGraphsDataModule(rings, batch_size=10, seed=4, num_workers=case["workers"])
+        return module, scheduled(GraphClassifier, case)(
+            module.num_features, module.num_classes, hidden_channels=8, num_layers=2, **of_labels
+        )
     if task == "hops":
         module = HopDataModule(str(data / "random"), num_hops=2, batch_size=16, seed=4)
         return module, scheduled(SIGNClassifier, case)(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
@@ -199,6 +216,25 @@ def parts(case, folder):
         sampler = s.LinkSampler(s.NeighborSampler([3, 3]))
         module = LinkDataModule(dataset=str(data / "random"), sampler=sampler, batch_size=256, num_workers=case["workers"], seed=4)
         return module, scheduled(LinkPredictor, case)(module.num_features, module.num_hops, hidden_channels=8, out_channels=4, dropout=0.2)
+    if task == "recommend":
+        rng = np.random.default_rng(3)
+        src, dst = np.divmod(rng.permutation(30 * 40)[:400], 40)
+        graph, splits = Graph.from_edges(np.r_[src, 30 + dst], np.r_[30 + dst, src], 70), {"val": np.arange(40), "test": np.arange(40, 80)}
+        splits["train"] = np.r_[80:400, 480:800]
+        sampler = s.LinkSampler(s.NeighborSampler([3, 3]), "filtered", destinations=(30, 70))
+        shop = Dataset(name="shop", graph=graph, edge_splits=splits)
+        module = LinkDataModule(shop, sampler, batch_size=20, num_workers=case["workers"], seed=4)
+        options = {"arch": "lightgcn", "embeddings": case["embeddings"], "loss": "bpr", "l2": 0.01, "score": "recall@5", "lr": 0.01}
+        return module, scheduled(LinkPredictor, case)(0, 2, module.num_vertices, 8, 8, **options)
+    if task == "triples":
+        rows = np.random.default_rng(3).integers(0, (40, 3, 40), (400, 3))
+        triples = Triples(
+            splits=dict(zip(("train", "val", "test"), np.split(np.unique(rows, axis=0), [300, 330]), strict=True)), num_nodes=40
+        )
+        options = {"num_negatives": 10, "unseen": "keep", "batch_size": 32, "num_workers": case["workers"], "seed": 4}
+        module = TripleDataModule(triples, s.NeighborSampler([3]), **options)
+        sizes = {"hidden_channels": 8, "num_blocks": 2, "dropout": 0.2}
+        return module, scheduled(TriplePredictor, case)(module.num_nodes, module.num_relations, module.num_hops, **sizes)
     if task == "events":
         rng = np.random.default_rng(3)
         events = Events(src=rng.integers(0, 20, 300), dst=rng.integers(15, 30, 300), t=np.sort(rng.integers(0, 900, 300)))

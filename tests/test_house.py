@@ -84,3 +84,9 @@ def test_functions_and_files_are_short():
 def test_every_room_is_a_package():
     """Then the wheel has it, and import-linter sees it; ``tests/test_wheel.py`` compares the two."""
     assert {path.parent for path in sources().values() if not path.with_name("__init__.py").exists()} == set()
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """Two of one name in different folders could not be collected by one run."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "__init__.py"]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []

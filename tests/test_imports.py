@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hoptrain.engine.datasets import load_dataset
+
 QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
 HEAVY = ("torch", "pytorch_lightning", "lightning", "dgl", "cupy", "torch_geometric", "ogb", "sklearn", "pandas")
 
@@ -30,6 +32,7 @@ def test_the_command_starts_without_what_takes_long(arguments):
 
 def test_a_run_imports_no_library_that_it_does_not_use(tmp_path):
     """Lightning brings torchmetrics, Numba a look for BLAS: each would import a part of SciPy that takes longer than all of hoptrain."""
+    load_dataset("digits-knn")  # converted by scikit-learn where nobody has opened it yet
     options = [
         "fit",
         "--config",

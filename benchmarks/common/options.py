@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule, load_dataset
+from hoptrain.engine.datasets.load import load_any
 from hoptrain.engine.machine import allowed_cores
 
 SEED = 0
@@ -111,8 +112,17 @@ def num_rounds(args: argparse.Namespace) -> int:
 
 def load(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale: float = QUICK_SCALE) -> Dataset:
     """A data set at the scale that was asked for; only synthetic ones have several."""
+    return load_dataset(name, root=args.root, scale=_scale(name, args, scale, quick_scale))
+
+
+def load_either(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale: float = QUICK_SCALE) -> Dataset | HeteroDataset:
+    """The same of typed graphs too."""
+    return load_any(name, root=args.root, scale=_scale(name, args, scale, quick_scale))
+
+
+def _scale(name: str, args: argparse.Namespace, scale: float, quick_scale: float) -> float:
     asked = args.scale if args.scale is not None else quick_scale if args.quick else scale
-    return load_dataset(name, root=args.root, scale=asked if name.startswith("synthetic:") else 1.0)
+    return asked if name.startswith("synthetic:") else 1.0
 
 
 def schedule(data: Dataset | HeteroDataset, batch_size: int) -> Schedule:

@@ -31,11 +31,12 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
     """
     dgl, nn, kind = installed.dgl(), import_module("dgl.nn.pytorch"), data.seed_type
     graph = dgl.heterograph(_edges(data), data.graph.num_nodes)
-    for name, rows in data.x.items():
-        graph.nodes[name].data["x"] = torch.from_numpy(np.array(rows))
+    x = _features(data)
+    for name, rows in x.items():
+        graph.nodes[name].data["x"] = rows
     graph.nodes[kind].data["y"] = torch.from_numpy(np.array(data.y))
     graph.create_formats_()
-    names = {name: ["x"] for name in data.x}
+    names = {name: ["x"] for name in x}
 
     def script(module: str, workers: int) -> Any:
         loading = import_module(module)
@@ -47,7 +48,7 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
 
     def model() -> torch.nn.Module:
         widths = [*[_WIDTH] * (len(fanouts) - 1), data.num_classes]
-        ins = [next(iter(data.x.values())).shape[1], *widths]
+        ins = [next(iter(x.values())).shape[1], *widths]
         return torch.nn.ModuleList(layer(*ends) for ends in zip(ins, widths, strict=False))
 
     def loss(model: Any, batch: Any) -> torch.Tensor:
@@ -75,7 +76,8 @@ def open_pyg(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
     from torch_geometric.data import HeteroData
     from torch_geometric.nn import GraphSAGE, to_hetero
 
-    owned, kind = HeteroData({name: {"x": torch.from_numpy(np.array(rows))} for name, rows in data.x.items()}), data.seed_type
+    x = _features(data)
+    owned, kind = HeteroData({name: {"x": rows} for name, rows in x.items()}), data.seed_type
     owned[kind].y = torch.from_numpy(np.array(data.y))
     for relation, ends in _edges(data).items():
         owned[relation].edge_index = torch.stack(ends)
@@ -96,10 +98,19 @@ def open_pyg(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
 
     return Pair(
         loaders={"PyG": partial(script, "torch_geometric.loader"), HOPTRAIN: partial(script, "hoptrain.pyg")},
-        features=lambda batch: [batch[name].x.numpy() for name in data.x],
+        features=lambda batch: [batch[name].x.numpy() for name in x],
         model=model,
         loss=loss,
     )
+
+
+def _features(data: HeteroDataset) -> dict[str, torch.Tensor]:
+    """Features of every type, in memory of their own; zeros, as wide as those of others, where a type has none."""
+    width = next(iter(data.x.values())).shape[1]
+    return {
+        name: torch.from_numpy(np.array(data.x[name])) if name in data.x else torch.zeros(number, width)
+        for name, number in data.graph.num_nodes.items()
+    }
 
 
 def _edges(data: HeteroDataset) -> dict[Relation, tuple[torch.Tensor, torch.Tensor]]:

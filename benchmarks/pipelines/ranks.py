@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hoptrain.benchmarks.common.processes import memory
-from hoptrain.engine.datasets.images import ImageSet, load_images
+from hoptrain.engine.datasets.images.load import ImageSet, load_images
 from hoptrain.engine.schedule import Schedule
-from hoptrain.trainers.models.vig import ViG
+from hoptrain.trainers.models.vig.gnn import ViG
 from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan
 
 Way: TypeAlias = tuple[str, int]

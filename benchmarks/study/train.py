@@ -62,7 +62,7 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     data = Dataset.open(folder, verify=False)
     torch.manual_seed(cell.seed)
     model = GNN(
-        cell.arch,  # type: ignore[arg-type]
+        cell.arch,
         data.num_features,
         cell.hidden,
         data.num_classes,

@@ -6,6 +6,8 @@ import pytest
 import torch_geometric.loader
 
 import hoptrain.pyg
+from hoptrain.benchmarks.cases.typed import mag_twin
+from hoptrain.engine import HeteroDataset
 from hoptrain.trainers.cli import main
 
 
@@ -34,9 +36,14 @@ def original(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("which", ["folder", "typed:mag"])
+@pytest.mark.parametrize("which", ["folder", "typed folder", "typed:mag"])
 def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which):
-    what = [str(folder)] if which == "folder" else [which, "--scale", "0.001"]
+    if which == "typed folder":  # where a type has no features
+        twin = mag_twin(0.001)
+        x = {kind: rows for kind, rows in twin.x.items() if kind != "field"}
+        folder = tmp_path / "typed"
+        HeteroDataset(name="typed", graph=twin.graph, seed_type="paper", x=x, y=twin.y, splits=dict(twin.splits)).save(folder)
+    what = [which, "--scale", "0.001"] if which == "typed:mag" else [str(folder)]
     content = run(what, tmp_path / "out", "--peers", "pyg", "--workers", "0")
     rows = [(row["what"], row["system"], row["ratio"] is None) for row in content["records"]]
     assert rows == [("loader", "PyG", False), ("script", "PyG", False), ("loader", "hoptrain", True), ("script", "hoptrain", True)]

@@ -13,16 +13,18 @@ from golden_graphs import TRAIN, rows, small, spread, typed
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
 from hoptrain.engine.datasets.events import Events
+from hoptrain.engine.datasets.triples import Triples
 from hoptrain.trainers import GraphDataModule
 from hoptrain.trainers.pipeline import ChunkLoader
 from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
 from hoptrain.trainers.tasks.hetero import HeteroDataModule
-from hoptrain.trainers.tasks.hops import HopDataModule
-from hoptrain.trainers.tasks.images import ImageDataModule
-from hoptrain.trainers.tasks.items import ItemBatch
+from hoptrain.trainers.tasks.items.feed import ItemBatch
+from hoptrain.trainers.tasks.items.graphs import SmallGraphsDataModule
+from hoptrain.trainers.tasks.items.hops import HopDataModule
+from hoptrain.trainers.tasks.items.images import ImageDataModule
 from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
 
 EPOCHS = (0, 3)
 SEED = 2**64 - 3
@@ -64,8 +66,8 @@ def pictures():
     return arrays
 
 
-def nodes(folder, sampler, batch_size=5, rank=0, world_size=1):
-    module = GraphDataModule(str(folder / "vertices"), sampler, batch_size=batch_size, num_workers=0, seed=SEED)
+def nodes(folder, sampler, batch_size=5, rank=0, world_size=1, **options):
+    module = GraphDataModule(str(folder / "vertices"), sampler, batch_size=batch_size, num_workers=0, seed=SEED, **options)
     return module.make_loader(rank, world_size, SEED)
 
 
@@ -84,6 +86,14 @@ def events(folder, rank=0, world_size=1):
     """Events of eleven vertices, the same ones again and again."""
     data = Events(src=spread(60, 56) % 7, dst=4 + spread(60, 57) % 7, t=np.arange(60) // 2)
     return EventDataModule(data, num_neighbors=3, batch_size=8, num_workers=0).make_loader(rank, world_size, SEED)
+
+
+def triples(sampler, num_negatives, rank=0, world_size=1):
+    """Sixty statements about twenty entities by three relations."""
+    numbers = np.arange(60)
+    rows = np.stack([numbers % 20, numbers // 20, spread(60, 58) % 20], axis=1)
+    module = TripleDataModule(Triples(splits={"train": rows}), sampler, num_negatives=num_negatives, batch_size=8, num_workers=0)
+    return module.make_loader(rank, world_size, SEED)
 
 
 def edges():
@@ -127,6 +137,7 @@ FEEDS = {
     "nodes, rank 1 of 2": lambda folder: nodes(folder, s.NeighborSampler([3, 2]), rank=1, world_size=2),
     "nodes, vrgcn": lambda folder: nodes(folder, s.VRGCNSampler([2, 2])),
     "nodes, mvs": lambda folder: nodes(folder, s.MVSSampler(s.NeighborSampler([3, 2]), num_draws=4)),
+    "nodes, balanced": lambda folder: nodes(folder, s.NeighborSampler([3, 2]), balanced=True),
     "nodes, saint": lambda folder: nodes(folder, s.SaintWalkSampler(3, 2), batch_size=1),
     "nodes, other rows": other_rows,
     "chunks": lambda folder: chunks(folder, chunks=2),
@@ -135,6 +146,8 @@ FEEDS = {
     "links, held out": lambda folder: links(folder, val_share=0.05, test_share=0.1),
     "events": events,
     "events, rank 1 of 2": lambda folder: events(folder, rank=1, world_size=2),
+    "triples": lambda folder: triples(s.NeighborSampler([3, 2]), 4),
+    "triples, without messages, rank 1 of 2": lambda folder: triples(None, None, rank=1, world_size=2),
     "edges": lambda folder: edges(),
     "typed": types,
     "hetero, rank 1 of 2": hetero,
@@ -149,6 +162,7 @@ def feed_contents(batch):
     """All that a batch of any loader holds, by name."""
     if isinstance(batch, ItemBatch):
         x = batch.x._asdict() if hasattr(batch.x, "_asdict") else {"x": batch.x}
+        x = {name: rows for name, rows in x.items() if rows is not None}
         return batch.address._asdict() | x | {"y": batch.y, "num_step_items": batch.num_step_items}
     if hasattr(batch, "chunks"):
         named = {f"chunk{i}.{name}": value for i, chunk in enumerate(batch.chunks) for name, value in contents(chunk).items()}

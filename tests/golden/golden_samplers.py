@@ -141,11 +141,19 @@ SAMPLED = {
     "shadow, ppr": lambda: on(s.ShadowPPRSampler(top=4, alpha=0.4, epsilon=0.02, num_layers=2)),
     "links": lambda: on(s.LinkSampler(s.NeighborSampler([3, 2])), EDGES),
     "links, degree": lambda: on(s.LinkSampler(s.LaborSampler([3]), "degree", num_negatives=2, exclude="self"), EDGES),
+    "links, pairs": lambda: on(s.LinkSampler(s.NeighborSampler([3, 2]), "pairs", num_negatives=2), EDGES),
     "links, in batch": lambda: on(s.LinkSampler(s.NeighborSampler([-1, 3], expand="new"), "in_batch", exclude="none"), EDGES),
     "links, filtered": lambda: on(s.LinkSampler(s.NeighborSampler([2]), "filtered", num_negatives=3), EDGES),
+    "links, among some": lambda: on(s.LinkSampler(s.NeighborSampler([2]), "filtered", num_negatives=3, destinations=(10, 30)), EDGES),
     "links, temporal": lambda: on(s.LinkSampler(s.TemporalSampler([3])), EDGES),
     "mvs": lambda: by_norms(s.NeighborSampler([3, 2])),
     "mvs, vrgcn": lambda: by_norms(s.VRGCNSampler([2])),
+    "weighted seeds": lambda: on(s.WeightedSeedSampler(s.NeighborSampler([3, 2]), spread(40, 8) % 5)),
+    "weighted seeds, typed": lambda: Sampled(
+        s.WeightedSeedSampler(s.HeteroSampler([2, 3], "p"), np.arange(20) % 7).prepare(typed(), np.arange(18)),
+        typed(),
+        (np.array([3, 7, 1]), np.arange(9)),
+    ),
     "typed": lambda: Sampled(s.HeteroSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, replace": lambda: Sampled(s.HeteroSampler([2, 3], "p", replace=True), typed(), (np.array([3, 7, 1]), np.array([19, 4]))),
     "typed, by relation": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
@@ -159,8 +167,17 @@ SAMPLED = {
         s.HeteroTemporalSampler([2, 3], None, {"p": TIMES[:20], "a": TIMES[:15], "venue": TIMES[:4]}, strategy="recent"), valued(), SEVERAL
     ),
     "typed, labor": lambda: Sampled(s.HeteroLaborSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, labor, importance": lambda: Sampled(
+        s.HeteroLaborSampler([2, 3], "p", importance_rounds=2), typed(), (np.array([3, 7, 1]), np.array([19, 0]))
+    ),
+    "typed, labor, weighted": lambda: Sampled(
+        s.HeteroLaborSampler([2, -1], "p", importance_rounds=1, weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))
+    ),
     "typed, links": lambda: Sampled(
         s.HeteroLinkSampler(s.HeteroSampler([2, 3], expand="new"), ("a", "writes", "p"), 2), typed(), (np.array([3, 40, 11]), np.array([7]))
+    ),
+    "typed, pinsage": lambda: Sampled(
+        s.HeteroPinSAGESampler([3, 2], ["p:of:a", "a:writes:p"], num_walks=6), typed(), (np.array([3, 7, 1]), np.array([19, 0]))
     ),
     "hgt": lambda: Sampled(s.HGTSampler([3, 2], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "program": lambda: on(Sage([3, 2])),

@@ -66,5 +66,8 @@ LARGE = {name: timed(name) for name in TIMED} | {
     "links": lambda twin: work(s.LinkSampler(s.NeighborSampler([10, 5])), twin),
     "links, temporal": lambda twin: work(s.LinkSampler(s.TemporalSampler([5, 3]), "degree", num_negatives=2), twin, batch_size=512),
     "mvs": lambda twin: work(s.MVSSampler(s.NeighborSampler([10, 5]), num_draws=512), twin),
+    "weighted seeds": lambda twin: work(
+        s.WeightedSeedSampler(s.NeighborSampler([10, 5]), 1 + np.arange(twin.graph.num_nodes) % 9), twin, batch_size=512
+    ),
 }
 """By name, what makes the case of a twin. Every driver has one: ``test_golden_cuda.py``."""

@@ -52,6 +52,8 @@ LAUNCHES = {
     "links, temporal": 14,
     "mvs": 22,
     "mvs, vrgcn": 18,
+    "weighted seeds": 22,
+    "weighted seeds, typed": 68,
     "typed": 68,
     "typed, replace": 68,
     "typed, by relation": 52,
@@ -62,6 +64,7 @@ LAUNCHES = {
     "walk, restart": 10,
     "node2vec": 10,
     "links, filtered": 17,
+    "links, among some": 17,
     "metapath": 10,
 }
 """Replayed, of a bulk like one before. Of launches that are not replayed there are none, whatever the sampler."""

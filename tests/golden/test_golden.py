@@ -10,7 +10,7 @@ from golden_workers import Several, Share
 from hoptrain import samplers
 from hoptrain.samplers import Program, Sampler, Workspace
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.items import ItemLoader
+from hoptrain.trainers.tasks.items.feed import ItemLoader
 
 GOLDEN = read()
 

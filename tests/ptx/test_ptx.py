@@ -31,9 +31,10 @@ LONG = {
     "samplers": ([*KERNELS, "tests/samplers/cuda", GOLDEN, BULKS, "-k", "not thousand_vertices"], {"seed": 3}),
     "large cases": ([BULKS, "-k", "thousand_vertices"], {"seed": 8}),
     "parts of make gpu": (["tests/benchmarks/device/test_parts.py"], {"seed": 9}),
-    "another order": ([BULKS, "-m", "not long"], {"seed": 4}),
-    "blocks of 256": ([*KERNELS, GOLDEN, "-k", "not around_the_tile"], {"seed": 5, "HOPTRAIN_TEST_BLOCK": "256"}),
-    "sm_90a": (KERNELS, {"seed": 6, "capability": "9.0"}),
+    "sm_90a, blocks of 256": (
+        [*KERNELS, GOLDEN, "-k", "not around_the_tile"],
+        {"seed": 6, "capability": "9.0", "HOPTRAIN_TEST_BLOCK": "256"},
+    ),
     "sm_100a": ([*KERNELS, GOLDEN], {"seed": 7, "capability": "10.0"}),
 }
 """What pytest is told to run, with which seed, for which device, and variables. NVVM compiles for sm_100a by another optimizer than for the others."""

@@ -13,26 +13,27 @@ def place(key, edge, number, limit):
     return ((high << 32) + low) * limit >> 64, word
 
 
-def negative(kind, key, edges, i, number, destinations, num_vertices, table, refused, count):
-    """The destination of a negative of ``edges[i]``; ``refused`` are those that a filtered one is not."""
+def negative(kind, key, edges, i, number, destinations, bounds, table, refused, count):
+    """The destination of a negative of ``edges[i]``; ``bounds`` are those that it is drawn among, ``refused`` those that a filtered one is not."""
+    begin, end = bounds
     if kind == "filtered":
         for again in range(32):
-            vertex, _ = place(key, edges[i], number + again * count, num_vertices)
+            vertex = begin + place(key, edges[i], number + again * count, end - begin)[0]
             if vertex not in refused:
                 break
         return vertex
     if kind == "in_batch":
         further, _ = place(key, edges[i], number, len(edges) - 1)
         return destinations[(i + 1 + further) % len(edges)]
-    vertex, word = place(key, edges[i], number, num_vertices)
-    if kind == "degree" and word >= table[0][vertex]:
-        return int(table[1][vertex])
-    return vertex
+    column, word = place(key, edges[i], number, end - begin)
+    if kind == "degree" and word >= table[0][column]:
+        column = int(table[1][column])
+    return begin + column
 
 
 def batch(graph, edges, options, fanouts, expand, key, table=None):
-    """(pairs as global ids, blocks from the seeds outward, nodes); ``options`` = (negatives, number, exclude)."""
-    kind, count, exclude = options
+    """(pairs as global ids, blocks from the seeds outward, nodes); ``options`` = (negatives, number, exclude, destinations)."""
+    kind, count, exclude, bounds = options
     owner = [v for v, (a, b) in enumerate(pairwise(graph.indptr.tolist())) for _ in range(a, b)]
     positives = [(int(graph.indices[e]), owner[e]) for e in edges]
     destinations = [v for _, v in positives]
@@ -40,7 +41,10 @@ def batch(graph, edges, options, fanouts, expand, key, table=None):
     sources = graph.indices.tolist()
     refused = [{u} | {v for source, v in zip(sources, owner, strict=True) if source == u} for u, _ in positives]
     negatives = [
-        (positives[i][0], negative(kind, key, edges, i, number, destinations, graph.num_nodes, table, refused[i], count))
+        (
+            place(key, edges[i], number + count, len(graph.indptr) - 1)[0] if kind == "pairs" else positives[i][0],
+            negative(kind, key, edges, i, number, destinations, bounds, table, refused[i], count),
+        )
         for i in range(len(edges))
         for number in range(count)
     ]

@@ -35,8 +35,8 @@ def typed_data(seed=0, **changes):
     return HeteroDataset(**given | changes)
 
 
-def typed_module(data, fanouts=(3, 3), **options):
-    return HeteroDataModule(data, HeteroSampler(fanouts, "paper"), **{"batch_size": 16, "num_workers": 0, "seed": 4} | options)
+def typed_module(data, fanouts=(3, 3), sampler=None, **options):
+    return HeteroDataModule(data, sampler or HeteroSampler(fanouts, "paper"), **{"batch_size": 16, "num_workers": 0, "seed": 4} | options)
 
 
 def sizes_of(module):

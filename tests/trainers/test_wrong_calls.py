@@ -39,7 +39,7 @@ fit --config other.yaml                     | data.sampler is hoptrain.engine.Gr
 fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
 fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
-fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, edges, hetero, events, hops
+fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, triples, edges, hetero, events, hops
 fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean --data.batch_size?
 fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean --model.hidden_channels?
 fit Q --batch_size 5                        | there is no option --batch_size: did you mean --data.batch_size?
@@ -70,12 +70,12 @@ fit Q --seed_everything abc                 | seed_everything is abc: it takes t
 fit Q --model.lr -1                         | lr is -1.0: it is at least 0; give for instance 0.001
 fit Q --model.weight_decay -1               | weight_decay is -1.0: it is at least 0; give for instance 0.001
 fit Q --model.dropout 1.5                   | dropout is 1.5: the share that is dropped is at least 0 and below 1; give for instance 0.5
-fit Q --model.arch sagee                    | model.arch is sagee: it takes one of sage, gat, gcn, gin, gine, gatv2, transformer, nnconv; did you mean sage?
+fit Q --model.arch sagee                    | arch is 'sagee': it is one of sage, gat, gcn, gin, gine, gatv2, transformer, nnconv; did you mean sage?
 fit Q --model.arch gat --model.heads 0      | heads is 0 and out_heads 1: attention has at least one; give 1 or more
 fit Q --model.hidden_channels 0             | a model of 2 layers from 64 over 0 to 10 channels: all are at least 1
 fit Q --model.num_layers 3                  | model.num_layers is no option: it comes from the hops of the sampler, ...fanouts; ...
 fit Q --model.in_channels 3                 | model.in_channels is no option: it comes from the features of the data set; leave it out
-fit Q --data.batch_size 0                   | batch_size is 0: a batch has at least one seed; give 1 or more
+fit Q --data.batch_size 0                   | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
 fit Q --data.batch_size 1.5                 | data.batch_size is 1.5: it takes an integer
 fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it takes a list of integers
 fit Q --data.sampler.init_args.fanouts [5,0] | fanout 0 in [5, 0]: a hop takes ...
@@ -95,12 +95,15 @@ fit H                                       | vertices of type subject have no f
 fit H --data.dataset digits-knn             | digits-knn has vertices of one kind: task: nodes trains on it; ...
 fit H --data.splits 20                      | typed has no split 'train_20': it has test, train, val; choose one of them or give vertex ids
 fit H --data.sampler.seed_type author       | seed_type is 'author', that of typed 'paper': give the sampler the data's
-fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, hgt; did you mean rgcn?
+fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, gin, graphconv, hgt, han; did you mean rgcn?
 fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be shared by 3 heads: give a multiple of heads
 fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: matrices that rgcn's relations share, 0 for one each; ...
 fit H --model.seed_type author              | model.seed_type is no option: it comes from the data set; leave it out
 fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: their gradients are sparse, ...
+fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a vertex is looked at by its last event ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
+fit Q --data.dataset kg.npz                 | kg.npz holds a knowledge graph (...), not a homogeneous graph (...): task: triples reads it, by data.triples
+fit --task triples --data.triples kg.npz    | kg: triple (0, 0, 1) stands in train and in test: ...; drop one of them (1 in all)
 fit Q --data.dataset missing.npz            | missing.npz cannot be read (...): ...
 fit Q --data.dataset cora --data.root a_file | root a_file is not a folder: it holds the data sets; create it or name another
 fit Q --data.scale 0.5                      | scale is 0.5: digits-knn has one size, ...
@@ -181,6 +184,8 @@ def folder(tmp_path_factory, dataset):
         yaml.safe_dump({"task": "hetero", "data": {"dataset": "typed", "num_workers": 0, "sampler": TYPED}, "trainer": {"max_epochs": 1}})
     )
     np.savez(path / "typed.npz", rel_a__b_indptr=np.zeros(3), node_type=np.zeros(3))
+    np.savez(path / "whole.npz", src=np.arange(30) % 4, dst=4 + np.arange(30) % 3, t=np.arange(30))
+    np.savez(path / "kg.npz", train=np.array([[0, 0, 1]]), valid=np.array([[1, 0, 0]]), test=np.array([[0, 0, 1]]))
     np.savez(path / "events.npz", src=np.zeros(3), dst=np.zeros(3), t=np.zeros(3))
     return path
 

@@ -205,7 +205,7 @@ def test_the_subgraph_that_a_node_is_in(sampler):
     batches[0] = batches[0].to_pyg()
     for number, data in enumerate(batches):
         address = {"epoch": 0, "batch": max(0, number - 1)}
-        for i, seed in enumerate(data.input_id.tolist()):
+        for i, seed in enumerate(data.n_id[: data.batch_size].tolist()):
             alone = sampler.sample(GRAPH, np.array([seed]), **address)
             assert data.n_id[data.batch == i].tolist() == alone.node_ids.tolist()
         assert data.batch[data.edge_index[0]].tolist() == data.batch[data.edge_index[1]].tolist()

@@ -38,7 +38,8 @@ def test_pyg_has_the_users_edges(expand):
         assert torch.stack([data[source].n_id[src], data[destination].n_id[dst]]).tolist() == EDGES[relation][:, store.e_id].tolist()
         assert sum(store.num_sampled_edges) == len(store.e_id)
         assert len(store.e_id.unique()) == len(store.e_id), "an edge of several hops stands there once"
-    assert (data["a"].batch_size, data["a"].input_id.tolist(), data["a"].y.tolist()) == (9, *[batch.seeds.tolist()] * 2)
+    assert (data["a"].batch_size, data["a"].n_id[:9].tolist(), data["a"].y.tolist()) == (9, *[batch.seeds.tolist()] * 2)
+    assert "input_id" not in data["a"], "PyG means places in the list that a loader was given"
     assert torch.equal(data["b"].x, torch.from_numpy(X["b"][batch.node_ids["b"]]))
     assert {name: sum(counts) for name, counts in data.num_sampled_nodes_dict.items()} == {n: len(i) for n, i in batch.node_ids.items()}
     assert data.num_sampled_nodes_dict["b"][0] == 0
@@ -59,7 +60,7 @@ def test_pyg_trims_nested_batches_to_layers():
 def test_several_types_of_seeds():
     data = HeteroSampler([2]).sample(GRAPH, {"b": [1, 0], "a": [3]}).to_pyg()
     assert (data["a"].batch_size, data["b"].batch_size) == (1, 2)
-    assert data["b"].input_id.tolist() == [1, 0]
+    assert data["b"].n_id[: data["b"].batch_size].tolist() == [1, 0]
 
 
 def test_draws_with_replacement_stay():

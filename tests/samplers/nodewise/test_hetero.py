@@ -101,12 +101,16 @@ def test_any_problem(problem, threads, address):
     bulk = [np.array(seeds[seed_type]) if seed_type else graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_hop, "EXACT_COUNT", 8)
+        patch.setattr(one_hop, "_WORTH_SHARING", 1)
         for _ in range(2):  # the second time over used scratch
             batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
             assert [as_lists(batch) for batch in batches] == expected
             for batch, items in zip(batches, bulk, strict=True):
                 check_batch(batch, sampler, graph, items)
-    alone = sampler.sample(graph, bulk[0] if seed_type else problem["bulk"][0], seed=2**64 - 3, epoch=epoch, batch=first)
+        items, at = bulk[0] if seed_type else problem["bulk"][0], {"seed": 2**64 - 3, "epoch": epoch, "batch": first}
+        for _ in range(2):  # one whose hops the threads share
+            assert as_lists(sampler.sample(graph, items, **at, workspace=workspace)) == expected[0]
+    alone = sampler.sample(graph, items, **at)
     assert as_lists(alone) == expected[0]
     filled = alone.header().filled(alone.arrays())
     assert as_lists(filled) == expected[0]
@@ -335,7 +339,7 @@ def mean(block, x):
 @pytest.mark.parametrize(
     ("fanouts", "message"),
     [
-        ([], "fanouts are .*give 1 to 16 numbers"),
+        ([], "fanouts have 0 hops: give 1 to 16 numbers"),
         ([1] * 17, "give 1 to 16 numbers"),
         ({}, "give 1 to 16 numbers"),
         ({"a:r:a": [1], "b:r:a": [1, 2]}, "equally many for all relations"),

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import hetero, neighbor
+from reference import labor as labor_reference
 
-from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine import Graph, HeteroDataset, InputError
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HeteroLaborSampler, LaborSampler, SampleLoader, Workspace
 from hoptrain.samplers.feed.check_batch import check_batch
@@ -28,6 +29,30 @@ def expected(graph, seeds, fanouts, key):
 
     nodes = {name: list(seeds.get(name, [])) for name in graph.num_nodes}
     return hetero.hops_of(graph, nodes, len(next(iter(fanouts.values()))), choose, "all"), nodes
+
+
+def expected_by_importance(graph, seeds, fanouts, rounds, key):
+    """The same with the thresholds that a relation's own edges give in ``rounds`` rounds."""
+    nodes, hops = {name: list(seeds.get(name, [])) for name in graph.num_nodes}, []
+    for h in range(len(next(iter(fanouts.values())))):
+        before, drawn = {name: len(ids) for name, ids in nodes.items()}, {}
+        for relation, columns in graph.relations.items():
+            (source, _, destination), fanout, starts = relation, fanouts[relation][h], columns.indptr.tolist()
+            kind, dsts = list(graph.num_nodes).index(source), nodes[destination][: before[destination]]
+            of = {v: columns.indices[starts[v] : starts[v + 1]].tolist() for v in dsts}
+            wanted, own_rounds = (fanout, rounds) if fanout > 0 else (columns.num_edges, 0)
+            rows = []
+            for v, thresholds in zip(dsts, labor_reference.thresholds_of(of, dsts, wanted, own_rounds), strict=True):
+                kept = [
+                    (starts[v] + offset, u)
+                    for offset, (u, threshold) in enumerate(zip(of[v], thresholds, strict=True))
+                    if fanout and neighbor.words((*key, 16 * kind + h), u, 1)[0] < threshold
+                ]
+                nodes[source] += dict.fromkeys(u for _, u in kept if u not in nodes[source])
+                rows.append([(edge, nodes[source].index(u)) for edge, u in kept])
+            drawn[relation] = rows
+        hops.append({relation: (*hetero.block_of(rows), len(nodes[relation[0]])) for relation, rows in drawn.items()})
+    return hops, nodes
 
 
 def as_lists(batch):
@@ -70,11 +95,54 @@ def test_any_problem(problem, threads, known):
                 check_batch(batch, sampler, graph, items)
 
 
-def test_one_relation_is_labor(graph):
+@pytest.mark.timeout(300)
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(), rounds=st.integers(1, 3), known=st.booleans())
+def test_importances_are_those_of_a_relation_s_own_edges(problem, rounds, known):
+    graph, fanouts = problem["graph"], problem["fanouts"]
+    sampler, workspace = HeteroLaborSampler(fanouts, importance_rounds=rounds), Workspace()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(labor, "_EDGES_PER_WORD", 0 if known else 2)
+        for i, seeds in enumerate(problem["bulk"]):
+            batch = sampler.sample(graph, seeds, seed=5, epoch=3, batch=i, workspace=workspace)
+            assert as_lists(batch) == expected_by_importance(graph, seeds, fanouts, rounds, (5, 3, i))
+            check_batch(batch, sampler, graph, graph.numbered(seeds))
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_weights_are_those_of_the_relations_that_have_some(rounds):
+    """Edge by edge beside the slow law; between relations without weights all is as without."""
+    generator = np.random.default_rng(3)
+    relations = {("a", "r", "p"): 60, ("b", "r", "p"): 50, ("b", "s", "p"): 40}
+    numbers = {"p": 5, "a": 20, "b": 15}
+    edges = {(u, r, v): (generator.integers(0, numbers[u], n), generator.integers(0, 5, n)) for (u, r, v), n in relations.items()}
+    weights = {
+        key: 10 ** generator.uniform(-2, 2, relations[key]) * (generator.random(relations[key]) < 0.8) for key in list(relations)[:2]
+    }
+    graph = HeteroGraph.from_edges(numbers, edges, weights=weights)
+    seeds, plain = {"p": np.arange(5)}, HeteroLaborSampler([4], importance_rounds=rounds)
+    for batch in range(30):
+        blocks = HeteroLaborSampler([4], importance_rounds=rounds, weighted=True).sample(graph, seeds, seed=5, batch=batch).blocks[0]
+        for relation in weights:
+            columns, kind = graph.relations[relation], list(numbers).index(relation[0])
+            of = [[(int(columns.indices[e]), e) for e in range(columns.indptr[v], columns.indptr[v + 1])] for v in range(5)]
+            law = labor_reference.weighted_probabilities(of, columns.weights.astype(float), 4, rounds)
+            probabilities = {e: p for column in law for e, p in column.items()}
+            drawn = {e: (neighbor.words((5, 0, batch, 16 * kind), int(columns.indices[e]), 1)[0] + 0.5) / 2**32 for e in probabilities}
+            assert blocks[relation].edge_ids.tolist() == sorted(e for e, p in probabilities.items() if drawn[e] < p)
+            inverse = columns.weights[blocks[relation].edge_ids] / [probabilities[e] for e in blocks[relation].edge_ids.tolist()]
+            np.testing.assert_allclose(blocks[relation].weights, inverse, rtol=1e-4)
+        without = plain.sample(graph, seeds, seed=5, batch=batch).blocks[0]["b", "s", "p"]
+        assert blocks["b", "s", "p"].edge_ids.tolist() == without.edge_ids.tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"importance_rounds": 2}, {"weighted": True, "importance_rounds": 1}], ids=str)
+def test_one_relation_is_labor(graph, options):
     relation, seeds = ("v", "to", "v"), np.arange(0, 190, 7)
-    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)})
-    ours = HeteroLaborSampler([4, -1, 3], "v").sample(typed, seeds, seed=9, batch=5)
-    theirs = LaborSampler([4, -1, 3]).sample(graph, seeds, seed=9, batch=5)
+    weights = np.random.default_rng(1).random(graph.num_edges)
+    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: weights})
+    ours = HeteroLaborSampler([4, -1, 3], "v", **options).sample(typed, seeds, seed=9, batch=5)
+    theirs = LaborSampler([4, -1, 3], **options).sample(Graph(graph.indptr, graph.indices, weights=weights), seeds, seed=9, batch=5)
     assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
     for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
         found = hop[relation].arrays()
@@ -121,3 +189,12 @@ def test_without_kernels_for_cuda():
     graph = HeteroGraph.from_edges({"a": 2}, {("a", "r", "a"): ([0], [1])})
     with pytest.raises(InputError, match=r"HeteroLaborSampler with device=\"cuda\": it has no kernels for CUDA"):
         HeteroLaborSampler([1], "a").sample(graph, np.array([0]), device="cuda")
+
+
+def test_what_cannot_be_honoured_is_refused():
+    graph = HeteroGraph.from_edges({"a": 2}, {("a", "r", "a"): ([0], [1])})
+    with pytest.raises(InputError, match="weighted=True, but no relation has weights"):
+        HeteroLaborSampler([1], "a", weighted=True).sample(graph, np.array([0]))
+    with pytest.raises(InputError, match="importance_rounds is -1: it lies in"):
+        HeteroLaborSampler([1], importance_rounds=-1)
+    assert repr(HeteroLaborSampler([1], "a", importance_rounds=2, weighted=True)).endswith("importance_rounds=2, weighted=True)")

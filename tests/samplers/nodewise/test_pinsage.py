@@ -20,7 +20,10 @@ def test_equal_to_the_reference(graph, options, threads):
     rng = np.random.default_rng(0)
     sampler, scratch = PinSAGESampler([4, 3], *options), Workspace(threads)
     bulk = [rng.choice(graph.num_nodes, 1 + 3 * i, replace=False) for i in range(3)]
-    expected = [reference.batch(graph, seeds.tolist(), [4, 3], *options, 2**64 - 3, 9, 70 + i) for i, seeds in enumerate(bulk)]
+    expected = [
+        reference.batch([reference.columns_of(graph)], seeds.tolist(), [4, 3], *options, 2**64 - 3, 9, 70 + i)
+        for i, seeds in enumerate(bulk)
+    ]
     for _ in range(2):  # the second time over used scratch
         sampled = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=9, first_batch=70, workspace=scratch)
         assert [as_lists(batch) for batch in sampled] == expected
@@ -33,7 +36,7 @@ def test_small_graphs():
         graph = Graph.from_edges(*(np.array([edge[i] for edge in edges], np.int64) for i in (0, 1)), num_nodes)
         seeds = np.arange(num_nodes)
         batch = PinSAGESampler([2, 2], 10, 3, 0.3).sample(graph, seeds, seed=1)
-        assert as_lists(batch) == reference.batch(graph, seeds.tolist(), [2, 2], 10, 3, 0.3, 1, 0, 0)
+        assert as_lists(batch) == reference.batch([reference.columns_of(graph)], seeds.tolist(), [2, 2], 10, 3, 0.3, 1, 0, 0)
     assert batch.blocks[1].edge_ids.tolist() == [-1] * batch.blocks[1].num_edges
 
 

@@ -4,9 +4,10 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from reference.typed import typed_graph
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers import LadiesSampler, NeighborSampler, TemporalSampler, sampling_probabilities
+from hoptrain.samplers import HeteroSampler, LadiesSampler, NeighborSampler, TemporalSampler, sampling_probabilities
 
 SEEDS = np.array([0, 3, 5])
 
@@ -68,8 +69,22 @@ def test_others_are_counted(graph, sampler):
         assert (np.abs(found - exact) <= 4 * np.sqrt(exact * (1 - exact) / 400)).all()
 
 
+@pytest.mark.parametrize("seeds", [np.arange(4), {"paper": np.arange(4), "author": np.array([7])}], ids=["one type", "several"])
+def test_of_typed_graphs_each_type_has_its_own(seeds):
+    graph, kind = typed_graph(), "paper" if isinstance(seeds, np.ndarray) else None
+    sampler = HeteroSampler([2, 2], kind)
+    found = sampling_probabilities(sampler, graph, seeds, num_batches=100, seed=3)
+    batches = [sampler.sample(graph, seeds, seed=3, batch=number).node_ids for number in range(100)]
+    assert found.keys() == graph.num_nodes.keys()
+    for name, number in graph.num_nodes.items():
+        np.testing.assert_array_equal(found[name], [np.mean([u in batch[name] for batch in batches]) for u in range(number)])
+    assert (found["paper"][:4] == 1).all()
+    assert 0 < found["author"].max() <= 1
+
+
 def test_what_cannot_be(graph):
-    with pytest.raises(InputError, match="num_batches is 0: probabilities are counted over one or more"):
-        sampling_probabilities(NeighborSampler([2, 2]), graph, SEEDS, num_batches=0)
+    for sampler in (NeighborSampler([2, 2]), NeighborSampler([2])):
+        with pytest.raises(InputError, match="num_batches is 0: probabilities are counted over one or more"):
+            sampling_probabilities(sampler, graph, SEEDS, num_batches=0)
     with pytest.raises(InputError, match="seed 12 is not in the graph"):
         sampling_probabilities(NeighborSampler([2]), graph, np.array([12]))

@@ -5,8 +5,10 @@ import pytest
 from scipy.stats import chisquare
 
 from hoptrain.engine import Graph, InputError
+from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.samplers import Workspace
-from hoptrain.samplers.programs.edge_walks import edge_walks
+from hoptrain.samplers.programs.edge_walks import Steps
+from hoptrain.samplers.programs.edge_walks import edge_walks as walks_along
 from hoptrain.samplers.scratch.alias import build_alias_tables
 
 
@@ -16,6 +18,11 @@ def graph():
     generator = np.random.default_rng(2)
     src, dst = generator.integers(0, 20, 160), generator.integers(1, 20, 160)
     return Graph.from_edges(src, dst, 20, weights=np.where(dst == 1, 0, generator.random(160)))
+
+
+def edge_walks(graph, roots, length, ends=0.0, *tables, **options):
+    """Of a graph of one type."""
+    return walks_along([Steps(graph, length, *tables)], roots, ends, **options)
 
 
 ROOTS = np.tile(np.arange(20), 400)
@@ -44,6 +51,17 @@ def test_edges_follow_their_law(graph, is_weighted):
     counts = np.bincount(places[:, 0], minlength=graph.num_edges)[column]
     assert counts.sum() == 20_000
     assert chisquare(counts, 20_000 * law / law.sum()).pvalue > 1e-4
+
+
+def test_steps_may_be_along_edges_of_several_kinds(graph):
+    """Cut into pieces a path is the same; of relations each step is along its own."""
+    whole = edge_walks(graph, ROOTS, 4, seed=3)
+    pieces = walks_along([Steps(graph), Steps(graph, 2), Steps(graph)], ROOTS, seed=3)
+    assert all(np.array_equal(*both) for both in zip(whole, pieces, strict=True))
+    there, back = (RelationColumns(np.arange(6), np.array(to), 5) for to in ([2, 0, 4, 3, 1], [1, 1, 0, 2, 4]))
+    walks, places = walks_along([Steps(there), Steps(back)], np.arange(5))
+    assert walks.tolist() == [[v, there.indices[v], back.indices[there.indices[v]]] for v in range(5)]
+    assert places.tolist() == [[v, there.indices[v]] for v in range(5)]
 
 
 def test_walks_end_before_a_step_with_its_probability():

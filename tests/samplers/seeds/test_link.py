@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from reference import link as reference
 
@@ -33,17 +33,24 @@ def problems(draw):
             for _ in range(draw(st.sampled_from([1, 3])))
         ],
         "options": (
-            draw(st.sampled_from(["uniform", "in_batch", "degree", "filtered"])),
+            draw(st.sampled_from(["uniform", "in_batch", "degree", "filtered", "pairs"])),
             draw(st.integers(0, 3)),
             draw(st.sampled_from(["none", "self", "reverse"])),
+            draw(st.just((0, num_nodes)) | st.tuples(vertex, vertex).map(lambda ends: (min(ends), max(ends) + 1))),
         ),
         "fanouts": draw(st.lists(st.sampled_from([-1, 1, 3]), min_size=1, max_size=3)),
         "expand": draw(st.sampled_from(["all", "new"])),
     }
 
 
-LOOP = {"graph": Graph.from_edges([0, 0], [0, 0]), "bulk": [[1]], "options": ("uniform", 2, "self"), "fanouts": [-1, 2], "expand": "all"}
-ALONE = LOOP | {"options": ("in_batch", 2, "reverse"), "expand": "new"}
+LOOP = {
+    "graph": Graph.from_edges([0, 0], [0, 0]),
+    "bulk": [[1]],
+    "options": ("uniform", 2, "self", (0, 1)),
+    "fanouts": [-1, 2],
+    "expand": "all",
+}
+ALONE = LOOP | {"options": ("in_batch", 2, "reverse", (0, 1)), "expand": "new"}
 
 
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
@@ -53,8 +60,12 @@ ALONE = LOOP | {"options": ("in_batch", 2, "reverse"), "expand": "new"}
 @example(problem=ALONE, threads=2, address=(3, 1))
 def test_any_problem(problem, threads, address):
     """Pairs, blocks and nodes of the reference; and whatever it says, no predicted edge is left in any block."""
-    graph, (negatives, count, exclude) = problem["graph"], problem["options"]
-    sampler = LinkSampler(NeighborSampler(problem["fanouts"], expand=problem["expand"]), negatives, count, exclude)
+    graph, (negatives, count, exclude, bounds) = problem["graph"], problem["options"]
+    assume(negatives != "pairs" or bounds == (0, graph.num_nodes))
+    assume(negatives != "degree" or graph.indptr[bounds[0]] < graph.indptr[bounds[1]])  # else it is refused, below
+    destinations = None if bounds == (0, graph.num_nodes) else bounds
+    inner = NeighborSampler(problem["fanouts"], expand=problem["expand"])
+    sampler = LinkSampler(inner, negatives, count, exclude, destinations=destinations)
     table = sampler._degree_table(graph) if negatives == "degree" else None
     epoch, first = address
     expected = [
@@ -164,6 +175,27 @@ def test_uniform_negatives():
     assert chi_square(counts, counts.sum() / 10) < 27.9  # 9 degrees of freedom, p = 0.001
 
 
+def test_pairs_of_any_two_vertices():
+    """Each of the hundred as often, whatever the edge."""
+    sampler, edges, counts = LinkSampler(NeighborSampler([1]), "pairs", 20), np.arange(4), np.zeros((10, 10))
+    for number in range(250):
+        batch = sampler.sample(STAR, edges, batch=number, seed=11)
+        np.add.at(counts, tuple(batch.node_ids[batch.extra["pairs"][:, 4:]]), 1)
+    assert chi_square(counts.reshape(-1), counts.sum() / 100) < 148  # 99 degrees of freedom, p = 0.001
+
+
+def test_degrees_that_are_all_zero_are_refused():
+    with pytest.raises(InputError, match=r'negatives by "degree" and no edge leads to the vertices \[4, 10\)'):
+        LinkSampler(NeighborSampler([1]), "degree", destinations=(4, 10)).sample(STAR, np.arange(2))
+
+
+def test_pairs_have_no_time_and_no_side():
+    with pytest.raises(InputError, match=r'negatives is "pairs" with destinations: a source would be any vertex'):
+        LinkSampler(NeighborSampler([1]), "pairs", destinations=(0, 3))
+    with pytest.raises(InputError, match=r'negatives is "pairs" with a TemporalSampler'):
+        LinkSampler(TemporalSampler([1]), "pairs")
+
+
 def test_negatives_by_degree():
     counts = negatives_of(STAR, "degree", np.arange(4), 250)
     assert (counts[4:] == 0).all()
@@ -220,6 +252,19 @@ def test_items_are_the_edges_into_the_split(graph):
     assert sampler.items(graph, split).tolist() == expected
     ids = graph.ids_of(np.array([4, 9]))
     assert LinkSampler(NeighborSampler([2]), edges=ids).items(graph, split).tolist() == [4, 9]
+
+
+def test_items_and_negatives_are_among_the_destinations(graph):
+    sampler = LinkSampler(NeighborSampler([2]), destinations=(20, 60), num_negatives=4)
+    items = sampler.items(graph, np.array([195, 59, 3, 20]))
+    assert items.tolist() == [e for v in (59, 20) for e in range(graph.indptr[v], graph.indptr[v + 1])]
+    for negatives in ("uniform", "degree", "filtered", "in_batch"):
+        sampler = LinkSampler(NeighborSampler([2]), negatives, destinations=(20, 60), num_negatives=4)
+        batch = sampler.sample(graph, items)
+        drawn = batch.node_ids[batch.extra["pairs"][1]]
+        assert drawn.min() >= 20
+        assert drawn.max() < 60
+        assert len(set(drawn[len(items) :].tolist())) > 1
 
 
 def contents(batch):
@@ -305,6 +350,14 @@ def test_bad_options(graph):
         LinkSampler(inner, num_negatives=-1)
     with pytest.raises(InputError, match="sampler is LinkSampler, which chooses its seeds itself"):
         LinkSampler(LinkSampler(inner))
+    for wrong in ((3, 3), (-1, 4), (0, 4, 5)):
+        with pytest.raises(InputError, match=r"destinations is \(.*\): edges lead to the vertices \[begin, end\), 0 <= begin < end"):
+            LinkSampler(inner, destinations=wrong)
+    with pytest.raises(InputError, match=r"destinations is \(0, 201\) and the graph has 200 vertices"):
+        LinkSampler(inner, destinations=(0, 201)).sample(graph, np.array([3]))
+    edges = graph.ids_of(graph.indptr[[70, 3]])
+    with pytest.raises(InputError, match=rf"edge {edges[1]} leads to vertex 3 and destinations is \(20, 80\): leave the edge out"):
+        LinkSampler(inner, edges=edges, destinations=(20, 80)).items(graph, np.arange(200))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from reference.typed import typed_classifier, typed_data, typed_graph, typed_module
-from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.nn import GINConv, GraphConv, HANConv, HeteroConv, SAGEConv
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import HeteroSampler
@@ -16,7 +16,15 @@ from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 
 DATA = typed_data()
 NODES = np.array([0, 5, 85, 44])  # 85 has no neighbours
-MODELS = {"rgcn": {}, "bases": {"arch": "rgcn", "num_bases": 2}, "gat": {"arch": "gat"}, "hgt": {"arch": "hgt"}}
+MODELS = {
+    "rgcn": {},
+    "bases": {"arch": "rgcn", "num_bases": 2},
+    "gat": {"arch": "gat"},
+    "gin": {"arch": "gin"},
+    "graphconv": {"arch": "graphconv"},
+    "hgt": {"arch": "hgt"},
+    "han": {"arch": "han"},
+}
 
 
 def make(name, **options):
@@ -40,26 +48,64 @@ def exact(model, nodes, data=DATA):
 def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges, monkeypatch):
     monkeypatch.setattr(inference.chunks, "__defaults__", (most_edges,))
     model = make(name)
+    asked = np.concatenate([NODES, np.setdiff1d(np.arange(90), NODES)]) if name == "han" else NODES  # whose scores depend on all vertices
     with torch.no_grad():
-        at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, NODES)))
+        at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, asked)))[: len(NODES)]
     torch.testing.assert_close(exact(model, NODES), at_once, rtol=1e-4, atol=1e-5)
     assert exact(model, NODES[:0]).shape == (0, 3)
 
 
-def test_rgcn_equals_pyg_on_the_whole_graph():
-    """PyG's own program over edge lists: HeteroConv on all vertices, with the model's weights."""
-    model = make("rgcn")
-    edges = {
-        relation: torch.from_numpy(np.stack([of.indices, np.repeat(np.arange(len(of.indptr) - 1), np.diff(of.indptr))])).long()
-        for relation, of in DATA.graph.relations.items()
-    }
+EDGES = {
+    relation: torch.from_numpy(np.stack([of.indices, np.repeat(np.arange(len(of.indptr) - 1), np.diff(of.indptr))])).long()
+    for relation, of in DATA.graph.relations.items()
+}
+
+
+def inputs_of(model):
     hidden = {name: F.relu(model.inputs[name](torch.from_numpy(rows))) for name, rows in DATA.x.items()}
-    hidden["subject"] = model.tables["subject"].weight
+    return hidden | {"subject": model.tables["subject"].weight}
+
+
+def mlp():
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "conv"),
+    [("rgcn", lambda: SAGEConv((8, 8), 8)), ("gin", lambda: GINConv(mlp())), ("graphconv", lambda: GraphConv((8, 8), 8))],
+)
+def test_equal_to_pyg_on_the_whole_graph(name, conv):
+    """PyG's own program over edge lists: HeteroConv on all vertices, with the model's weights."""
+    model = make(name)
+    hidden = inputs_of(model)
     for layer in model.layers:
-        theirs = HeteroConv({relation: SAGEConv((8, 8), 8) for relation in edges}, aggr="sum")
+        theirs = HeteroConv({relation: conv() for relation in EDGES}, aggr="sum")
         theirs.load_state_dict(layer.conv.state_dict(), strict=False)
-        out = theirs(hidden, {relation: edges[relation] for relation in dict(layer.conv.convs.items())})
+        out = theirs(hidden, {relation: EDGES[relation] for relation in dict(layer.conv.convs.items())})
         hidden = {name: F.relu(rows) for name, rows in out.items()}
+    torch.testing.assert_close(exact(model, NODES), model.head(hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("most_edges", [40, 1 << 20])
+def test_han_equals_pyg_on_the_whole_graph(most_edges, monkeypatch):
+    """Relations are weighed by a mean over all vertices of a type, not by that of a chunk."""
+    monkeypatch.setattr(inference.chunks, "__defaults__", (most_edges,))
+    model = make("han")
+    with torch.no_grad():
+        for layer in model.layers:  # else the relations' weights hardly differ
+            layer.conv.q.normal_(std=20)
+        hidden = inputs_of(model)
+        for layer in model.layers:
+            names, relations = layer.kinds, layer.numbered
+            theirs = HANConv(8, 8, (list(names.values()), list(relations.values())), 2).eval()
+            theirs.load_state_dict(layer.conv.state_dict())
+            out, weights = theirs(
+                {names[name]: rows for name, rows in hidden.items() if name in names},
+                {relations[relation]: EDGES[relation] for relation in relations},
+                return_semantic_attention_weights=True,
+            )
+            hidden = {name: out[number] for name, number in names.items()}
+    assert abs(weights[names["paper"]].diff()) > 0.01
     torch.testing.assert_close(exact(model, NODES), model.head(hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
 
 

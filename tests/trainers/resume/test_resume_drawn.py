@@ -108,10 +108,25 @@ def go_on(folder, case):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", sorted({*range(COUNT), resume_case.TASKS.index("hetero")}))
+@pytest.mark.parametrize("number", sorted({*range(COUNT), *map(resume_case.TASKS.index, ("hetero", "recommend"))}))
 def test_a_run_that_is_stopped_and_resumed(folder, number):
-    case = resume_case.draw(SEED, number)
-    (folder / str(number)).mkdir()
+    stop_and_resume(folder, resume_case.draw(SEED, number))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("task", "workers"), [("graphs-targets", 0), ("graphs-targets", 2), ("graphs-labels", 0), ("graphs-labels", 2)])
+def test_small_graphs_over_two_ranks(folder, task, workers):
+    """Killed in the middle of the second epoch, a step behind the last checkpoint."""
+    stopped = {"moment": "on_before_backward", "at": 7, "kind": "SIGKILL", "checkpoints": ["steps"], "every": 3, "limit": None}
+    plain = {"swa": False, "early": False, "accumulate": 1, "validate": 1.0, "scheduler": None, "end": ("max_epochs", 3)}
+    number = f"{task}-{workers}"
+    case = resume_case.draw(SEED, 0) | {"number": number, "task": task, "ranks": 2, "workers": workers} | stopped | plain
+    assert stop_and_resume(folder, case) == "step=6.ckpt", "an epoch has four steps"
+
+
+def stop_and_resume(folder, case):
+    """Train in one piece and in two, and compare; the checkpoint between the two."""
+    (folder / str(case["number"])).mkdir()
     assert train(case, folder, "whole") == [0] * case["ranks"], f"{case}\n{said(folder, case, 'whole')}"
     codes = train(case, folder, "stopped")
     source = go_on(folder, case)
@@ -120,3 +135,22 @@ def test_a_run_that_is_stopped_and_resumed(folder, number):
         with open(os.environ["HOPTRAIN_FAULTS_RECORD"], "a") as file:
             print(json.dumps(case | {"was_stopped": any(codes), "went_on": source, "differs": found}), file=file)
     assert not found, f"{case}\nwent on {source}\n{found[:10]}"
+    return source
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_ranks_on_a_typed_graph(folder, workers):
+    """One is killed in the middle of the second epoch; the run goes on with the other number of workers."""
+    case = resume_case.draw(SEED, resume_case.TASKS.index("hetero")) | {
+        "number": f"typed-{workers}", "arch": "han" if workers else "rgcn", "ranks": 2, "workers": workers,
+        "accumulate": 1, "limit": None, "end": ("max_epochs", 3), "early": False,
+        "swa": False, "checkpoints": ["steps"], "every": 1, "moment": "on_train_batch_start", "at": 4, "kind": "SIGKILL", "victim": 1,
+    }  # fmt: skip
+    (folder / case["number"]).mkdir()
+    assert train(case, folder, "whole") == [0, 0], said(folder, case, "whole")
+    assert any(train(case, folder, "stopped"))
+    case["workers"] = 2 - workers
+    assert go_on(folder, case) == "step=3.ckpt"
+    assert [len(result(folder, case, name, 0)["addresses"]) for name in ("whole", "resumed")] == [6, 3]
+    assert not compare(folder, case)

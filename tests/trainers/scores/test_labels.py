@@ -42,6 +42,25 @@ def test_scores_are_scikit_learns():
     assert found("targets", "r2", TARGETS) == pytest.approx(metrics.r2_score(TARGETS, OUTPUTS), rel=1e-4)
 
 
+def test_scores_of_each_label():
+    """ROC AUC and average precision with labels that are unknown, that all or no examples have, beside OGB's evaluator; of classes scikit-learn's."""
+    evaluator = pytest.importorskip("ogb.graphproppred").Evaluator
+    several = torch.from_numpy(np.where(RNG.random((80, 4)) < 0.3, -1, SEVERAL).astype(np.int8))
+    several[:, 3] = several[:, 3].clamp(max=0)
+    theirs = {"y_pred": OUTPUTS, "y_true": torch.where(several < 0, torch.nan, several.float())}
+    for name, data, key in (("ap", "ogbg-molmuv", "ap"), ("auc", "ogbg-molclintox", "rocauc")):
+        judge = evaluator(data)
+        judge.num_tasks = 4
+        assert found("labels", name, several) == pytest.approx(judge.eval(theirs)[key], rel=1e-6)
+    shares = OUTPUTS.softmax(1)
+    assert found("classes", "auc", CLASSES) == pytest.approx(metrics.roc_auc_score(CLASSES, shares, multi_class="ovr"))
+    one = (CLASSES > 1).long()
+    metric = Labels("classes", 2).make_score("auc")
+    metric.update(OUTPUTS[:, :2], one)
+    assert metric.compute().item() == pytest.approx(metrics.roc_auc_score(one, OUTPUTS[:, 1] - OUTPUTS[:, 0]))
+    assert Labels("classes", 2).make_score("auc").compute().isnan()
+
+
 def test_losses():
     weights = torch.tensor([0.5, 1.0, 2.0, 0.0])
     plain = -torch.log_softmax(OUTPUTS, 1)[torch.arange(80), CLASSES]

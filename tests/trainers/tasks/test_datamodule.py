@@ -10,14 +10,14 @@ import torch
 from cuda_case import needs_cuda
 
 from hoptrain.engine import Dataset, Graph, InputError
-from hoptrain.engine.datasets.images import ImageSet
+from hoptrain.engine.datasets.images.load import ImageSet
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.engine.derived.made_features import degree_features, walk_features
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule
-from hoptrain.trainers.tasks.graphs import SmallGraphsDataModule
-from hoptrain.trainers.tasks.hops import HopDataModule
-from hoptrain.trainers.tasks.images import ImageDataModule
+from hoptrain.trainers.tasks.items.graphs import SmallGraphsDataModule
+from hoptrain.trainers.tasks.items.hops import HopDataModule
+from hoptrain.trainers.tasks.items.images import ImageDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 
 
@@ -147,6 +147,16 @@ def test_a_gpu_of_its_own_is_for_processes(dataset):
 
 
 @needs_cuda
+def test_memory_for_features_is_asked_for_by_the_data_module(dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3]), num_workers=0, memory="40KiB", lookahead=3)
+    with module.make_loader(0, 1, 0) as loader:
+        for batch in loader:
+            np.testing.assert_array_equal(batch.x, dataset.x[batch.node_ids])
+    with pytest.raises(InputError, match="features lie in memory"):
+        GraphDataModule(dataset, NeighborSampler([3]), memory="40KiB").make_loader(0, 1, 0)
+
+
 def test_a_device_cache_is_asked_for_by_the_data_module(dataset):
     module = GraphDataModule(dataset, NeighborSampler([3]), sampler_device="cuda", device_cache="2KiB")
     assert module.make_loader(0, 1, 0)._of_feed["device_cache"] == "2KiB"

@@ -8,7 +8,7 @@ from torch import nn
 from hoptrain.engine import InputError
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule, NodeClassifier
-from hoptrain.trainers.tasks.item_classifier import ItemClassifier
+from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.models.vig import ViG
-from hoptrain.trainers.models.vig_layers import Grid, MaxRelativeConv, Nearest, SumConv
+from hoptrain.trainers.models.vig.gnn import ViG
+from hoptrain.trainers.models.vig.layers import Grid, MaxRelativeConv, Nearest, SumConv
 
 PAPER = {"patch": 1, "width": None, "conv_width": 256, "ffn_width": 512, "head_width": 1024, "conv": "sum"}
 

@@ -16,12 +16,12 @@ from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.pipeline import Layered
 from hoptrain.trainers.tasks import TASKS, task_of
-from hoptrain.trainers.tasks.graphs import GraphClassifier, SmallGraphsDataModule
-from hoptrain.trainers.tasks.hops import SIGN
-from hoptrain.trainers.tasks.images import ImageDataModule
-from hoptrain.trainers.tasks.items import ItemDataModule
+from hoptrain.trainers.tasks.items.feed import ItemDataModule
+from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
+from hoptrain.trainers.tasks.items.hops import SIGN
+from hoptrain.trainers.tasks.items.images import ImageDataModule
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = Path(__file__).parents[4] / "configs"
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu")
 
 
@@ -148,7 +148,10 @@ def test_which_task(arguments, task):
 
 def test_an_unknown_task(capsys):
     assert main(["fit", "--task", "molecules"]) == 2
-    assert "task 'molecules' is unknown: choose one of nodes, images, graphs, links, edges, hetero, events, hops" in capsys.readouterr().err
+    assert (
+        "task 'molecules' is unknown: choose one of nodes, images, graphs, links, triples, edges, hetero, events, hops"
+        in capsys.readouterr().err
+    )
 
 
 def fit(config, *options):

@@ -1,0 +1,33 @@
+"""Plain PyG on a whole typed graph: with the same weights the scores of exact inference, and a training that learns."""
+
+import numpy as np
+import torch
+from reference.typed import typed_classifier, typed_data, typed_module
+
+from hoptrain.benchmarks.peers.whole_typed import WholeGraphModel, edge_index_of, whole_graph_accuracy
+from hoptrain.trainers.models.typed.inference import exact_typed_logits
+
+
+def test_the_same_model():
+    data = typed_data()
+    ours = typed_classifier(typed_module(data)).model.eval()
+    theirs = WholeGraphModel(data, 2, {"arch": "rgcn", "hidden_channels": 8}).eval()
+    weights = {name.replace(".conv.", "."): rows for name, rows in ours.state_dict().items()}
+    assert theirs.load_state_dict(weights, strict=False).unexpected_keys == []
+    x = {name: torch.from_numpy(rows) for name, rows in data.x.items()}
+    edges = {relation: edge_index_of(columns) for relation, columns in data.graph.relations.items()}
+    nodes = np.arange(90)
+    expected = exact_typed_logits(ours, data, nodes, normalize=False, device=torch.device("cpu"))
+    torch.testing.assert_close(theirs(x, edges).detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_it_learns(tmp_path):
+    data = typed_data()
+    named = typed_data(splits={f"{split}_1": ids for split, ids in data.splits.items()})
+    named.save(tmp_path / "data")
+    config = {
+        "data": {"dataset": str(tmp_path / "data"), "splits": "1", "sampler": {"init_args": {"fanouts": [4, 4]}}},
+        "model": {"arch": "hgt", "hidden_channels": 16, "heads": 2, "dropout": 0.2, "lr": 0.02},
+        "trainer": {"max_epochs": 30, "check_val_every_n_epoch": 5},
+    }
+    assert whole_graph_accuracy(config, 1) > 0.6

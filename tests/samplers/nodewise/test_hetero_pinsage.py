@@ -1,0 +1,129 @@
+"""HeteroPinSAGESampler: equal to a slow reference to the bit, its visits those of walks along the metapath, fed as a plain batch."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from reference import pinsage as reference
+from reference.typed import typed_data, typed_graph, typed_module
+
+from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.samplers import HeteroPinSAGESampler, PinSAGESampler, SampleLoader, Workspace
+
+PATHS = {
+    "types": ["paper", "author", "paper"],
+    "relations": ["paper:on:subject", "subject:of:paper"],
+    "long": ["author", "paper", "subject", "paper", "author"],
+}
+GRAPH = typed_graph()
+
+
+def columns_along(path, graph=GRAPH):
+    """Those of each step from a destination: the last relation first."""
+    if ":" in path[0]:
+        relations = [tuple(step.split(":")) for step in path]
+    else:
+        relations = [next(r for r in graph.relations if (r[0], r[2]) == step) for step in pairwise(path)]
+    return [reference.columns_of(graph.relations[relation]) for relation in reversed(relations)]
+
+
+def as_lists(batch):
+    """A mini-batch as the reference gives it."""
+    hops = [(b.indptr.tolist(), b.indices.tolist(), b.num_src, b.weights.tolist()) for b in reversed(batch.blocks)]
+    return hops, batch.node_ids.tolist()
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("options", [(50, 4, 0.5), (1, 1, 0.0), (3, 7, 0.2), (300, 2, 0.0)], ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_equal_to_the_reference(name, options, threads):
+    rng, along = np.random.default_rng(0), columns_along(PATHS[name])
+    sampler, scratch = HeteroPinSAGESampler([4, 3], PATHS[name], *options), Workspace(threads)
+    number = GRAPH.num_nodes[sampler.seed_type]
+    bulk = [rng.choice(number, 1 + 3 * i, replace=False) for i in range(3)]
+    expected = [reference.batch(along, seeds.tolist(), [4, 3], *options, 2**64 - 3, 9, 70 + i) for i, seeds in enumerate(bulk)]
+    for _ in range(2):  # the second time over used scratch
+        sampled = sampler.sample_bulk(GRAPH, bulk, seed=2**64 - 3, epoch=9, first_batch=70, workspace=scratch)
+        assert [as_lists(batch) for batch in sampled] == expected
+    assert as_lists(sampler.sample(GRAPH, bulk[0], seed=2**64 - 3, epoch=9, batch=70)) == expected[0]
+
+
+@pytest.mark.parametrize("restart", [0.2, 0.6])
+def test_weights_are_shares_of_the_visits_that_a_chain_tells(restart):
+    """A visit is a step of the chain from papers over authors to papers; the mean shares over many batches against its powers."""
+    root, length, batches, walks = 3, 3, 300, 400
+    chain = np.eye(90)
+    for columns in columns_along(PATHS["types"]):
+        step = np.zeros((len(columns), 90))
+        for vertex, sources in enumerate(columns):
+            np.add.at(step[vertex], sources, 1 / max(1, len(sources)))
+        chain = chain @ step[:, : {60: 90, 90: 60}[len(columns)]]
+    expected, state = np.zeros(90), np.eye(90)[root]
+    for visit in range(length):
+        state = state @ chain
+        expected += (1 - restart) ** visit * state
+    visits, scratch = np.zeros((batches, 90)), Workspace()
+    sampler = HeteroPinSAGESampler([10_000], PATHS["types"], walks, length, restart)
+    for i in range(batches):
+        batch = sampler.sample(GRAPH, np.array([root]), batch=i, workspace=scratch)
+        visits[i, batch.node_ids[batch.blocks[0].indices]] = batch.blocks[0].weights
+    expected[root] = 0
+    expected /= expected.sum()
+    seen = expected * walks * batches > 200
+    assert seen.sum() > 20
+    z = (visits.mean(0) - expected)[seen] / (visits.std(0) / np.sqrt(batches))[seen]
+    assert np.abs(z).max() < 4.5
+    assert visits[:, expected == 0].sum() == 0
+
+
+def test_the_loader_feeds_rows_of_the_type():
+    data = typed_data()
+    epochs = []
+    for workers in (0, 2):
+        with SampleLoader(data, HeteroPinSAGESampler([4, 3], PATHS["types"]), batch_size=20, num_workers=workers, seed=5) as loader:
+            epochs.append([(as_lists(batch), batch.x.tobytes(), batch.y.tolist()) for batch in loader])
+            batch = next(iter(loader))
+    assert epochs[0] == epochs[1]
+    assert np.array_equal(batch.x, data.x["paper"][batch.node_ids])
+    assert np.array_equal(batch.y, data.y[batch.seeds])
+    sums = np.bincount(np.repeat(np.arange(batch.num_seeds), np.diff(batch.blocks[-1].indptr)), batch.blocks[-1].weights)
+    assert sums[sums > 0] == pytest.approx(1)
+
+
+def test_bad_values():
+    for path in ([], ["item"], ["item", "user"], ["item:r:user"]):
+        with pytest.raises(InputError, match="does not lead back: walks visit the type where it begins; give"):
+            HeteroPinSAGESampler([3], path)
+    with pytest.raises(InputError, match="goes from paper to venue: relations are none"):
+        HeteroPinSAGESampler([3], ["paper", "venue", "paper"]).sample(GRAPH, np.array([0]))
+    with pytest.raises(InputError, match="seed 90 is not in the graph"):
+        HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([90]))
+    with pytest.raises(InputError, match="ends at author, the seeds of typed are papers: correct it"):
+        SampleLoader(typed_data(), HeteroPinSAGESampler([3], PATHS["long"]))
+    with pytest.raises(InputError, match="HeteroPinSAGESampler has no relations in its batches"):
+        typed_module(typed_data(), sampler=HeteroPinSAGESampler([3, 3], PATHS["types"]))
+    with pytest.raises(InputError, match=r'HeteroPinSAGESampler with device="cuda": it has no kernels for CUDA'):
+        HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([0]), device="cuda")
+
+
+def test_a_plain_data_set_is_refused(dataset):
+    with pytest.raises(InputError, match="which is no HeteroDataset: make one, or take PinSAGESampler"):
+        SampleLoader(dataset, HeteroPinSAGESampler([3], PATHS["types"]))
+
+
+def test_a_path_of_one_relation(graph):
+    """The walks of ``PinSAGESampler``, with shares for weights."""
+    typed = HeteroGraph({"a": 200}, {("a", "r", "a"): (graph.indptr, graph.indices)})
+    plain = PinSAGESampler([4]).sample(graph, np.arange(9)).blocks[0]
+    block = HeteroPinSAGESampler([4], ["a:r:a"], 50, 4).sample(typed, np.arange(9)).blocks[0]
+    assert np.array_equal(block.indices, plain.indices)
+    degrees = np.repeat(graph.in_degrees()[:9], np.diff(block.indptr))
+    np.testing.assert_allclose(block.weights * degrees, plain.weights, rtol=1e-6)
+
+
+def test_a_chain_without_in_edges_ends():
+    graph = HeteroGraph.from_edges({"a": 3, "b": 2}, {("a", "r", "b"): ([0], [1]), ("b", "s", "a"): ([1, 0], [2, 1])})
+    batch = HeteroPinSAGESampler([5], ["a", "b", "a"], num_walks=4).sample(graph, np.array([0, 1, 2]))
+    assert batch.blocks[0].indptr.tolist() == [0, 0, 0, 1]
+    assert batch.node_ids[batch.blocks[0].indices].tolist() == [0]
+    assert batch.blocks[0].weights.tolist() == [1.0]

@@ -1,0 +1,140 @@
+"""PyG's convolutions by the names of their classes: equal to PyG on the whole graph, or refused; the table in the docs says which."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from pytorch_lightning import Trainer
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.inference import exact_logits
+from hoptrain.trainers.models.pyg_layers import make_layer
+
+PAGE = Path(__file__).parents[3] / "docs" / "your_own_model.md"
+ARGS = {
+    "EdgeConv": {"nn": "mlp"},
+    "GINConv": {"nn": "mlp"},
+    "GATConv": {"heads": 2, "concat": False},
+    "GATv2Conv": {"heads": 2, "concat": False},
+    "TransformerConv": {"heads": 2, "concat": False},
+    "PNAConv": {"aggregators": ["mean", "max"], "scalers": ["identity", "amplification"], "deg": [1, 2, 3, 2]},
+    "GatedGraphConv": {"num_layers": 1},
+    "CGConv": {"dim": 2},
+    "GMMConv": {"dim": 2, "kernel_size": 2},
+}
+"""What those that run need, beside channels."""
+RNG = np.random.default_rng(3)
+X = RNG.random((60, 8), dtype=np.float32)
+EDGES = RNG.integers(0, 60, (2, 400))
+DATA = Dataset(
+    name="sixty",
+    edge_index=EDGES,
+    x=X,
+    y=X[:, :3].argmax(1),
+    edge_attr=RNG.random((400, 2), dtype=np.float32),
+    splits={"train": np.arange(40), "val": np.arange(40, 50), "test": np.arange(50, 60)},
+)
+
+
+def model_of(name, layers=2, **options):
+    torch.manual_seed(0)
+    return GNN(f"torch_geometric.nn.{name}", 8, 8, 8, layers, dropout=0.0, edge_channels=2, arch_args=ARGS.get(name), **options).eval()
+
+
+def runs(name):
+    try:
+        model_of(name, 1)
+    except InputError:
+        return False
+    return True
+
+
+def of_the_table():
+    """(class, arguments, "yes" where it reads features of edges) of each row."""
+    return re.findall(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (yes|no) \|$", PAGE.read_text(), re.MULTILINE)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated")
+def test_the_table_has_what_runs():
+    named = {name for name in pyg.conv.__all__ if name != "MessagePassing"}
+    assert {name for name in named if runs(name)} == {name for name, _, _ in of_the_table()}
+
+
+@pytest.mark.parametrize(("name", "args", "reads"), of_the_table(), ids=lambda value: value)
+def test_equals_pyg_on_the_whole_graph(name, args, reads):
+    """Over several chunks of vertices, in the user's order of edges."""
+    model = model_of(name)
+    edge_index, rows, x = torch.from_numpy(EDGES), torch.from_numpy(DATA.edge_attr), torch.from_numpy(DATA.x)
+    with torch.no_grad():
+        for i, layer in enumerate(model.layers):
+            out = layer.conv(x, edge_index, **({"edge_attr": rows} if reads == "yes" else {}))
+            x = model.activation(out) if i == 0 else out
+    nodes = np.array([3, 0, 59])
+    got = exact_logits(model, DATA, nodes, normalize=False, device=torch.device("cpu"))
+    torch.testing.assert_close(got, x[nodes], rtol=1e-3, atol=1e-4)
+
+
+def test_one_number_an_edge_is_its_weight():
+    torch.manual_seed(0)
+    model = GNN("torch_geometric.nn.GraphConv", 8, 8, 3, 1, edge_channels=1).eval()
+    data = Dataset(name="weighted", edge_index=EDGES, x=DATA.x, edge_attr=DATA.edge_attr[:, :1])
+    with torch.no_grad():
+        wanted = model.layers[0].conv(torch.from_numpy(DATA.x), torch.from_numpy(EDGES), torch.from_numpy(DATA.edge_attr[:, 0]))
+    got = exact_logits(model, data, np.arange(60), normalize=False, device=torch.device("cpu"))
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+def test_a_run(tmp_path):
+    options = {"default_root_dir": tmp_path, "max_epochs": 15, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    module = GraphDataModule(DATA, NeighborSampler([4, 4]), batch_size=8, num_workers=0, seed=0)
+    task = NodeClassifier(8, 3, 2, arch="torch_geometric.nn.ResGatedGraphConv", edge_channels=2, hidden_channels=16, lr=0.02, dropout=0.0)
+    trainer = Trainer(**options, enable_progress_bar=False, use_distributed_sampler=False)
+    trainer.fit(task, module)
+    assert trainer.callback_metrics["train_loss"] < 0.5 * np.log(3)
+
+
+def test_weights_of_a_sampler_are_refused():
+    batch = next(iter(SampleLoader(DATA, LaborSampler([4]), batch_size=9))).to("cpu")
+    with pytest.raises(InputError, match=r"arch torch_geometric.nn.GraphConv cannot use the weights of this sampler's edges"):
+        model_of("GraphConv", 1)(batch.x, batch.blocks, torch.zeros(len(batch.x)))
+
+
+@pytest.mark.parametrize(
+    ("arch", "args", "message"),
+    [
+        ("torch_geometric.nn.GCNConv", None, "gives a vertex another output from its in-edges alone than from the whole graph"),
+        ("torch_geometric.nn.TAGConv", {"K": 2}, "gives a vertex another output"),
+        ("torch_geometric.nn.GATConv", {"heads": 2}, "gives 16 channels where 8 channels are wanted: correct arch_args"),
+        ("torch_geometric.nn.GrafConv", None, "did you mean GraphConv"),
+        ("torch_geometric.nn.Linear", None, "a name with dots is torch_geometric.nn.CLASS"),
+        ("os.system", None, "a name with dots is torch_geometric.nn.CLASS"),
+        ("torch_geometric.nn.GINConv", None, "missing 1 required positional argument: 'nn'; give its arguments by name"),
+        ("torch_geometric.nn.GraphConv", {"agr": "mean"}, "unexpected keyword argument 'agr'"),
+        ("sage", {"aggr": "max"}, "arch_args with arch sage: they are those of a convolution named by its class"),
+    ],
+)
+def test_mistakes(arch, args, message):
+    with pytest.raises(InputError, match=message) as caught:
+        GNN(arch, 8, 8, 8, 2, arch_args=args)
+    assert "\n" not in str(caught.value)
+
+
+def test_not_of_dgl():
+    with pytest.raises(InputError, match="it is a convolution of PyG's; leave conv out"):
+        GNN("torch_geometric.nn.GraphConv", 8, 8, 8, 2, conv="dgl")
+
+
+def test_named_graphsage_is_arch_sage():
+    """The same weights and outputs as the layer of ours."""
+    torch.manual_seed(0)
+    named = model_of("SAGEConv", 1).layers[0].conv
+    torch.manual_seed(0)
+    ours = make_layer("sage", 8, 8)
+    torch.testing.assert_close(named.lin_l.weight, ours.lin_l.weight, rtol=0, atol=0)

@@ -1,0 +1,49 @@
+"""What a run says of itself: a loss that is lost, the model's parts, splits that overlap, a checkpoint from further on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import load_dataset
+from hoptrain.trainers.cli import main
+
+QUICK = ("fit", "--config", "quickstart", "--data.num_workers=0", "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_loss_that_is_no_number(capsys):
+    assert main([*QUICK, "--model.lr=1e30", "--trainer.max_epochs=3"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "no finite number" in line]
+    assert len(said) == 1
+    assert "at step" in said[0]
+    assert "give a lower lr" in said[0]
+
+
+def test_the_parts_of_a_model(capsys):
+    assert main([*QUICK, "--trainer.max_epochs=1"]) == 0
+    out, err = capsys.readouterr()
+    assert "GNN" in out
+    assert "19,082 parameters, 0.0763 MB" in out
+    assert "FLOPs" not in out
+    assert "no finite number" not in err
+    assert "model summary" not in err
+
+
+def test_a_checkpoint_from_further_on(capsys):
+    assert main([*QUICK, "--trainer.max_epochs=3"]) == 0
+    assert main([*QUICK, "--trainer.max_epochs=1", "--ckpt_path=last"]) == 2
+    assert "max_epochs=1): give --trainer.max_epochs of the checkpoint's epoch or more" in capsys.readouterr().err
+
+
+def test_splits_that_overlap(capsys):
+    data = load_dataset("digits-knn")
+    splits = dict(data.splits) | {"test": np.r_[data.splits["test"], data.splits["train"][:7]]}
+    replace(data, splits=splits, path=None).save(Path("overlapping"))
+    assert main([*QUICK, "--data.dataset=overlapping", "--trainer.max_epochs=1"]) == 0
+    assert "digits-knn: 7 vertices are in train and test: scores tell of what was learnt" in capsys.readouterr().err
