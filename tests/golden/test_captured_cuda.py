@@ -48,6 +48,7 @@ LAUNCHES = {
     "shadow, ppr": 18,
     "links": 32,
     "links, degree": 20,
+    "links, pairs": 32,
     "links, in batch": 23,
     "links, temporal": 14,
     "mvs": 22,
