@@ -42,6 +42,7 @@ class HeteroDataModule(SampledDataModule):
         add_reverse: bool = False,
         splits: str | None = None,
         metapaths: list[list[str]] | None = None,
+        seed_type: str | None = None,
         **feed: Any,
     ) -> None:
         """Open the data set (and convert or download it the first time).
@@ -54,12 +55,13 @@ class HeteroDataModule(SampledDataModule):
             add_reverse: turn each relation round as well, as one more, rev_NAME.
             splits: which splits, where the data set has several by name: 60 takes train_60, val_60 and test_60.
             metapaths: relations along these in place of the data's, such as [[paper, author, paper]]; see ``with_metapaths``.
+            seed_type: the type that is trained on, where several tables of a folder have labels.
             feed: as ``SampledDataModule``.
 
         Raises:
             InputError: what cannot be trained on; see ``check_typed`` and ``with_metapaths``.
         """
-        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse)
+        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         if splits is not None:
             data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
         if isinstance(sampler, HeteroPinSAGESampler):

@@ -1,15 +1,16 @@
 """A folder of tables, one for each type of vertices and one for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (by pyarrow).
 
 ``nodes/paper.csv`` has a column ``id``, numbers or texts, no two alike: vertices are numbered in the order of rows. ``label`` holds classes, whole
-numbers from 0 on or names, empty for none; ``split`` the name of a vertex's split, empty for none; all other columns are features, in their order, of
-Parquet also columns of lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and ``dst``, ids of both types, and perhaps ``weight``
-and ``time``; ids of edges count its rows. Other columns of edges are not carried over. ``nodes.csv`` and ``edges.csv`` in place of these folders are
-a plain graph, whose edges may have features, too. A message counts rows from 1 on, below the header.
+numbers from 0 on or names, empty for none, or in its place ``target`` what a regression learns; ``split`` the name of a vertex's split, empty for none;
+all other columns are features, in their order, of Parquet also columns of lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and
+``dst``, ids of both types, and perhaps ``weight`` and ``time``; ids of edges count its rows. Other columns of edges are not carried over. ``nodes.csv``
+and ``edges.csv`` in place of these folders are a plain graph, whose edges may have features, too. A message counts rows from 1 on, below the header.
 """
 
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,11 @@ from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 
-_VERSION = 1
+_VERSION = 2
 _ROWS = 1 << 18
 """Rows that are read at a time."""
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
-_OF_VERTICES, _OF_EDGES = ("id", "label", "split"), ("src", "dst", "weight", "time")
+_OF_VERTICES, _OF_EDGES = ("id", "label", "target", "split"), ("src", "dst", "weight", "time")
 
 
 def is_tables(folder: Path) -> bool:
@@ -57,24 +58,28 @@ def _stem(path: Path) -> str:
     return path.name[: -len(next(suffix for suffix in _SUFFIXES if path.name.endswith(suffix)))]
 
 
-def load_tables(folder: Path) -> Dataset | HeteroDataset:
-    """Convert a folder once, then open that; the key changes with the tables.
+def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
+    """Convert a folder once, then open that; the key changes with the tables and with ``seed_type``, as of ``read_tables``.
 
     Raises:
         InputError: as ``read_tables``.
     """
     files = table_files(folder)
     key = f"{folder.resolve().name}-tables{_VERSION}-{fingerprint(files)}"
+    if seed_type is not None:
+        key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a type may be called anything
     is_plain = any(path.parent == folder for path in files)
     open_one: Any = open_cached if is_plain else open_cached_typed
-    data: Dataset | HeteroDataset = open_one(key, lambda writer: read_tables(folder).write_to(writer))
+    data: Dataset | HeteroDataset = open_one(key, lambda writer: read_tables(folder, seed_type).write_to(writer))
     return data
 
 
-def read_tables(folder: Path) -> Dataset | HeteroDataset:
+def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
     """The data set in a folder, in memory, validated: one on a typed graph, or a ``Dataset`` of ``nodes.csv`` and ``edges.csv``.
 
-    The type that is trained on is the only one with labels.
+    Args:
+        folder: of the tables.
+        seed_type: the type of a typed graph that is trained on; by default the only one with labels or targets.
 
     Raises:
         InputError: tables that are missing, or a row of one that cannot be: it names file, row, value and rule.
@@ -106,16 +111,14 @@ def read_tables(folder: Path) -> Dataset | HeteroDataset:
             edge_attr=attr,
             meta=vertices.meta(folder, left),
         )
-    return _typed(folder, [path for path in files if path.parent.name == "nodes"], [p for p in files if p.parent.name == "edges"])
+    return _typed(
+        folder, [path for path in files if path.parent.name == "nodes"], [p for p in files if p.parent.name == "edges"], seed_type
+    )
 
 
-def _typed(folder: Path, of_nodes: list[Path], of_edges: list[Path]) -> HeteroDataset:
+def _typed(folder: Path, of_nodes: list[Path], of_edges: list[Path], seed_type: str | None) -> HeteroDataset:
     types = {_stem(path): _Vertices(path) for path in of_nodes}
-    labelled = [name for name, own in types.items() if own.y is not None]
-    if len(labelled) != 1:
-        raise InputError(
-            f"{folder}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; give one table a column label"
-        )
+    seed_type = _seed_type(folder, {name: own.y is not None for name, own in types.items()}, seed_type)
     edges: dict[Relation, tuple[Array, Array]] = {}
     options: dict[str, dict[Relation, Array]] = {"weights": {}, "times": {}}
     left: list[str] = []
@@ -126,16 +129,29 @@ def _typed(folder: Path, of_nodes: list[Path], of_edges: list[Path]) -> HeteroDa
         left += [f"{path.name}: {name}" for name in others]
         for name, values in own.items():
             options[name][relation] = values
-    seeds = types[labelled[0]]
+    seeds = types[seed_type]
     return HeteroDataset(
         name=folder.name,
         graph=HeteroGraph.from_edges({name: len(own.ids) for name, own in types.items()}, edges, **options),
-        seed_type=labelled[0],
+        seed_type=seed_type,
         x={name: own.x for name, own in types.items() if own.x is not None},
         y=seeds.y,
         splits=seeds.splits,
         meta=seeds.meta(folder, left),
     )
+
+
+def _seed_type(folder: Path, is_labelled: dict[str, bool], seed_type: str | None) -> str:
+    """The type that is trained on, among all types."""
+    labelled = [name for name, has in is_labelled.items() if has]
+    if seed_type is None and len(labelled) != 1:
+        raise InputError(
+            f"{folder}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; "
+            + ("name it by data.seed_type" if labelled else "give one table a column label or target")
+        )
+    if seed_type is not None and seed_type not in is_labelled:
+        raise InputError(f"seed_type is {seed_type!r}: {folder} has tables of {', '.join(is_labelled)}; name one of these types")
+    return seed_type or labelled[0]
 
 
 def _relation(path: Path, types: dict[str, _Vertices]) -> Relation:
@@ -167,7 +183,11 @@ class _Vertices:
             raise InputError(
                 f"{path}, row {row + 1}: id is {texts['id'][row]!r}: each vertex has one of its own; correct it or drop the row"
             )
-        self.y = self._labels(texts["label"]) if "label" in texts else None
+        if "label" in texts and "target" in texts:
+            raise InputError(
+                f"{path} has a column label and a column target: its vertices have classes or targets; drop one of the columns"
+            )
+        self.y = self._labels(texts["label"]) if "label" in texts else self._targets(texts["target"]) if "target" in texts else None
         names = texts.get("split", np.zeros(0, object))
         self.splits = {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names) if name != ""}
 
@@ -183,6 +203,12 @@ class _Vertices:
                 )
             return y
         self.classes, y[given] = np.unique(texts[given].astype(str), return_inverse=True)
+        return y
+
+    def _targets(self, texts: Array) -> Array:
+        given = texts != ""
+        y = np.full(len(texts), np.nan, np.float32)
+        y[given] = _numbers(self.path, "target", np.where(given, texts, "0"), 0)[given]
         return y
 
     def meta(self, folder: Path, left: list[str]) -> dict[str, Any]:
@@ -275,7 +301,7 @@ def _pieces(path: Path, known: tuple[str, ...]) -> Iterator[Any]:
             if (
                 name in parquet.schema_arrow.names
                 and str(parquet.schema_arrow.field(name).type) in ("double", "float", "halffloat")
-                and name != "weight"
+                and name not in ("weight", "target")
             ):
                 raise InputError(f"{path}: column {name} is of floating numbers: it holds whole numbers or texts; convert it")
         batches = parquet.iter_batches(batch_size=_ROWS) if parquet.metadata.num_rows else [parquet.schema_arrow.empty_table()]
