@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,18 +57,23 @@ class RelationColumns:
         weights: Array | None = None,
         times: Array | None = None,
         edge_ids: Array | None = None,
+        validate: bool = True,
     ) -> None:
         """Take CSC arrays (without a copy where dtypes allow) with sources in [0, num_src), and what each entry of ``indices`` has.
+
+        With ``validate=False`` they are trusted, and not read: those of a graph that was saved.
 
         Raises:
             InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
         """
-        indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
-        check_offsets(indptr, len(indices))
-        weights, times = checked_weights(weights, len(indices)), checked_times(times, len(indices))
-        edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
-        self.indptr: Array = read_only(indptr.astype(offset_dtype(len(indices)), copy=False))
-        self.indices: Array = read_only(narrow_ids(indices, num_src))
+        if validate:
+            indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
+            check_offsets(indptr, len(indices))
+            weights, times = checked_weights(weights, len(indices)), checked_times(times, len(indices))
+            edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
+            indptr, indices = indptr.astype(offset_dtype(len(indices)), copy=False), narrow_ids(indices, num_src)
+        self.indptr: Array = read_only(indptr)
+        self.indices: Array = read_only(indices)
         self.weights: Array | None = None if weights is None else read_only(weights)
         self.times: Array | None = None if times is None else read_only(times)
         self.edge_ids: Array | None = None if edge_ids is None else read_only(edge_ids)
@@ -160,7 +166,7 @@ class HeteroGraph:
                     f"indptr of {relation_name(relation)} has {len(indptr):,} entries: it holds one more than the {num_dst:,} vertices of type "
                     f"{relation[2]!r}; rebuild it by HeteroGraph.from_edges"
                 )
-            options = {name: values.get(relation) for name, values in given.items()}
+            options: Any = {name: values.get(relation) for name, values in given.items()}
             self.relations[relation] = RelationColumns(indptr, indices, num_src, **options)
 
     @classmethod
@@ -211,7 +217,9 @@ class HeteroGraph:
         Raises:
             InputError: a name that no type has, or times of both kinds; as ``from_edges``.
         """
-        edges = {tuple(relation): tuple(as_array(data[relation].edge_index)) for relation in data.edge_types}
+        if not hasattr(data, "edge_types"):
+            raise InputError(f"the graph is a {type(data).__name__}: one with types is a HeteroData of PyG's; Graph.from_pyg takes a Data")
+        edges = {tuple(relation): _ends(data, relation) for relation in data.edge_types}
         weights = {key: as_weights(own) for key, own in _stored(data, data.edge_types, weight_attr).items()}
         times = {key: as_array(own) for key, own in _stored(data, data.edge_types, time_attr).items()}
         of_nodes = {name: as_array(own) for name, own in _stored(data, data.node_types, time_attr).items()}
@@ -222,7 +230,7 @@ class HeteroGraph:
                 )
         if of_nodes:
             times = {relation: of_nodes[relation[0]][src] for relation, (src, _) in edges.items() if relation[0] in of_nodes}
-        return cls.from_edges({name: int(data[name].num_nodes) for name in data.node_types}, edges, weights=weights, times=times)
+        return cls.from_edges({name: _number(data, name) for name in data.node_types}, edges, weights=weights, times=times)
 
     @classmethod
     def from_dgl(cls, graph: Any) -> HeteroGraph:
@@ -261,7 +269,7 @@ class HeteroGraph:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> HeteroGraph:
-        """Open a folder memory-mapped; ``verify`` compares checksums, by default for folders up to 256 MiB.
+        """Open a folder memory-mapped, trusting what ``save`` wrote; ``verify`` compares checksums, by default for folders up to 256 MiB.
 
         Raises:
             InputError: not such a folder, or one that is truncated or altered.
@@ -269,12 +277,12 @@ class HeteroGraph:
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
         with complete_header(path):
-            relations = [tuple(relation) for relation in meta["relations"]]
-            indptr, indices, weights, times, edge_ids = (
-                {relation: arrays[f"{name}_{i}"] for i, relation in enumerate(relations) if f"{name}_{i}" in arrays} for name in _ARRAYS
-            )
-            columns = {relation: (indptr[relation], indices[relation]) for relation in relations}
-            return cls(meta["num_nodes"], columns, weights=weights, times=times, edge_ids=edge_ids)
+            graph = cls(meta["num_nodes"], {})
+            for i, (source, name, destination) in enumerate(meta["relations"]):
+                own: Any = {each: arrays.get(f"{each}_{i}") for each in _ARRAYS}
+                columns = RelationColumns(own.pop("indptr"), own.pop("indices"), graph.num_nodes[source], **own, validate=False)
+                graph.relations[source, name, destination] = columns
+            return graph
 
     @property
     def num_edges(self) -> int:
@@ -350,6 +358,34 @@ def _check_named(relations: Mapping[Relation, Any], **given: Mapping[Relation, A
 def _stored(data: Any, types: Sequence[Any], attr: str | None) -> dict[Any, Any]:
     """What PyG's object holds under a name, by type."""
     return {} if attr is None else {kind: data[kind][attr] for kind in types if attr in data[kind]}
+
+
+def _ends(data: Any, relation: Relation) -> tuple[Array, Array]:
+    """Sources and destinations of an edge type of PyG's."""
+    edge_index = getattr(data[relation], "edge_index", None)
+    if edge_index is None:
+        raise InputError(
+            f"{relation_name(relation)} has no edge_index but {', '.join(data[relation].keys()) or 'nothing'}: it holds (2, E) edges; give it "
+            "one, as by an adj_t's coo()"
+        )
+    rows = as_array(edge_index)
+    if rows.ndim != 2 or len(rows) != 2:
+        raise InputError(
+            f"edge_index of {relation_name(relation)} has shape {rows.shape}: it is (2, E), sources above destinations; reshape it"
+        )
+    return rows[0], rows[1]
+
+
+def _number(data: Any, name: str) -> int:
+    """How many vertices a type of PyG's has, stated or by its rows; edges do not tell."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyG's own, where it cannot tell
+        number = data[name].num_nodes
+    if number is None:
+        raise InputError(
+            f"type {name!r} has neither num_nodes nor x: edges do not tell how many vertices there are; set data[{name!r}].num_nodes"
+        )
+    return int(number)
 
 
 def _where(*found: Mapping[Any, Any]) -> str:
