@@ -96,6 +96,9 @@ class HeteroDataset:
 
     def _take_in(self) -> None:
         """Tensors as arrays, masks as ids, labels as int64 where they are classes."""
+        for field_name in ("x", "splits"):
+            if not isinstance(getattr(self, field_name), Mapping):
+                raise InputError(f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, splits by name; give one")
         number = self.graph.num_nodes.get(self.seed_type, 0)
         object.__setattr__(self, "x", {key: as_array(rows) for key, rows in self.x.items()})
         object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})

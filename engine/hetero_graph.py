@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, id_dtype, offset_dtype
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, naming
 from hoptrain.engine.graph import (
     as_ids,
     as_offsets,
@@ -167,7 +168,8 @@ class HeteroGraph:
                     f"{relation[2]!r}; rebuild it by HeteroGraph.from_edges"
                 )
             options: Any = {name: values.get(relation) for name, values in given.items()}
-            self.relations[relation] = RelationColumns(indptr, indices, num_src, **options)
+            with naming(relation_name(relation)):
+                self.relations[relation] = RelationColumns(indptr, indices, num_src, **options)
 
     @classmethod
     def from_edges(
@@ -187,23 +189,25 @@ class HeteroGraph:
         """
         graph = cls(num_nodes, {})
         _check_named(edges, weights=weights or {}, times=times or {})
-        columns, orders = {}, {}
-        for relation, (src, dst) in edges.items():
+        columns, orders, given = {}, {}, {"weights": {}, "times": {}}  # type: ignore[var-annotated]
+        for relation, ends in edges.items():
             num_src, num_dst = graph._sizes(relation)
-            src, dst = as_ids(src, "src").astype(np.int64, copy=False), as_ids(dst, "dst").astype(np.int64, copy=False)
-            if len(src) != len(dst):
-                raise InputError(f"{relation_name(relation)} has {len(src):,} sources and {len(dst):,} destinations: give as many of each")
-            check_ids(src, num_src, f"{relation_name(relation)}: the source of edge")
-            check_ids(dst, num_dst, f"{relation_name(relation)}: the destination of edge")
-            indptr, indices, orders[relation] = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
-            columns[relation] = (indptr[: num_dst + 1], indices)
-        return cls(
-            num_nodes,
-            columns,
-            weights={key: checked_weights(own, len(orders[key]))[orders[key]] for key, own in (weights or {}).items()},  # type: ignore[index]
-            times={key: checked_times(own, len(orders[key]))[orders[key]] for key, own in (times or {}).items()},  # type: ignore[index]
-            edge_ids={key: order for key, order in orders.items() if (order[1:] < order[:-1]).any()},
-        )
+            with naming(relation_name(relation)):
+                if len(ends) != 2:
+                    raise InputError(f"its edges are {len(ends)} arrays: give two, sources and destinations")
+                src, dst = (as_ids(own, what).astype(np.int64, copy=False) for own, what in zip(ends, ("src", "dst"), strict=True))
+                if len(src) != len(dst):
+                    raise InputError(f"{len(src):,} sources and {len(dst):,} destinations: give as many of each")
+                check_ids(src, num_src, "the source of edge")
+                check_ids(dst, num_dst, "the destination of edge")
+                indptr, indices, order = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
+                columns[relation], orders[relation] = (indptr[: num_dst + 1], indices), order
+                if weights and relation in weights:
+                    given["weights"][relation] = checked_weights(weights[relation], len(src))[order]  # type: ignore[index]
+                if times and relation in times:
+                    given["times"][relation] = checked_times(times[relation], len(src))[order]  # type: ignore[index]
+        edge_ids = {key: order for key, order in orders.items() if (order[1:] < order[:-1]).any()}
+        return cls(num_nodes, columns, **given, edge_ids=edge_ids)
 
     @classmethod
     def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> HeteroGraph:
@@ -325,8 +329,10 @@ class HeteroGraph:
 
     def _sizes(self, relation: Relation) -> tuple[int, int]:
         """Numbers of vertices of a relation's source and destination types."""
-        if len(relation) != 3 or any(":" in part for part in relation):
-            raise InputError(f"{relation} is no relation: it is (source type, name, destination type), without a ':' in them; rename it")
+        if len(relation) != 3 or any(not isinstance(part, str) or ":" in part for part in relation):
+            raise InputError(
+                f"{relation} is no relation: it is (source type, name, destination type), texts without a ':' in them; rename it"
+            )
         source, _, destination = relation
         for name in (source, destination):
             if name not in self.num_nodes:
@@ -340,9 +346,9 @@ def relation_name(relation: Relation) -> str:
 
 
 def _checked_number(name: str, number: int) -> int:
-    if number < 0:
+    if not hasattr(number, "__index__") or number < 0:
         raise InputError(f"num_nodes of {name!r} is {number}: a type has 0 vertices or more; correct it")
-    return int(number)
+    return index(number)
 
 
 def _check_named(relations: Mapping[Relation, Any], **given: Mapping[Relation, Any]) -> None:

@@ -198,3 +198,9 @@ def test_objects_that_are_no_typed_graph_of_pygs():
     ):
         with pytest.raises(InputError, match=message):
             HeteroDataset.from_pyg(theirs)
+
+
+def test_features_and_splits_are_dictionaries():
+    for changed in ({"x": np.ones((4, 2))}, {"splits": np.arange(2)}):
+        with pytest.raises(InputError, match=r"(x|splits) is no mapping: it is a dictionary"):
+            data(**changed)
