@@ -30,7 +30,8 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
         InputError: DGL is not installed or cannot be imported.
     """
     dgl, nn, kind = installed.dgl(), import_module("dgl.nn.pytorch"), data.seed_type
-    graph = dgl.heterograph(_edges(data), data.graph.num_nodes)
+    edges = {(source, f"{source}-{name}-{end}", end): own for (source, name, end), own in _edges(data).items()}  # a module cannot be called "to"
+    graph = dgl.heterograph(edges, data.graph.num_nodes)
     x = _features(data)
     for name, rows in x.items():
         graph.nodes[name].data["x"] = rows
@@ -44,7 +45,7 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
         return loading.DataLoader(graph, {kind: torch.from_numpy(seeds)}, sampler, **persistent(batch_size, workers))
 
     def layer(ins: int, outs: int) -> Any:
-        return nn.HeteroGraphConv({name: nn.SAGEConv(ins, outs, "mean") for _, name, _ in data.graph.relations})
+        return nn.HeteroGraphConv({name: nn.SAGEConv(ins, outs, "mean") for _, name, _ in edges})
 
     def model() -> torch.nn.Module:
         widths = [*[_WIDTH] * (len(fanouts) - 1), data.num_classes]

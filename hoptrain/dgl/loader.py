@@ -22,7 +22,7 @@ from hoptrain.dgl.sampler import Sampled
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, is_known, plain_rows
 
 _of_dgl = dgl.dataloading.dataloader
 
@@ -138,7 +138,8 @@ class DataLoader(dgl.dataloading.DataLoader):
                 own.source = None  # which held the batch
 
         hoptrains, converted = own.of(self.graph)
-        yield from self._feed.epoch(Work(converted.graph, hoptrains, self._stores(own)), place, batches, made)
+        work = Work(converted.graph, hoptrains, self._stores(own), self._versions)
+        yield from self._feed.epoch(work, place, batches, made, is_known(sampler))
 
     def _indices(self, seed: int) -> list[Any]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
@@ -167,6 +168,10 @@ class DataLoader(dgl.dataloading.DataLoader):
                 own.rows_names[kind] = names[0]
                 stores[f"x.{kind}" if is_typed(g) else "x"] = self._kept_rows(kind, x, rows)
         return stores
+
+    def _versions(self) -> list[int]:
+        """How often each of the features that are gathered was changed in place."""
+        return [x._version for _, x, _ in self.__dict__.get("_rows_of", {}).values()]
 
     def _kept_rows(self, kind: str, x: Any, made: Array) -> Array:
         """As an array: the same one as long as nobody writes into the tensor."""
