@@ -30,7 +30,8 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
         InputError: DGL is not installed or cannot be imported.
     """
     dgl, nn, kind = installed.dgl(), import_module("dgl.nn.pytorch"), data.seed_type
-    edges = {(source, f"{source}-{name}-{end}", end): own for (source, name, end), own in _edges(data).items()}  # a module cannot be called "to"
+    # Names that are a layer's, too: no module can be called "to", and each relation has one.
+    edges = {(source, f"{source}-{name}-{end}", end): ends for (source, name, end), ends in _edges(data).items()}
     graph = dgl.heterograph(edges, data.graph.num_nodes)
     x = _features(data)
     for name, rows in x.items():
