@@ -1,4 +1,4 @@
-"""``hoptrain data list|info|convert``: what data sets there are, what is in one, and a copy of one as a folder."""
+"""``hoptrain data list|info|convert|import``: what data sets there are, what is in one, a copy of one as a folder, and one of your tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
+from hoptrain.trainers.commands import import_tables
 from hoptrain.trainers.commands.table import aligned
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` to the subparsers of ``hoptrain``; the parsed arguments carry ``run``."""
-    parser = subparsers.add_parser("data", help="list, inspect and convert data sets", description=__doc__)
+    parser = subparsers.add_parser("data", help="list, inspect, convert and import data sets", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="the data sets that anybody can get, and those on this machine")
     info = actions.add_parser("info", help="sizes, degrees and splits of a data set; verifies its checksums")
@@ -27,6 +28,7 @@ def add_parser(subparsers: Any) -> None:
     for action in (info, convert):
         action.add_argument("name", help="a name from 'hoptrain data list', a .npz file or a hoptrain folder")
     convert.add_argument("dest", help="the new folder; it must not exist")
+    import_tables.add_parser(actions)
     for action in (listing, info, convert):
         action.add_argument("--root", help="a folder that holds data sets")
     for action in (info, convert):
