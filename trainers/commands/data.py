@@ -1,4 +1,4 @@
-"""``hoptrain data list|info|convert|partition``: what data sets there are, what is in one, and one as a folder, whole or in parts."""
+"""``hoptrain data list|info|convert|import|partition``: what data sets there are, what is in one, and one as a folder, whole or in parts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.partition.folder import KIND as PARTITION
 from hoptrain.engine.partition.folder import open_partition
 from hoptrain.engine.store import kind_of
-from hoptrain.trainers.commands import partition
+from hoptrain.trainers.commands import import_tables, partition
 from hoptrain.trainers.commands.table import aligned
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` to the subparsers of ``hoptrain``; the parsed arguments carry ``run``."""
-    parser = subparsers.add_parser("data", help="list, inspect, convert and part data sets", description=__doc__)
+    parser = subparsers.add_parser("data", help="list, inspect, convert, import and part data sets", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="the data sets that anybody can get, and those on this machine")
     info = actions.add_parser("info", help="sizes, degrees and splits of a data set; verifies its checksums")
@@ -31,6 +31,7 @@ def add_parser(subparsers: Any) -> None:
     parts = partition.add_action(actions)
     for action in (info, convert, parts):
         action.add_argument("name", help="a name from 'hoptrain data list', a .npz file or a hoptrain folder")
+    import_tables.add_parser(actions)
     for action in (convert, parts):
         action.add_argument("dest", help="the new folder; it must not exist")
     for action in (listing, info, convert, parts):
