@@ -78,7 +78,7 @@ class PairMLP(nn.Module):
 
     def __init__(self, width: int, num_outputs: int, edge_channels: int = 0) -> None:
         super().__init__()
-        self.mlp = MLP([2 * width + edge_channels, width, num_outputs], norm=None)
+        self.mlp: nn.Module = MLP([2 * width + edge_channels, width, num_outputs], norm=None)
 
     def forward(self, source: Tensor, destination: Tensor, *features: Tensor) -> Tensor:
         """(..., num_outputs) for pairs of vectors (..., C), which broadcast, and (..., D) features."""
