@@ -5,6 +5,7 @@ The header (``header.json``) states format, version, kind and counts, and for ev
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -51,7 +52,12 @@ class FolderWriter:
 
     def add(self, name: str, array: Array) -> None:
         """Write an array that is in memory."""
-        np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
+        try:
+            np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
+        except OSError as error:
+            if error.errno is None:  # NumPy's, of a write that was cut short
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
 
 
 @contextmanager
