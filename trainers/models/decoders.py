@@ -125,6 +125,12 @@ def make_decoder(name: DecoderName, width: int) -> Decoder:
     check_choice("decoder", name, get_args(DecoderName))
     if name == "complex" and width % 2:
         raise InputError(f"out_channels is {width} with decoder complex: half of them are imaginary; give an even number")
-    kinds: dict[str, Any] = {"dot": lambda _: Bilinear(), "mlp": MLPDecoder, "hadamard": HadamardDecoder, "distmult": DistMult, "complex": ComplEx}
+    kinds: dict[str, Any] = {
+        "dot": lambda _: Bilinear(),
+        "mlp": MLPDecoder,
+        "hadamard": HadamardDecoder,
+        "distmult": DistMult,
+        "complex": ComplEx,
+    }
     decoder: Decoder = kinds[name](width)
     return decoder
