@@ -40,7 +40,9 @@ class HeteroFanoutSampler(TypedSampler):
                 raise InputError(f"default is {list(default)} beside fanouts for all relations, {fanouts}: leave one of them out")
             given = {**given, "": default}
         try:
-            self.fanouts = {name if isinstance(name, str) else ":".join(name): tuple(map(index, own)) for name, own in given.items()}
+            self.fanouts: dict[str, tuple[int, ...]] = {
+                name if isinstance(name, str) else ":".join(name): tuple(map(index, own)) for name, own in given.items()
+            }
         except TypeError:
             raise InputError(
                 f"fanouts are {fanouts!r}: give whole numbers, one for each hop, such as [15, 10], or a list for each relation"

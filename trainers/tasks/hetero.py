@@ -71,8 +71,7 @@ class HeteroDataModule(SampledDataModule):
         if metapaths is not None:
             data = with_metapaths(data, metapaths)
         sampler.check_data(data)
-        own = getattr(sampler, "seed_type", None)
-        if own != data.seed_type:
+        if (own := getattr(sampler, "seed_type", None)) != data.seed_type:
             raise InputError(f"the sampler's seed_type is {own!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
         check_typed(data, sampler.num_hops)
         super().__init__(data, sampler, **feed)
@@ -177,7 +176,8 @@ class HeteroClassifier(Labelled):
         _check_model(model, takes, bool(relations and num_layers and num_classes), gnn)
         super().__init__(None)
         self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
-        self.takes, self.model = takes, model
+        self.takes = takes
+        self.model: Any = model
         self.learn(num_classes, multilabel, score, class_weight)
         if model is not None:
             self.note_module(model)
