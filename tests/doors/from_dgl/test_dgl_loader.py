@@ -212,7 +212,7 @@ def test_a_sampler_around_one_of_hoptrain_s():
         assert torch.equal(outputs, indices * 2)
 
 
-def of_a_user(g, eids):
+def of_a_user(eids):
     """What is excluded."""
     return eids
 
