@@ -229,7 +229,7 @@ AHEAD = {
 @pytest.mark.parametrize(("exclude", "asked", "is_ahead"), AHEAD.values(), ids=AHEAD)
 def test_a_thread_changes_nothing_and_asks_no_code_of_a_user_s(exclude, asked, is_ahead, monkeypatch):
     """Unless that is asked for."""
-    monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 2)
+    monkeypatch.setattr("hoptrain.samplers.feed.early.cores_are_free", lambda: True)
 
     def run(asked):
         torch.manual_seed(3)

@@ -326,9 +326,9 @@ def test_a_thread_changes_neither_batches_nor_what_the_training_draws(data, kind
             found.append((batch.n_id, batch.e_id, batch.x, batch.drawn, torch.rand(3)))
         return is_ahead, found, torch.get_rng_state()
 
-    monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 2)
+    monkeypatch.setattr("hoptrain.samplers.feed.early.cores_are_free", lambda: True)
     is_ahead, found, state = run()
-    monkeypatch.setattr("hoptrain.pyg.feed.is_known", lambda _: False)
+    monkeypatch.setattr("hoptrain.pyg.feed.runs_ahead", lambda _: False)
     was_ahead, wanted, after = run()
     assert (is_ahead, was_ahead) == (True, False)
     assert len(found) > 1
@@ -346,7 +346,7 @@ class Chooses(hoptrain.pyg.NeighborLoader):
 
 
 def test_a_user_s_code_runs_when_its_batch_is_asked_for(data, monkeypatch):
-    monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 2)
+    monkeypatch.setattr("hoptrain.samplers.feed.early.cores_are_free", lambda: True)
     loader = Chooses(data, [2], input_nodes=torch.arange(30), batch_size=10)
     for step, batch in enumerate(loader):
         assert batch.n_id[:10].tolist() == [(each + 7 * step) % 30 for each in range(10 * step, 10 * step + 10)]
