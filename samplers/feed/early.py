@@ -21,7 +21,8 @@ def cores_are_free() -> bool:
     """
     import torch
 
-    return torch.cuda.is_initialized() or torch.get_num_threads() < threads_for(None, 0, "cpu")
+    is_on_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return is_on_gpu or torch.get_num_threads() < threads_for(None, 0, "cpu")
 
 
 def is_known(*objects: object) -> bool:

@@ -173,6 +173,7 @@ class GivenFeed:
         self._work: Work | None = None
         self._owner = 0
         self._task: SampleTask
+        self._state: Callable[[], object]
 
     def epoch(
         self, work: Work, place: Place, indices: Iterable[Index], made: Callable[[int, Index, Source], Any], is_ahead: bool = False
@@ -198,7 +199,7 @@ class GivenFeed:
             work.check()
             self.close()
             self._owner, self._task = os.getpid(), self._task_for(work, place)
-        self._work = work
+        self._work, self._state = work, work.state
         self._schedule.begin(place.seed, place.num_steps)
         self._iteration += 1
         batches = self._sent if self._workers else self._made_ahead if is_ahead else self._here
@@ -235,7 +236,7 @@ class GivenFeed:
                 self._schedule.give(step, under_way[-1][1])
                 yield step
 
-        with closing(run_ahead(self._task, epoch, steps(), self._memory, self._work.state)) as self._thread:
+        with closing(run_ahead(self._task, epoch, steps(), self._memory, self._state)) as self._thread:
             for step in count():
                 self._check_iteration(iteration, step)
                 release_copied()
