@@ -21,7 +21,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.cells import DTYPES, WHOLE, Kind, is_good, mistake, parsed
+from hoptrain.engine.datasets.tables.cells import DTYPES, EXACT, WHOLE, Kind, is_good, mistake, parsed
 from hoptrain.engine.errors import InputError, reason_of
 
 BYTES = 1 << 24
@@ -196,6 +196,9 @@ class Table:
                 frame = pandas.read_csv(io.BytesIO(block), sep=mark, dtype=dtypes, skipinitialspace=True, **options)
         except (ValueError, pandas.errors.ParserWarning, OverflowError):
             return None
+        whole = [frame[name].to_numpy() for name, kind in kinds.items() if DTYPES[kind] is np.int64]
+        if any((np.abs(values) >= EXACT).any() for values in whole) and re.search(rb"[.eE]", block):
+            return None  # of a column with 7.0 pandas reads all numbers as doubles
         if frame.iloc[:, -1].dtype.kind not in "if" and frame.iloc[:, -1].isna().any():
             return None  # rows with fewer cells
         return {name: frame[name].to_numpy(object if DTYPES[kind] is str else None) for name, kind in kinds.items()}
