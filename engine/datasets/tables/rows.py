@@ -28,28 +28,8 @@ BYTES = 1 << 24
 """Of a text file, read at a time."""
 _COMMENTS = (b"#", b"%")
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, as some programs write it first
-_HEADS = {
-    "src",
-    "dst",
-    "source",
-    "target",
-    "destination",
-    "from",
-    "to",
-    "id",
-    "node",
-    "node_id",
-    "vertex",
-    "label",
-    "class",
-    "y",
-    "split",
-    "weight",
-    "time",
-}
+_HEADS = {"src", "dst", "source", "target", "destination", "from", "to", "id", "node", "vertex", "label", "class", "y", "split", "weight", "time"}  # fmt: skip
 """Names by which the first line of a text file is known as a header."""
-_LEADING_ZERO = re.compile(rb"(?:^|[^0-9.eE+-])0[0-9]", re.MULTILINE)
-
 Progress = Callable[[Path, float, int], None]
 """Is told the file, the share of it that is read, and its rows so far."""
 
@@ -183,7 +163,7 @@ class Table:
     def _fast(self, block: bytes, kinds: Mapping[str, Kind]) -> dict[str, Array] | None:
         import pandas  # type: ignore[import-untyped]
 
-        if "id" in kinds.values() and _LEADING_ZERO.search(block):
+        if "id" in kinds.values() and _has_leading_zeros(block):
             return None  # pandas would read 007 as 7
         if not block:
             return {name: np.empty(0, object if DTYPES[kind] is str else DTYPES[kind]) for name, kind in kinds.items()}
@@ -260,8 +240,17 @@ def _lines(block: bytes) -> list[bytes]:
 
 
 def _has_others(block: bytes, is_header: bool) -> bool:
-    """Whether a block has lines that are no rows."""
-    return is_header or block.startswith((*_COMMENTS, b"\n", b"\r")) or any(mark in block for mark in (b"\n#", b"\n%", b"\n\n", b"\n\r\n"))
+    """Whether a block has lines that are no rows: a header, comments, empty ones."""
+    text = np.frombuffer(b"\n" + block + b"0", np.uint8)
+    return is_header or bool(np.isin(text[np.flatnonzero(text == ord("\n")) + 1], list(b"#%\n\r")).any())
+
+
+def _has_leading_zeros(block: bytes) -> bool:
+    """Whether it has a number such as 007, behind something that is no part of a number or a date."""
+    text = np.frombuffer(b"\n" + block, np.uint8)
+    is_digit = text - np.uint8(ord("0")) < 10
+    before = text[:-2][(text[1:-1] == ord("0")) & is_digit[2:] & ~is_digit[:-2]]
+    return not np.isin(before, list(b".eE+-")).all()
 
 
 def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
