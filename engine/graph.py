@@ -76,7 +76,7 @@ class Graph:
         self.weights: Array | None = None if weights is None else read_only(weights)
         self.times: Array | None = None if times is None else read_only(times)
         self.edge_ids: Array | None = None if edge_ids is None else read_only(edge_ids)
-        self.is_sorted = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
+        self.is_sorted: bool = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
 
     @property
     def num_nodes(self) -> int:
