@@ -12,6 +12,7 @@ import gzip
 import io
 import re
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +131,10 @@ class Table:
     def _cells(self, line: str) -> list[str]:
         if self.delimiter == " ":
             return line.split()
-        return next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])
+        try:
+            return next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])
+        except csv.Error:  # a cell longer than 131,072 characters
+            return [line]
 
     def _text_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
         raw, stream = self._stream()
@@ -268,7 +272,7 @@ def _opened(read: Callable[[], Any], path: Path) -> Any:
         return read()
     except InputError:
         raise
-    except (OSError, EOFError, ValueError) as error:  # those of pyarrow are ValueErrors
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # those of pyarrow are ValueErrors
         raise InputError(f"{path} cannot be read ({reason_of(error)}): correct it or write it anew") from None
 
 
@@ -291,6 +295,8 @@ def _of_parquet(path: Path, name: str, kind: Kind, values: Array) -> Array:
     if kind in ("id", "time"):
         if values.dtype.kind not in "iu":
             raise InputError(f"{path}: column {name} is of {values.dtype}, or has none in some rows: it holds whole numbers; convert it")
+        if values.dtype == np.uint64 and len(values) and values.max() > np.iinfo(np.int64).max:
+            raise InputError(f"{path}: column {name} has {values.max()}: whole numbers are less than 2**63; convert them to texts")
         return values.astype(np.int64)
     if len(values) and isinstance(values[0], np.ndarray):
         widths = {len(value) if isinstance(value, np.ndarray) else -1 for value in values}

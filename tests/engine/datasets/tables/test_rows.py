@@ -97,3 +97,21 @@ def test_progress_ends_at_the_whole(tmp_path, monkeypatch):
         pass
     assert shares == sorted(shares)
     assert shares[-1] == (1.0, 20)
+
+
+def test_a_file_that_is_cut_off_or_damaged(tmp_path):
+    whole = gzip.compress("".join(f"{i} {i * 7919 % 1000}\n" for i in range(5000)).encode())
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2 : len(whole) // 2 + 40] = bytes(40)
+    for content in (whole[:-20], bytes(damaged)):
+        (tmp_path / "t.gz").write_bytes(content)
+        with pytest.raises(InputError, match=r"t\.gz cannot be read|t\.gz, line"):
+            list(Table(tmp_path / "t.gz").pieces({"0": "id", "1": "id"}, BadRows()))
+
+
+def test_whole_numbers_of_parquet_have_to_fit(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install hoptrain[parquet]")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"a": pyarrow.array([1, 2**63], pyarrow.uint64())}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"column a has 9223372036854775808: whole numbers are less than 2\*\*63"):
+        list(Table(tmp_path / "t.parquet").pieces({"a": "id"}, BadRows()))
