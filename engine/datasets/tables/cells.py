@@ -32,11 +32,11 @@ WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 def is_good(kind: Kind, values: Array) -> Array:
     """Which values (N,) or (N, D) of a column, of its kind's dtype already, are in their range: (N,) bool."""
     if kind == "key":
-        return values != ""
+        return np.array(values != "", bool)
     if kind not in ("weight", "number"):
         return np.ones(len(values), bool)
-    good = np.isfinite(values) & ((values >= 0) | (kind == "number"))
-    return good if good.ndim == 1 else good.all(axis=1)
+    good: Array = np.isfinite(values) & ((values >= 0) | (kind == "number"))
+    return good if good.ndim == 1 else np.all(good, axis=1)
 
 
 def parsed(kind: Kind, cell: str) -> Any:

@@ -82,7 +82,7 @@ def read_plain(
     _number(own, tables, vertices)
     own = _with_reverses(own, scratch) if undirected else own
     y, splits, classes = _of_vertices(tables, vertices, bad)
-    y = y if isinstance(about.get("label"), VertexTable | None) else about["label"]
+    y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
     meta = _meta((edges, features, labels, own_split), classes, bad)
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
@@ -144,7 +144,9 @@ def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: V
         ids, good = vertices.as_ids(table.ids)
         vertices.codes(ids[good])
     final = vertices.close()
-    for ends in (own["src"], own["dst"]) if final else ():
+    if final is None:
+        return
+    for ends in (own["src"], own["dst"]):
         for begin in range(0, len(ends), _PIECE):
             ends[begin : begin + _PIECE] = final(ends[begin : begin + _PIECE])
 
