@@ -16,8 +16,9 @@ from hoptrain.engine.errors import check_choice
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
+from hoptrain.engine.queue.ahead import Batch, run_inline
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
-from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
+from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices

@@ -22,7 +22,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
-from hoptrain.engine.queue.pool import Batch, WorkerPool
+from hoptrain.engine.queue.ahead import Batch
+from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of

@@ -140,9 +140,12 @@ def test_mistakes():
     x = np.ones((USERS + ITEMS, 4), np.float32)
     for make, message in (
         (
-            lambda: parts(with_edge(25, 30)),
+            lambda: parts(with_edge(25, 30), feed={"shared_links": "drop"}),
             r"vertices 25 and 30 are linked in the graph and destinations is \(20, 50\): both are among them",
         ),
+        (lambda: parts(with_edge(2, 30)), r"edges to learn from \(1, that from \d+ to \d+ for one\) are copies or reverses of links"),
+        (lambda: parts(feed={"shared_links": "no"}), "shared_links is 'no': it is one of refuse, drop, keep"),
+        (lambda: parts(shop(edge_splits={}), feed={"shared_links": "drop"}), "shared_links is drop and split share: .* leave it out"),
         (lambda: parts(destinations=(20, 40)), r"are linked in val and destinations is \(20, 40\): neither is among them"),
         (lambda: parts(feed={"eval_negatives": "uniform"}), "eval_negatives is uniform and the sampler has destinations"),
         (lambda: fit(*parts(score="recall@31")), "score is recall@31 and there are 30 destinations: K is at most their number"),
