@@ -42,7 +42,7 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
         "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),
     }
     left = free - sum(needs.values())
-    said = f"{free / 2**30:.2f} that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
+    said = f"{free / 2**30:.2f} GiB that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:
         raise InputError(f"memory is auto, {said}: nothing is left; free some, use fewer num_workers, or say how much it may be")
     return left, f" ({said})"

@@ -225,8 +225,8 @@ def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], 
 def _say_room(memory: int, said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
     rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
     _log.info(
-        "memory: %.2f GiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
-        memory / 2**30, said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
+        "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
+        f"{memory / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
     )  # fmt: skip
 
 
