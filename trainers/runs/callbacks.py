@@ -91,7 +91,8 @@ class ProgressBar(RichProgressBar):
         """The figures as they are shown."""
         metrics = super().get_metrics(trainer, pl_module)
         shown = _SHOWN | {f"val_{getattr(pl_module, 'score_name', 'acc')}": ("val", "{:.3f}")}
-        return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics}
+        left_out = "queue" if "hit_%" in metrics else ""  # a line has no room for both
+        return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics and key != left_out}
 
 
 class LossWatch(Callback):

@@ -89,7 +89,13 @@ def test_signals_cost_reads_and_no_bit(folder):
 
 def fit(folder, cwd, *options):
     command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "quickstart", *SHORT.split(), f"--data.dataset={folder}"]
-    command += ["--trainer.log_every_n_steps=1", "--trainer.limit_train_batches=20", "--data.num_workers=1", "--data.batch_size=16", *options]
+    command += [
+        "--trainer.log_every_n_steps=1",
+        "--trainer.limit_train_batches=20",
+        "--data.num_workers=1",
+        "--data.batch_size=16",
+        *options,
+    ]
     run = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
     )
