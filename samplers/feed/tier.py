@@ -154,7 +154,7 @@ class Tier:
         def make() -> SharedRows:
             room, said = (memory, "") if memory else memory_left(task, list(self.rows), num_workers, queue, len(ranks))
             tables = shared_out(room, [(file.shape[0], file.row_bytes) for file in files])
-            _say_room(room, said, tables, lookahead)
+            _say_room(said, tables, lookahead)
             return SharedRows.make(tables, len(ranks))
 
         self.shared, self._rank = _made_or_found(make, schedule.rank, ranks, meeting), ranks.index(schedule.rank)
@@ -222,11 +222,11 @@ def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], 
     return made or SharedRows(*found["where"])
 
 
-def _say_room(memory: int, said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
+def _say_room(said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
     rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
     _log.info(
         "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
-        f"{memory / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
+        f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
     )  # fmt: skip
 
 

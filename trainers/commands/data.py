@@ -40,6 +40,7 @@ def add_parser(subparsers: Any) -> None:
         action.add_argument("--scale", type=float, default=1.0, help="share of a synthetic: set, in (0, 1]")
     info.add_argument("--memory", help="say what reading the features would take with so much memory, such as 8GiB, or auto")
     info.add_argument("--fanouts", help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10)")
+    info.add_argument("--split", help="with --memory: what the seeds are (default train)")
     info.add_argument("--batch-size", type=int, help="with --memory: seeds of a step (default 1024)")
     for action, run in ((listing, run_list), (info, run_info), (convert, run_convert)):
         action.set_defaults(run=run)
@@ -71,7 +72,7 @@ def _counts(entry: Entry) -> list[str]:
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what a data set holds, after its checksums have been verified, and what a memory size would give; returns 0."""
-    for option in ("fanouts", "batch_size"):
+    for option in ("fanouts", "batch_size", "split"):
         if args.memory is None and getattr(args, option) is not None:
             name = option.replace("_", "-")
             raise InputError(f"--{name} is {getattr(args, option)} without --memory: it tells what is read from the disk; leave it out")
@@ -85,7 +86,7 @@ def run_info(args: argparse.Namespace) -> int:
     if args.memory is not None:
         from hoptrain.trainers.commands.memory_facts import memory_facts  # here, lest other commands wait for samplers
 
-        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), args.batch_size or 1024)))
+        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), args.batch_size or 1024, args.split or "train")))
     return 0
 
 

@@ -41,7 +41,7 @@ class _Steps(NamedTuple):
     step_s: float
 
 
-def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int) -> list[list[str]]:
+def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, split: str = "train") -> list[list[str]]:
     """Lines (what, value) about an epoch with so much memory.
 
     Args:
@@ -49,12 +49,13 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int) ->
         memory: as ``SampleLoader``'s.
         fanouts: of neighbour sampling.
         batch_size: seeds of a step.
+        split: what the seeds are.
 
     Raises:
         InputError: a size that cannot be, or is too small; data without features.
     """
     sampler: Any = NeighborSampler(fanouts) if isinstance(data, Dataset) else HeteroSampler(fanouts, data.seed_type)
-    sampler, schedule = plain_schedule(data, sampler, batch_size=batch_size)
+    sampler, schedule = plain_schedule(data, sampler, split=split, batch_size=batch_size)
     stores = sampler.stores_of(data)
     files = feature_files(stores)
     if not files:
@@ -67,7 +68,7 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int) ->
     tables = shared_out(size, [(file.shape[0], file.row_bytes) for file in files.values()])
     task.stores = {name: i for i, name in enumerate(files)}
     steps = _planned(StepRows(tasks=[task], num_tables=len(files)), tables, schedule.num_steps)
-    return _lines(steps, list(files.values()), tables, size, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
+    return _lines(steps, list(files.values()), tables, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
 
 
 def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _Steps:
@@ -99,12 +100,15 @@ def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _S
     return found._replace(step_s=(time.perf_counter() - begin) / len(found.used))
 
 
-def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], size: int, num_steps: int, batch: str) -> list[list[str]]:
+def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], num_steps: int, batch: str) -> list[list[str]]:
     warm = slice(len(steps.used) // 2, None)
     used, missed = (float(np.mean(counts[warm])) * num_steps for counts in (steps.used, steps.missed))
     rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
     lines = [
-        ["memory", f"{size / 2**20:,.1f} MiB, room for {slots:,} of {rows:,} rows ({slots / rows:.0%})"],
+        [
+            "memory",
+            f"{sum(table.num_bytes for table in tables) / 2**20:,.1f} MiB, room for {slots:,} of {rows:,} rows ({slots / rows:.0%})",
+        ],
         ["epoch", f"{num_steps:,} steps of {batch}; predicted from {len(steps.used):,} steps, of which the second half counts"],
         ["rows an epoch", f"{used:,.0f} used, {missed:,.0f} of them read ({missed / max(1, used):.0%})"],
     ]
