@@ -97,8 +97,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             capture: on "cuda" whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
             threads: threads of each worker, by default 1; without workers of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
-            memory: bytes, such as "8GiB", that a machine spends on features, which are read from the data set's files, or "auto" for what is left
-                there; see the class.
+            memory: bytes, such as "8GiB", that a machine spends on features, which are read from files, or "auto" for what is left; see the class.
             lookahead: with ``memory`` how many steps ahead it is known which rows are used, by default 256; 0 where batches depend on the training.
             schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
 
@@ -110,9 +109,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
         workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
-        stores = sampler.stores_of(data)
-        self._of_tier = tier_options(stores, sampler, schedule, workspace.device, memory, lookahead)
-        self._task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace)
+        self._of_tier = tier_options(sampler.stores_of(data), sampler, schedule, workspace.device, memory, lookahead)
+        self._task = SampleTask(graph=data.graph, stores=sampler.stores_of(data), sampler=sampler, schedule=schedule, workspace=workspace)
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         task = self._task
