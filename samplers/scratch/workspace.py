@@ -78,10 +78,10 @@ class Workspace:
         self.gpu = gpu
         self.capture = capture
         self.meeting: Meeting | None = None
-        self.on_device = OnDevice()
+        self.on_device: OnDevice = OnDevice()
         self._stream: DeviceStream | None = None
         self._staging: Staging | None = None
-        self.table = RelabelTable()
+        self.table: RelabelTable = RelabelTable()
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []

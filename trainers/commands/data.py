@@ -1,4 +1,4 @@
-"""``hoptrain data list|info|convert|partition``: what data sets there are, what is in one, and one as a folder, whole or in parts."""
+"""``hoptrain data list|info|convert|import|partition``: what data sets there are, what is in one, and one as a folder, whole or in parts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.partition.folder import KIND as PARTITION
 from hoptrain.engine.partition.folder import open_partition
 from hoptrain.engine.store import kind_of
-from hoptrain.trainers.commands import partition
+from hoptrain.trainers.commands import import_tables, partition
 from hoptrain.trainers.commands.table import aligned, megabytes
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` to the subparsers of ``hoptrain``; the parsed arguments carry ``run``."""
-    parser = subparsers.add_parser("data", help="list, inspect, convert and part data sets", description=__doc__)
+    parser = subparsers.add_parser("data", help="list, inspect, convert, import and part data sets", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="the data sets that anybody can get, and those on this machine")
     info = actions.add_parser("info", help="sizes, degrees and splits of a data set; verifies its checksums")
@@ -32,6 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parts = partition.add_action(actions)
     for action in (info, convert, parts):
         action.add_argument("name", help="a name from 'hoptrain data list', a .npz file or a hoptrain folder")
+    import_tables.add_parser(actions)
     for action in (convert, parts):
         action.add_argument("dest", help="the new folder; it must not exist")
     for action in (listing, info, convert, parts):
@@ -77,8 +78,7 @@ def run_info(args: argparse.Namespace) -> int:
             name = option.replace("_", "-")
             raise InputError(f"--{name} is {getattr(args, option)} without --memory: it tells what is read from the disk; leave it out")
     if kind_of(Path(args.name)) == PARTITION:
-        print(aligned(partition.facts(open_partition(args.name))))
-        return 0
+        return _print_partition(args)
     path = load_any(args.name, root=args.root, scale=args.scale).path
     data = open_either(Path(str(path)), verify=True)
     print(aligned(facts(data) if isinstance(data, Dataset) else typed_facts(data)))
@@ -95,6 +95,15 @@ def _fanouts(text: str) -> list[int]:
         return [int(word) for word in text.strip("[]").split(",")]
     except ValueError:
         raise InputError(f"--fanouts is {text}: it is whole numbers with commas between them; give for instance 15,10,5") from None
+
+
+def _print_partition(args: argparse.Namespace) -> int:
+    if args.memory is not None:
+        raise InputError(
+            f"--memory is {args.memory}, but {args.name} is a data set in parts: reads are foretold for one that is whole; leave it out"
+        )
+    print(aligned(partition.facts(open_partition(args.name))))
+    return 0
 
 
 def run_convert(args: argparse.Namespace) -> int:

@@ -82,8 +82,9 @@ class SampledDataModule(SharedDataModule):
             balanced: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
         """
         super().__init__(batch_size, seed)
-        self.data, self.sampler = data, _balanced(data, sampler) if balanced else sampler
-        self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
+        self.data: Any = data
+        self.sampler: Sampler[Any, Any] = _balanced(data, sampler) if balanced else sampler
+        self.num_workers: int = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
         self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, "capture": capture, **places}
         self._feed_options |= {"memory": memory, "lookahead": lookahead}

@@ -84,6 +84,19 @@ def test_the_score_is_counted_out(score):
     assert logged == pytest.approx(np.mean(values), rel=1e-5)
 
 
+def test_a_last_batch_of_one_link_compares_nothing():
+    """In a batch of its own it has no negative, by in_batch, and moves no vector."""
+    module, model = parts(negatives="in_batch", l2=0.0, feed={"batch_size": 63})
+    batches = [batch.to("cpu") for batch in module.make_loader(0, 1, 1)]
+    assert [len(batch.extra["labels"]) for batch in batches] == [126, 126, 126, 1]
+    assert torch.isfinite(fit(module, model).callback_metrics["train_loss"])
+    model.zero_grad()
+    loss = model.training_step(batches[-1], 3)
+    loss.backward()
+    assert loss == 0
+    assert not any(own.grad.any() for own in model.parameters() if own.grad is not None)
+
+
 def test_hard_and_several_negatives():
     """BPR over each link's three negatives, and over the one of them that scores highest."""
     for hard in (None, 1):

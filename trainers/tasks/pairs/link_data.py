@@ -109,11 +109,11 @@ class LinkDataModule(GraphDataModule):
                 f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
             )
         graph, links = self._held_out_links(data)
-        self.bounds = self.sampler.bounds(graph)
+        self.bounds: tuple[int, int] = self.sampler.bounds(graph)
         if self.sampler.destinations is not None:
             links = directed(graph, links, self.bounds)
         others = self._others(data, graph, links)
-        self.held_out = {name: HeldOut(own, others[name]) for name, own in links.items()}
+        self.held_out: dict[str, HeldOut] = {name: HeldOut(own, others[name]) for name, own in links.items()}
         ends = {name: np.unique(own) for name, own in links.items() if own.shape[1]}
         splits = {"train": np.arange(graph.num_nodes)} | ends
         return Dataset(name=data.name, graph=graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
