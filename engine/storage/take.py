@@ -6,6 +6,7 @@ others out that are needed sooner, those of the graph among them.
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -29,12 +30,14 @@ def take_rows(table: Array, ids: Array) -> Array:
         return taken
     rows, place = np.unique(ids, return_inverse=True)
     out = np.empty((len(rows), *table.shape[1:]), table.dtype)
-    reader = _reader(str(file.filename), file.offset, table.shape, table.dtype)
+    path = str(file.filename)
+    inode = os.stat(path).st_ino if os.path.exists(path) else 0  # another file may have come in its place
+    reader = _reader(inode, path, file.offset, table.shape, table.dtype)
     reader.read(rows, np.arange(len(rows)), out.view(np.uint8).reshape(len(rows), reader.row_bytes))
     return out[place]
 
 
 @lru_cache(maxsize=16)
-def _reader(path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> FileRows:
+def _reader(inode: int, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> FileRows:
     """Kept open from one call to the next."""
     return FileRows(path, offset, shape, dtype)
