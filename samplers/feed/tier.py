@@ -19,7 +19,6 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
@@ -29,7 +28,7 @@ from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.feed.gather import gather_rows
-from hoptrain.samplers.feed.memory_left import memory_left
+from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -254,9 +253,7 @@ def tier_options(
                 f"lookahead is {lookahead} without memory: it tells how far ahead its rows are known; give memory, or leave it out"
             )
         return {}
-    share, num_bytes = (0, None) if memory == "auto" else parsed_size(memory, "memory")
-    if share:
-        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
+    num_bytes = memory_bytes(memory)
     if lookahead is not None and lookahead < 0:
         raise InputError(f"lookahead is {lookahead}: it is a number of steps, or 0; correct it")
     if device != "cpu":

@@ -84,7 +84,7 @@ fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: 
 fit Q --data.num_workers -1                 | num_workers is -1: it is at least 0; correct it
 fit Q --data.num_workers 0 --data.queue.prefetch 3 | queue.prefetch is 3 and num_workers 0: ...
 fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
-fit Q --data.memory lots                    | memory is lots: it is bytes such as 2GiB, or a share of the rows such as 0.1; correct it
+fit Q --data.memory lots                    | memory is lots: it is bytes with their unit, or auto; give for instance 8GiB
 fit Q --data.memory 0.5                     | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
 fit Q --data.lookahead 8                    | lookahead is 8 without memory: ...
 fit Q --data.features random                | data.features is random: it takes one of stored, degrees, walks

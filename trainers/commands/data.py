@@ -86,7 +86,8 @@ def run_info(args: argparse.Namespace) -> int:
     if args.memory is not None:
         from hoptrain.trainers.commands.memory_facts import memory_facts  # here, lest other commands wait for samplers
 
-        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), args.batch_size or 1024, args.split or "train")))
+        batch_size = 1024 if args.batch_size is None else args.batch_size
+        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), batch_size, args.split or "train")))
     return 0
 
 

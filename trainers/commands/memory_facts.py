@@ -10,7 +10,6 @@ import numpy as np
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import FORESEEN_BYTES
@@ -18,7 +17,7 @@ from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.samplers.feed.loader import plain_schedule
-from hoptrain.samplers.feed.memory_left import memory_left
+from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows, feature_files
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -61,10 +60,7 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, sp
     if not files:
         raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
-    share, size = (0, 0) if memory == "auto" else parsed_size(memory, "memory")
-    if share:
-        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
-    size = size or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
+    size = memory_bytes(memory) or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
     tables = shared_out(size, [(file.shape[0], file.row_bytes) for file in files.values()])
     task.stores = {name: i for i, name in enumerate(files)}
     steps = _planned(StepRows(tasks=[task], num_tables=len(files)), tables, schedule.num_steps)

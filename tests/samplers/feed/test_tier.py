@@ -181,9 +181,9 @@ def test_a_file_that_is_cut_off_is_one_line(saved, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"memory": "8"}, "memory is 8: it is bytes such as"),
+        ({"memory": "8"}, "memory is 8: it is bytes with their unit"),
         ({"memory": "0.5"}, "memory is 0.5: it is bytes with their unit"),
-        ({"memory": "automatic"}, "memory is automatic: it is bytes such as"),
+        ({"memory": "automatic"}, "memory is automatic: it is bytes with their unit"),
         ({"memory": "8GB", "lookahead": -1}, "lookahead is -1: it is a number of steps"),
         ({"lookahead": 4}, "lookahead is 4 without memory"),
         ({"memory": "8GB", "device": "cuda"}, 'memory is 8GB with device="cuda": the host reads'),
