@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -52,3 +53,12 @@ def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         near = f"; {hint}" if isinstance(value, str) and (hint := did_you_mean(value, choices)) else ""
         raise InputError(f"{option} is {value!r}: it is one of {', '.join(choices)}{near}")
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put ``what`` before the message of a mistake that is found within: which of several it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None

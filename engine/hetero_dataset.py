@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from itertools import combinations
@@ -24,10 +25,12 @@ from hoptrain.engine.dataset import (
     split_of,
 )
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
 KIND = "hetero-dataset"
+_log = logging.getLogger(__name__)
+_MOST_NAMED = 8
 _GRAPH = "graph"
 """The folder of the graph, in that of its data set."""
 
@@ -93,6 +96,9 @@ class HeteroDataset:
 
     def _take_in(self) -> None:
         """Tensors as arrays, masks as ids, labels as int64 where they are classes."""
+        for field_name in ("x", "splits"):
+            if not isinstance(getattr(self, field_name), Mapping):
+                raise InputError(f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, splits by name; give one")
         number = self.graph.num_nodes.get(self.seed_type, 0)
         object.__setattr__(self, "x", {key: as_array(rows) for key, rows in self.x.items()})
         object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})
@@ -177,6 +183,7 @@ class HeteroDataset:
         """A ``dgl.DGLGraph`` with its types: of each type ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
 
         By default that is the only type with a ``label``. Edges keep DGL's ids; weights have no name of their own there: ``HeteroGraph.from_edges`` takes them.
+        What is left, features of edges too, ``meta["not_carried"]`` and a warning name.
 
         Raises:
             InputError: as ``from_pyg``.
@@ -184,6 +191,9 @@ class HeteroDataset:
         held = {kind: graph.nodes[kind].data for kind in graph.ntypes}
         seed_type = _seed_type(name, [kind for kind, own in held.items() if "label" in own], seed_type)
         seeds = held.get(seed_type, {})
+        left = {kind: {*own} - {"feat"} for kind, own in held.items()} | {
+            kind: {*graph.edges[kind].data} for kind in graph.canonical_etypes
+        }
         return cls(
             name=name,
             graph=HeteroGraph.from_dgl(graph),
@@ -191,6 +201,7 @@ class HeteroDataset:
             x={kind: own["feat"] for kind, own in held.items() if "feat" in own},
             y=seeds.get("label"),
             splits={split: as_array(seeds[f"{split}_mask"]).astype(bool) for split in SPLITS if f"{split}_mask" in seeds},
+            meta=_not_carried(name, left, seed_type, "label"),
         )
 
     @classmethod
@@ -199,7 +210,8 @@ class HeteroDataset:
     ) -> HeteroDataset:
         """A ``torch_geometric.data.HeteroData``: its edges, and of each type ``x`` where it has some.
 
-        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``.
+        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``. What is left,
+        features of edges too, ``meta["not_carried"]`` and a warning name.
 
         Args:
             data: the graph.
@@ -211,18 +223,39 @@ class HeteroDataset:
         Raises:
             InputError: no type has labels, or several have, and none was named; something that a data set cannot hold.
         """
+        graph = HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr)
         labelled = [kind for kind in data.node_types if getattr(data[kind], "y", None) is not None]
         seed_type = _seed_type(name, labelled, seed_type)
         seeds = data[seed_type] if seed_type in data.node_types else None  # else it would be added there
         masks = {split: getattr(seeds, f"{split}_mask", None) for split in SPLITS}
+        left = {kind: {*data[kind].keys()} - {"x", "num_nodes", time_attr} for kind in data.node_types}
+        left |= {kind: {*data[kind].keys()} - {"edge_index", weight_attr, time_attr} for kind in data.edge_types}
         return cls(
             name=name,
-            graph=HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr),
+            graph=graph,
             seed_type=seed_type,
             x={kind: x for kind in data.node_types if (x := getattr(data[kind], "x", None)) is not None},
             y=getattr(seeds, "y", None),
             splits={split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None},
+            meta=_not_carried(name, left, seed_type, "y"),
         )
+
+
+def _not_carried(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str) -> dict[str, Any]:
+    """``meta`` of a data set made from another library's object: what that holds besides, by type, said in a line, too.
+
+    Of ``seed_type`` labels and masks are taken over.
+    """
+    of_seeds = {labels, *(f"{split}_mask" for split in SPLITS)}
+    left = sorted(
+        f"{kind if isinstance(kind, str) else relation_name(kind)} {key}"
+        for kind, keys in held.items()
+        for key in (keys - of_seeds if kind == seed_type else keys)
+    )
+    if left:
+        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+        _log.warning("%s: a HeteroDataset does not hold %s%s: no batch will have them", name, ", ".join(left[:_MOST_NAMED]), more)
+    return {"not_carried": left} if left else {}
 
 
 def _seed_type(name: str, labelled: list[str], seed_type: str | None) -> str:
