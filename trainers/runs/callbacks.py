@@ -73,11 +73,48 @@ class FeedMonitor(Callback):
 
 
 class ProgressBar(RichProgressBar):
-    """Lightning's bar, with few figures in few characters: one line on 100 columns."""
+    """Lightning's bar, with few figures in few characters: one line on 100 columns.
+
+    In a notebook it is a line of text in the cell, which needs no widgets: rich's own bar shows nothing there without them.
+    """
 
     def __init__(self) -> None:
         """Two blanks stand between figures."""
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="  "))
+        self._in_notebook = get_console().is_jupyter
+        self._cell: Any = None  # the line in the notebook's cell
+        self._told_s = 0.0
+        if self._in_notebook:
+            self.disable()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """As Lightning's; in a notebook a new line a few times a second, and for the last batch of an epoch."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        done, total = batch_idx + 1, self.total_train_batches
+        if self._in_notebook and trainer.is_global_zero and (done == total or time.monotonic() - self._told_s > 0.25):
+            self._tell(trainer, pl_module, f"batch {done}/{total}")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """As Lightning's; in a notebook the line with the epoch's scores."""
+        super().on_train_epoch_end(trainer, pl_module)
+        if self._in_notebook and trainer.is_global_zero:
+            self._tell(trainer, pl_module, "done")
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """As Lightning's; the next training has a line of its own."""
+        super().on_train_end(trainer, pl_module)
+        self._cell = None
+
+    def _tell(self, trainer: Trainer, module: LightningModule, place: str) -> None:
+        from IPython.display import display  # there in every notebook
+
+        figures = "  ".join(f"{name}: {value}" for name, value in self.get_metrics(trainer, module).items())
+        line = {"text/plain": f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {place}  {figures}"}
+        self._told_s = time.monotonic()
+        if self._cell is None:
+            self._cell = display(line, raw=True, display_id=True)
+        else:
+            self._cell.update(line, raw=True)
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """A short bar leaves room for figures."""

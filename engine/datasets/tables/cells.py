@@ -22,6 +22,9 @@ _RULES: dict[Kind, str] = {
     "time": "times are whole numbers; count a smaller unit",
     "number": "it has to be a finite number; encode it, or leave the column out",
 }
+EXACT = 1 << 53
+"""From here on a double is not every whole number."""
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 """A whole number as it is written by itself: 7, not 007 or 7.0."""
 
@@ -41,12 +44,14 @@ def parsed(kind: Kind, cell: str) -> Any:
     if kind in ("key", "text"):
         return cell if cell or kind == "text" else None
     cell = cell.strip()
-    if kind in ("id", "time"):
-        return int(cell) if WHOLE.fullmatch(cell) else None
+    if WHOLE.fullmatch(cell) and kind in ("id", "time"):
+        return int(cell)
     try:
         number = float(cell) if "_" not in cell else math.nan
     except ValueError:
         return None
+    if kind in ("id", "time"):  # 7.0 is 7, as programs write whole numbers in a column with gaps; 007 is a name
+        return int(number) if abs(number) < EXACT and number.is_integer() and not _LEADING_ZERO.match(cell) else None
     return number if math.isfinite(number) and (number >= 0 or kind == "number") else None
 
 
