@@ -63,7 +63,7 @@ gpu:
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.device.first_run --out $(OUT) $(PARTS)
 
 test-faults: $(STAMP)
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/trainers/test_fit_faults.py
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/samplers/feed/test_tier_faults.py tests/trainers/test_fit_faults.py
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
 
 soak: $(STAMP)

@@ -77,7 +77,7 @@ class SampledDataModule(SharedDataModule):
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
             capture: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
-            memory: bytes such as 8GiB that each machine spends on features which are read from the disk, the rows that are used again soonest.
+            memory: bytes such as 8GiB that each machine spends on features which are read from the disk, or auto for what is left there.
             lookahead: with memory, steps ahead whose rows are known; by default 256.
             balanced: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
         """

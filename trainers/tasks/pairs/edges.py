@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import num_classes_of
-from hoptrain.engine.derived.link_split import share_out_edges
+from hoptrain.engine.derived.link_split import check_apart, share_out_edges
 from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.decoders import PairMLP
@@ -96,6 +96,7 @@ class EdgeDataModule(GraphDataModule):
                 raise InputError(
                     f"{what}: with a split train they are taken as they are, without shares of other edges; correct one of the two"
                 )
+            check_apart(data)
             return dict(data.edge_splits)
         is_none = np.isnan(y).reshape(len(y), -1).any(1) if y.dtype.kind == "f" else (y < 0).reshape(len(y), -1).all(1)
         return share_out_edges(data.graph, ~is_none, {"val": 0.05, "test": 0.1} | given, self._split_seed)

@@ -65,7 +65,8 @@ class LinkPredictor(GraphTask):
             hidden_channels: width between layers (for gat over all heads together).
             out_channels: width of the vertices' vectors.
             dropout: share of hidden inputs dropped (and of gat's attention).
-            decoder: scores a pair: dot, the inner product; distmult, weighted by channel; complex, of complex numbers; mlp, of both vectors.
+            decoder: scores a pair: dot, the inner product; distmult, weighted by channel; complex, of complex numbers; mlp, of both vectors;
+                hadamard, an mlp of their product.
             score: what validation and test are judged by: auc, ap, mrr or hits@K, as hits@20 (``hoptrain.trainers.scores.links``); or recall@K,
                 precision@K or ndcg@K (``hoptrain.trainers.scores.top``).
             default_score: the score where none is named.
@@ -166,8 +167,10 @@ class LinkPredictor(GraphTask):
         if self.hparams["loss"] == "bpr":
             num_links = int(labels.sum())
             links, others = scores[:num_links, None], scores[num_links:]
-            total = -F.logsigmoid(links - others.view(num_links, -1)).sum()
+            total = -F.logsigmoid(links - others.view(num_links, len(others) // num_links)).sum()
             scores, labels = others, labels[num_links:]  # the mean is over the comparisons
+            if not len(labels):  # in_batch, and the last batch has one link: there is nothing to compare it with
+                return total + self._penalty(batch)
         else:
             total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)
