@@ -18,7 +18,6 @@ from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputErr
 from hoptrain.engine.datasets.triples import Triples
 from hoptrain.samplers import SampleLoader, Sampler
 from hoptrain.samplers.cuda.drivers import DRIVERS
-from hoptrain.samplers.typed import TypedSampler
 from hoptrain.trainers.pipeline import PipelineStrategy
 from hoptrain.trainers.tasks import TASKS
 
@@ -49,7 +48,7 @@ SAMPLERS = {
     "HeteroTemporalSampler": lambda: s.HeteroTemporalSampler([3, 3], "p"),
     "HeteroLaborSampler": lambda: s.HeteroLaborSampler([3, 3], "p"),
     "HeteroPinSAGESampler": lambda: s.HeteroPinSAGESampler([3, 3], ["p:of:a", "a:has:p"]),
-    "HeteroLinkSampler": lambda: s.HeteroLinkSampler(s.HeteroSampler([3, 3]), "a:has:p"),
+    "HeteroLinkSampler": lambda: s.HeteroLinkSampler(s.HeteroSampler([3, 3]), ("a", "has", "p")),
     "HGTSampler": lambda: s.HGTSampler([4, 4], "p"),
     "RandomWalk": lambda: s.RandomWalk(4),
     "Node2Vec": lambda: s.Node2Vec(4),
@@ -97,6 +96,7 @@ def fits(task, name, **options):
         module = module_of(task, SAMPLERS[name]())
         model_class, _ = TASKS[task].classes()
         sizes = {theirs: getattr(module, own) for own, theirs in TASKS[task].from_data.items()}
+        sizes |= {} if sizes.get("num_layers", 1) else {"num_layers": 2}  # as a user would give it, where a sampler of walks has no hops
         if name == "ASGCNSampler" and task == "nodes":
             from hoptrain import AdaptiveNodeClassifier as model_class
         model = model_class(**sizes, hidden_channels=32)
@@ -127,7 +127,7 @@ def refused_on_cuda(name):
 def goes_on(name):
     """Whether a loader that takes another one's state gives the batches that were to follow."""
     try:
-        data = typed() if isinstance(SAMPLERS[name](), (TypedSampler, s.HeteroPinSAGESampler)) else plain()
+        data = typed() if name.startswith("H") else plain()
         first, second = (SampleLoader(data, SAMPLERS[name](), batch_size=4, num_workers=0, seed=3) for _ in range(2))
     except InputError as error:
         return str(error)

@@ -125,6 +125,8 @@ class HeteroClassifier(Labelled):
     once; or another score by its name.
     """
 
+    model: Any
+
     def __init__(
         self,
         in_channels: dict[str, int] | None = None,
@@ -175,8 +177,7 @@ class HeteroClassifier(Labelled):
         _check_model(model, takes, bool(relations and num_layers and num_classes), gnn)
         super().__init__(None)
         self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
-        self.takes = takes
-        self.model: Any = model
+        self.takes, self.model = takes, model
         self.learn(num_classes, multilabel, score, class_weight)
         if model is not None:
             self.note_module(model)
