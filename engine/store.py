@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, see
 
 FORMAT = "hoptrain-arrays"
 VERSION = 1
@@ -188,13 +188,15 @@ def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     try:
         array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
-        raise InputError(f"{file} is missing, truncated or no .npy file: remove {path} and convert it again") from None
+        raise InputError(f"{file} is missing, truncated or no .npy file: remove {path} and convert it again{see('damaged')}") from None
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise InputError(
-            f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again"
+            f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again{see('damaged')}"
         )
     if verify and crc32(file) != entry["crc32"]:
-        raise InputError(f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again")
+        raise InputError(
+            f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again{see('damaged')}"
+        )
     return array
 
 

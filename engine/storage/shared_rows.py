@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.errors import InputError, WorkerError
+from hoptrain.engine.errors import InputError, WorkerError, see
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.ring import Spec, carve, total_bytes
@@ -163,11 +163,13 @@ class SharedRows:
         tag, patience = tag_of(run, step), Patience(patience_s)
         while self.ready < tag:
             if self.arrays["taken"][rank, 0] >= tag_of(run + 1, -1):
-                raise WorkerError(f"the rows of step {step} are no longer asked for: its loader was iterated anew; take a new iterator")
+                raise WorkerError(
+                    f"the rows of step {step} are no longer asked for: its loader was iterated anew; take a new iterator" + see("iterator")
+                )
             if patience.is_over():
                 raise WorkerError(
                     f"the rows of step {step} have not come for {patience_s:g} s: the process that reads them has stopped; its messages "
-                    "stand above, on the first rank of this machine"
+                    "stand above, on the first rank of this machine" + see("reader")
                 )
             time.sleep(_LOOK_S)
 

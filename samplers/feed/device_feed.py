@@ -12,6 +12,7 @@ from typing import Any, Generic
 from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.device import DeviceStream, check_cuda
 from hoptrain.engine.device_store import DeviceRows
+from hoptrain.engine.errors import see
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.device_cache import HitRates, keep_hot_rows
@@ -139,4 +140,5 @@ class DeviceFeed(Generic[SomeBatch]):
         if run != self._run:
             raise WorkerError(
                 f"batch {step} was asked of an iterator that is no longer valid: its loader was iterated anew; take a new iterator"
+                + see("iterator")
             )
