@@ -1,8 +1,8 @@
 """What do features larger than memory cost, with the loader's tier, a memory map, and caches that guess?
 
-Two things are found for each data set. *Reads*: over the accesses of some epochs it is counted how many rows each cache has to read, with the
-same number of slots: the tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in an
-epoch before, and the optimum, which knows all epochs. The plan, and its optimum, keep some of their slots free to read into; "optimum of all
+Two things are found for each data set. *Reads*: over the accesses of five epochs it is counted how many rows each cache has to read, with the
+same number of slots, which are empty at first: the tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in the
+first epoch, and the optimum, which knows all epochs. The plan, and its optimum, keep some of their slots free to read into; "optimum of all
 slots" does not. *Speed*: mini-batches a second, in interleaved
 rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line of the features; the tier has another one, which
 reads ahead. Policies read by the tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that

@@ -41,7 +41,8 @@ def policies(data: Dataset, before: Sequence[Array], num_slots: int) -> dict[str
 
 
 def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
-    """Of each step, from the state that the policy has."""
+    """Of each step, and first the rows that lie in the cache from the start."""
+    yield int((policy.slot_of >= 0).sum())
     for rows in steps:
         yield int((policy.slot_of[rows] < 0).sum())
         policy.update(rows)
@@ -65,7 +66,7 @@ def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[A
 
 
 def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Sequence[int]) -> dict[str, float]:
-    """Misses for each row used, in all epochs but the first, which warms, and the last, so that no cache sees an end.
+    """Rows read for each row used, over all epochs, filling an empty cache included.
 
     Args:
         data: the data set.
@@ -76,17 +77,15 @@ def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Se
     Returns:
         By policy: "plan W"; "optimum", a plan that knows all steps; "optimum of all slots", the same where no slot is needed to read into.
     """
-    steps, number, size = [rows for epoch in epochs for rows in epoch], data.graph.num_nodes, len(epochs[0])
-    counted = slice(size, len(steps) - size)
-    used = sum(map(len, steps[counted]))
-    in_flight = 2 * max(map(len, steps))
+    steps, number = [rows for epoch in epochs for rows in epoch], data.graph.num_nodes
+    lengths = [len(rows) for rows in steps]
 
     def share(misses: Iterator[int]) -> float:
-        return sum(list(misses)[counted]) / used
+        return sum(misses) / sum(lengths)
 
     found = {f"plan {ahead}": share(plan_misses(number, num_slots, ahead, steps)) for ahead in lookaheads}
     found["optimum"] = share(plan_misses(number, num_slots, len(steps), steps))
-    found["optimum of all slots"] = share(plan_misses(number, num_slots + in_flight, len(steps), steps))
+    found["optimum of all slots"] = share(plan_misses(number, num_slots + 2 * max(lengths), len(steps), steps))
     for name, make in policies(data, epochs[0], num_slots).items():
         found[name] = share(policy_misses(make(), steps))
     return found

@@ -158,12 +158,14 @@ def _evict(slot_of, uses, is_ghost, queues, most, free, num_free):  # type: igno
 
 @cpu_kernel
 def _s3fifo(rows, slot_of, uses, is_ghost, queues, most, free, num_free):  # type: ignore[no-untyped-def]
+    is_missing = np.empty(len(rows), np.bool_)  # at first: one that goes for another of its mini-batch is not put in again
     for i in range(len(rows)):
-        if slot_of[rows[i]] >= 0:
+        is_missing[i] = slot_of[rows[i]] < 0
+        if not is_missing[i]:
             uses[rows[i]] = min(uses[rows[i]] + 1, 3)
     for i in range(len(rows)):
         row = rows[i]
-        if slot_of[row] >= 0:
+        if not is_missing[i]:
             continue
         while num_free[0] == 0:
             _evict(slot_of, uses, is_ghost, queues, most, free, num_free)

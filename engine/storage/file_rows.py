@@ -26,7 +26,7 @@ from hoptrain.kernels.cpu.storage import reads as kernels
 
 BLOCK = 4096
 """Bytes: past the page cache, reads begin and end at multiples of it."""
-DEPTH = 16
+DEPTH = 32
 """Reads under way at once."""
 STALL_S = 60.0
 """How long a piece of work may take before the device counts as stopped."""
