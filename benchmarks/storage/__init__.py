@@ -1,15 +1,19 @@
 """What do features larger than memory cost, with the loader's tier, a memory map, and caches that guess?
 
-Two things are found for each data set. *Reads*: over the accesses of five epochs it is counted how many rows each cache has to read, with the
-same number of slots, which are empty at first: the tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in the
-first epoch, and the optimum, which knows all epochs. The plan, and its optimum, keep some of their slots free to read into; "optimum of all
-slots" does not. *Speed*: mini-batches a second, in interleaved
-rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line of the features; the tier has another one, which
-reads ahead. Policies read by the tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that
-hold ``memory``, the page cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
+Two things are found for each data set.
 
-Each round also has a second of reads of 4 KiB at random places, by 64 threads that do nothing else: the disk's rate. ``bound`` is what it permits the tier: its
-rate over the tier's reads a batch. Reads that are larger than a block or go to neighbouring places can make the tier faster than that.
+*Reads*: over the accesses of five epochs it is counted how many rows each cache has to read, with the same number of slots, which are empty at first: the
+tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in the first epoch, and the optimum, which
+knows all epochs. The plan, and its optimum, keep some of their slots free to read into; "optimum of all slots" does not.
+
+*Speed*: mini-batches a second, in interleaved rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line
+of the features; the tier has another one, which reads ahead, and DGL's does all in one, with the same two batches each round. What
+has a cache of rows takes an epoch before the first round. Policies read by the
+tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``memory``, the page
+cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
+
+Each round also has a second of reads of 4 KiB at random places, by 64 threads that do nothing else: the disk's rate. ``bound`` is what it permits the
+tier: its rate over the tier's reads a batch.
 
 ``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
 features in memory, ``share_of_bound`` that of the bound; ``misses_over_optimum`` is of the plan that looks 64 batches ahead; ``reads_over_best_policy`` the
@@ -26,10 +30,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.common.options import summarize
 from hoptrain.benchmarks.common.rounds import time_rounds
+from hoptrain.benchmarks.peers.loaders import Case as Load
 from hoptrain.benchmarks.storage import counts, speed
 from hoptrain.benchmarks.storage.disk import Disk
 from hoptrain.engine import Dataset, Schedule
@@ -42,8 +49,8 @@ from hoptrain.samplers.feed.tier import LOOKAHEAD
 _SCALE, _QUICK_SCALE = 0.01, 0.002
 _LOOKAHEADS = (64, LOOKAHEAD)
 _MEMORY, _TIER, _RANDOM, _MAP = "in memory", "tier", "map, MADV_RANDOM", "map"
-_DISK = "disk"
-_EPOCHS = 5
+_DISK, _DGL = "disk", "DGL, map"
+_EPOCHS, _PEER_BATCHES = 5, 2
 _OURS = {"optimum", "optimum of all slots", *(f"plan {ahead}" for ahead in _LOOKAHEADS)}
 _THREADS = 64
 
@@ -139,18 +146,23 @@ def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     policies = counts.policies(case.data, case.epochs[0], num_slots)
     sizes = {"memory": memory, "num_slots": num_slots, "lookahead": LOOKAHEAD}
     systems = speed.opened(case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches)
+    first = np.concatenate([case.schedule.batch_items(0, step) for step in range(min(_PEER_BATCHES, case.schedule.num_steps))])
+    peer = speed.Dgl.opened(case.data, Load(fanouts=tuple(args.fanouts), batch_size=case.schedule.batch_size, seeds=first), memory)
+    others = {_DGL: peer} if peer else {}
     disk = Disk(case.file.path, _THREADS, 0.2 if args.quick else 1.0)
     try:
-        costs = time_rounds({_DISK: disk, **systems}, rounds)
+        for name in (_TIER, *policies):
+            systems[name].take(0, range(case.schedule.num_steps))
+        costs = time_rounds({_DISK: disk, **systems, **others}, rounds)
     finally:
-        for system in systems.values():
+        for system in (*systems.values(), *others.values()):
             system.close()
     tier, facts = costs[_TIER], {"graph": case.data.name, "part": "speed", "share": args.share}
     rows = [
         facts
         | {"system": name, "batches_s": 1e9 / costs[name].median, "spread": costs[name].spread, "ratio": costs[name].over(tier.ns)}
-        | {"limit": None if name not in (_RANDOM, _MAP) else "control group" if system.group else "dropped pages"}
-        for name, system in systems.items()
+        | {"limit": "control group" if system.group else "dropped pages" if name in (_RANDOM, _MAP) else None}
+        for name, system in {**systems, **others}.items()
     ]
     filled = [sum(column) for column in zip(*systems[_TIER].filled[-rounds:], strict=True)]
     num_batches = tier.amount * rounds

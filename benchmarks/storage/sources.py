@@ -24,6 +24,11 @@ from hoptrain.samplers.feed.gather import gather_rows
 from hoptrain.samplers.feed.tier import TierRows
 
 
+def join(group: Path) -> None:
+    """Put this process into a control group: what it allocates and maps from now on counts there."""
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
 @dataclass(eq=False, kw_only=True)
 class Source:
     """A table (V, F) in a file.
@@ -61,7 +66,7 @@ class Source:
     @cached_property
     def _joined(self) -> None:
         if self.group is not None:
-            (self.group / "cgroup.procs").write_text(str(os.getpid()))
+            join(self.group)
 
     @cached_property
     def _table(self) -> Array:

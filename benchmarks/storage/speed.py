@@ -7,14 +7,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from hoptrain.benchmarks.peers.loaders import touch
+from hoptrain.benchmarks.common.child import Child, ChildError
+from hoptrain.benchmarks.peers.installed import call
+from hoptrain.benchmarks.peers.loaders import Case, Consumer, touch
 from hoptrain.benchmarks.storage.policies import Policy
-from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped, Source
-from hoptrain.engine import Dataset, Schedule
+from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped, Source, join
+from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import Batch, WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
@@ -66,10 +69,14 @@ class System:
     filled: list[Filled]
 
     def __call__(self, call: int) -> int:
-        """Take the next batches of the epochs, and read one value of every cache line of their features; returns how many there were."""
+        """Take the next batches of the epochs from the second one on; returns how many there were."""
         epoch, steps = piece(self.schedule.num_steps, self.batches, call)
         if self.dropped:
             drop_cached(self.dropped)
+        return self.take(epoch + 1, steps)
+
+    def take(self, epoch: int, steps: range) -> int:
+        """Take the batches of some steps, and read one value of every cache line of their features; returns how many there were."""
         before = self.tier.filled if self.tier else Filled()
         for arrays, _ in self._made(epoch, steps):
             touch(arrays["x"].view(np.uint8).reshape(len(arrays["x"]), -1), _LINE_BYTES)
@@ -91,6 +98,49 @@ class System:
         if self.group:
             with suppress(OSError):
                 self.group.rmdir()
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class Dgl:
+    """DGL's loader in a process of its own, with the features mapped, in a control group like the maps.
+
+    Attributes:
+        child: the process.
+        case: what a call loads.
+        group: the control group.
+    """
+
+    child: Child
+    case: Case
+    group: Path
+
+    @classmethod
+    def opened(cls, data: Dataset, case: Case, memory: int) -> Dgl | None:
+        """None, aloud, where DGL or control groups are not to be had."""
+        group = control_group("dgl", memory)
+        if group is None or data.path is None:
+            print("skipped DGL: its memory is limited by a control group, which cannot be made here")
+            return None
+        join_group = partial(join, group)
+        made = cls(child=Child(Consumer, partial(call, "dgl", "open_mapped", join_group), data.path), case=case, group=group)
+        try:
+            made.child.call("prepare", case)
+        except (InputError, ChildError) as error:
+            print(f"skipped DGL: {error}")
+            made.close()
+            return None
+        return made
+
+    def __call__(self, number: int) -> int:
+        """Load; returns the number of batches."""
+        batches: int = self.child.call("load", 0).batches
+        return batches
+
+    def close(self) -> None:
+        """End the process."""
+        self.child.close()
+        with suppress(OSError):
+            self.group.rmdir()
 
 
 def piece(num_steps: int, batches: int, call: int) -> tuple[int, range]:
