@@ -39,10 +39,11 @@ from hoptrain.benchmarks.common.rounds import time_rounds
 from hoptrain.benchmarks.peers.loaders import Case as Load
 from hoptrain.benchmarks.storage import counts, speed
 from hoptrain.benchmarks.storage.disk import Disk
+from hoptrain.benchmarks.storage.sources import features_of
 from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.shared_rows import slots_for
-from hoptrain.samplers import NeighborSampler
+from hoptrain.engine.storage.shared_rows import shared_out
+from hoptrain.samplers import NeighborSampler, Sampler
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.tier import LOOKAHEAD
 
@@ -90,19 +91,19 @@ class Case:
     """
 
     data: Dataset
-    sampler: NeighborSampler
+    sampler: Sampler[Any, Any]
     schedule: Schedule
     epochs: counts.Accesses
 
     @cached_property
     def file(self) -> FileRows:
         """The features."""
-        return FileRows.of(self.data.x, "features")
+        return features_of(self.data)
 
     def memory(self, share: float) -> tuple[int, int]:
         """Bytes for a share of the features, and how many rows fit there with all that belongs to them."""
         memory = int(share * self.file.shape[0] * self.file.row_bytes)
-        return memory, slots_for(memory, self.file.shape[0], self.file.row_bytes)
+        return memory, shared_out(memory, [(self.file.shape[0], self.file.row_bytes)])[0].num_slots
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -148,30 +149,30 @@ def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     systems = speed.opened(case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches)
     first = np.concatenate([case.schedule.batch_items(0, step) for step in range(min(_PEER_BATCHES, case.schedule.num_steps))])
     peer = speed.Dgl.opened(case.data, Load(fanouts=tuple(args.fanouts), batch_size=case.schedule.batch_size, seeds=first), memory)
-    others = {_DGL: peer} if peer else {}
+    everyone: dict[str, speed.System | speed.Dgl] = {**systems, **({_DGL: peer} if peer else {})}
     disk = Disk(case.file.path, _THREADS, 0.2 if args.quick else 1.0)
     try:
         for name in (_TIER, *policies):
             systems[name].take(0, range(case.schedule.num_steps))
-        costs = time_rounds({_DISK: disk, **systems, **others}, rounds)
+        costs = time_rounds({_DISK: disk, **everyone}, rounds)
     finally:
-        for system in (*systems.values(), *others.values()):
+        for system in everyone.values():
             system.close()
     tier, facts = costs[_TIER], {"graph": case.data.name, "part": "speed", "share": args.share}
     rows = [
         facts
         | {"system": name, "batches_s": 1e9 / costs[name].median, "spread": costs[name].spread, "ratio": costs[name].over(tier.ns)}
         | {"limit": "control group" if system.group else "dropped pages" if name in (_RANDOM, _MAP) else None}
-        for name, system in {**systems, **others}.items()
+        for name, system in everyone.items()
     ]
     filled = [sum(column) for column in zip(*systems[_TIER].filled[-rounds:], strict=True)]
     num_batches = tier.amount * rounds
     bounds = [rate / (filled[2] / num_batches) for rate in disk.rates[-rounds:]]
     bound = statistics.median(bounds)
+    own = {"misses_row": filled[1] / filled[0], "reads_batch": filled[2] / num_batches, "bytes_read": filled[3] / filled[2]}
+    next(row for row in rows if row["system"] == _TIER).update(own)
     rows.append(
-        facts
-        | {"system": _DISK, "reads_s": 1e9 / costs[_DISK].median, "spread": costs[_DISK].spread, "batches_s": bound}
-        | {"misses_row": filled[1] / filled[0], "reads_batch": filled[2] / num_batches, "bytes_read": filled[3] / filled[2]}
+        facts | {"system": _DISK, "batches_s": bound, "spread": costs[_DISK].spread, "reads_s": statistics.median(disk.rates[-rounds:])}
     )
     return rows, {
         "min_ratio_mmap": costs[_RANDOM].over(tier.ns),

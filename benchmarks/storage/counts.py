@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +12,19 @@ from hoptrain.benchmarks.storage.policies import Fixed, Lru, Policy, S3Fifo, mos
 from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.plan import RowPlan
-from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.samplers import Sampler, Workspace
+from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import StepRows
 
 Accesses = Sequence[Sequence[Array]]
 """Of some epochs: for each step the distinct rows (B,) that it uses, ascending."""
 
 
-def accesses(data: Dataset, sampler: NeighborSampler, schedule: Schedule, num_epochs: int) -> Accesses:
+def accesses(data: Dataset, sampler: Sampler[Any, Any], schedule: Schedule, num_epochs: int) -> Accesses:
     """Those of the first epochs."""
-    rows_of = StepRows(graph=data.graph, sampler=sampler, schedules=[schedule], workspace=Workspace())
-    return [[rows_of(epoch, step) for step in range(schedule.num_steps)] for epoch in range(num_epochs)]
+    task = SampleTask(graph=data.graph, stores={"x": 0}, sampler=sampler, schedule=schedule, workspace=Workspace())
+    rows_of = StepRows(tasks=[task], num_tables=1)
+    return [[rows_of(epoch, step)[0] for step in range(schedule.num_steps)] for epoch in range(num_epochs)]
 
 
 def uses(steps: Sequence[Array], num_rows: int) -> Array:
@@ -50,8 +53,7 @@ def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
 
 def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[Array]) -> Iterator[int]:
     """Of each step, by the plan; where it looks beyond all steps, it knows all before the first one."""
-    slot_of, waiting = np.empty(num_rows, np.int32), iter(steps)
-    plan = RowPlan(slot_of, num_slots, lookahead)
+    plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, lookahead), iter(steps)
 
     def foresee(number: int) -> None:
         for _, rows in zip(range(number), waiting, strict=False):
@@ -61,7 +63,7 @@ def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[A
     for tag in range(1, len(steps) + 1):
         foresee(plan.wanted)
         reads = plan.next(tag)
-        slot_of[reads.rows] = reads.slots
+        plan.told(reads)
         yield len(reads.rows)
 
 

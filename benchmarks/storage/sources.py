@@ -17,11 +17,23 @@ from typing import Any
 import numpy as np
 
 from hoptrain.benchmarks.storage.policies import Fixed, Policy
+from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import Workspace
 from hoptrain.samplers.feed.gather import gather_rows
 from hoptrain.samplers.feed.tier import TierRows
+
+
+def features_of(data: Dataset) -> FileRows:
+    """The file of a data set's features.
+
+    Raises:
+        InputError: there are none, or not in a file.
+    """
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: there is nothing to keep on a disk; choose another data set")
+    return FileRows.of(data.x, "features")
 
 
 def join(group: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,13 @@ from hoptrain.benchmarks.common.child import Child, ChildError
 from hoptrain.benchmarks.peers.installed import call
 from hoptrain.benchmarks.peers.loaders import Case, Consumer, touch
 from hoptrain.benchmarks.storage.policies import Policy
-from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped, Source, join
+from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped, Source, features_of, join
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.queue.options import DEFAULTS
-from hoptrain.engine.queue.pool import Batch, WorkerPool
-from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.queue.ahead import Batch
+from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
-from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import Tier
 
@@ -57,7 +58,7 @@ class System:
         tier: the loader's own, if this is it.
         group: the control group of the process.
         dropped: a file that the system forgets before each call.
-        filled: of each call, with a tier: sums over its steps.
+        filled: of each call, with a tier: ``Filled``, summed over its steps.
     """
 
     schedule: Schedule
@@ -66,7 +67,7 @@ class System:
     tier: Tier | None
     group: Path | None
     dropped: str | None
-    filled: list[Filled]
+    filled: list[tuple[float, ...]]
 
     def __call__(self, call: int) -> int:
         """Take the next batches of the epochs from the second one on; returns how many there were."""
@@ -82,7 +83,7 @@ class System:
             touch(arrays["x"].view(np.uint8).reshape(len(arrays["x"]), -1), _LINE_BYTES)
             arrays.clear()
         if self.tier:
-            self.filled.append(Filled(*(b - a for a, b in zip(before, self.tier.filled, strict=True))))
+            self.filled.append(tuple(b - a for a, b in zip(before, self.tier.filled, strict=True)))
         return len(steps)
 
     def _made(self, epoch: int, steps: range) -> Iterator[Batch]:
@@ -152,7 +153,7 @@ def piece(num_steps: int, batches: int, call: int) -> tuple[int, range]:
 
 def opened(
     data: Dataset,
-    sampler: NeighborSampler,
+    sampler: Sampler[Any, Any],
     schedule: Schedule,
     *,
     memory: int,
@@ -173,7 +174,7 @@ def opened(
         policies: what makes them.
         batches: of a call.
     """
-    file = FileRows.of(data.x, "features")
+    file = features_of(data)
     drop_cached(file.path)
     sources: dict[str, Source | None] = {"in memory": InMemory(file=file), "tier": None}
     for name, advice in (("map, MADV_RANDOM", mmap.MADV_RANDOM), ("map", mmap.MADV_NORMAL)):
@@ -183,7 +184,8 @@ def opened(
     for name, source in sources.items():
         task = SampleTask(graph=data.graph, stores={"x": data.x}, sampler=sampler, schedule=schedule, workspace=Workspace())
         tier = None if source else Tier(task, memory, lookahead, 1, DEFAULTS)
-        task.stores["x"] = tier.rows if tier else source
+        if source:
+            task.stores["x"] = source
         pool = WorkerPool(task, 1, batch_bytes=task.rehearse(0))
         group = source.group if source else None
         dropped = file.path if isinstance(source, Mapped) and not group else None
