@@ -19,8 +19,8 @@ from hoptrain.benchmarks.peers.loaders import Case, Consumer, touch
 from hoptrain.benchmarks.storage.policies import Policy
 from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped, Source, features_of, join
 from hoptrain.engine import Dataset, InputError, Schedule
-from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.ahead import Batch
+from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
 from hoptrain.samplers import Sampler, Workspace
