@@ -36,7 +36,7 @@ from hoptrain.kernels.cpu.storage import reads as kernels
 _LOOK_S = 0.0005
 _LINE = 8  # numbers to a cache line: trainers do not write to one another's
 _RUN_BITS = 32
-PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 4, 17
+PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 17
 """What a ``RowPlan`` keeps for each row of the table, and for each slot beside its row's number."""
 FORESEEN_SHARE = 16
 """A part of this many is for the accesses that are foreseen."""
