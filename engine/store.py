@@ -46,8 +46,12 @@ class FolderWriter:
         return np.lib.format.open_memmap(self.folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape)
 
     def add(self, name: str, array: Array) -> None:
-        """Write an array that is in memory."""
-        np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
+        """Write an array; one that ``create`` made is there already."""
+        file = self.folder / f"{name}.npy"
+        if isinstance(array, np.memmap) and str(array.filename) == str(file.resolve()):
+            array.flush()
+            return
+        np.save(file, array, allow_pickle=False)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
+from hoptrain.engine.features.quantized import QuantizedRows, codes_of
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
@@ -23,6 +24,7 @@ from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size
+from hoptrain.samplers.feed.gather import with_columns
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import Tier, tier_options
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -45,6 +47,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
 
     With ``memory`` the rows of features are read from the data set's file, and those are kept that are used again soonest
     (``hoptrain.samplers.feed.tier``). Without it the file is mapped, and the system keeps what it has room for. Batches are the same.
+
+    Features that the data set has as codes (``QuantizedRows``) stay codes in a batch on the host: ``batch.to(device)`` expands them on the device, and
+    ``np.asarray(batch.x)`` here.
     """
 
     _feed: DeviceFeed[SomeBatch] | None = None
@@ -109,7 +114,11 @@ class SampleLoader(EpochLoader[SomeBatch]):
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self._of_tier = tier_options(data, sampler, schedule, workspace.device, memory, lookahead)
-        self._task = SampleTask(graph=data.graph, stores=sampler.stores_of(data), sampler=sampler, schedule=schedule, workspace=workspace)
+        stores = sampler.stores_of(data)
+        # What is gathered, cached and sent are codes; a batch has them with what they stand for.
+        self._columns = {name: rows.columns for name, rows in stores.items() if isinstance(rows, QuantizedRows)}
+        codes = {name: codes_of(rows) for name, rows in stores.items()}
+        self._task = SampleTask(graph=data.graph, stores=codes, sampler=sampler, schedule=schedule, workspace=workspace)
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         task = self._task
@@ -118,7 +127,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
 
                 task.workspace.meeting = meeting_of(task.schedule.world_size)
-                self._feed = DeviceFeed(task, epoch=epoch, **self._of_feed)
+                self._feed = DeviceFeed(task, epoch=epoch, columns=self._columns, **self._of_feed)
             return self._feed.run(epoch, steps)
         if self._of_tier and self._tier is None:
             self._tier = Tier(task, **self._of_tier, num_workers=self.num_workers, queue=self._queue)
@@ -132,7 +141,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
     def _filled(self, made: Batch) -> Any:
         """A batch from its slot's arrays and the header that came beside them."""
         arrays, header = made
-        return header.filled(arrays).out_of(self._task.sampler.graph_of(self._task.graph))
+        return header.filled(with_columns(arrays, self._columns)).out_of(self._task.sampler.graph_of(self._task.graph))
 
     @property
     def hit_rates(self) -> HitRates | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from hoptrain.engine import Dataset, InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
@@ -238,7 +239,7 @@ def tier_options(
         raise InputError(
             f"memory is {memory}: it is for a plain graph with features, in batches that are not cut up in a pipeline; leave it out"
         )
-    FileRows.of(data.x, "features")
+    FileRows.of(codes_of(data.x), "features")
     if sampler.state() and lookahead != 0:
         _log.warning(
             "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(sampler).__name__
