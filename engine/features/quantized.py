@@ -244,14 +244,13 @@ def columns_of(found: _Range, top: int, form: str) -> Columns:
     low, high = found.low.astype(np.float64), found.high.astype(np.float64)
     is_counted = found.is_whole & (high - low <= top) & (np.maximum(abs(low), abs(high)) <= _WHOLE)
     scale = np.where(high == low, 0.0, np.where(is_counted, 1.0, _rounded_up((high - low) / top)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        steps_below = np.where((low < 0) & (high >= 0) & (scale > 0), np.rint(-low / scale), 0.0)
-    zero = np.where(steps_below > 0, -scale * steps_below, low)
+    has_zero = (low < 0) & (high >= 0)  # then a code has to stand for 0
+    zero = np.where(has_zero, 0.0 - scale * np.rint(-low / np.where(has_zero, scale, 1.0)), low)
     return Columns(form, scale.astype(np.float32), zero.astype(np.float32))
 
 
 def _rounded_up(scale: Array) -> Array:
-    """Of 16 significant bits, and at least as large; no less than what codes times it can be, exactly, in float32."""
+    """Of 16 significant bits, and at least as large; not so small that a product with a code is rounded."""
     fraction, exponent = np.frexp(np.maximum(scale, 2.0**-125))
     rounded: Array = np.ldexp(np.ceil(fraction * 2**16) / 2**16, exponent)
     return rounded

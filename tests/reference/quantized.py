@@ -1,6 +1,7 @@
-"""Columns as codes, slowly: one number at a time, in exact fractions."""
+"""Columns as codes, slowly: one number at a time; what they stand for in exact fractions."""
 
 from fractions import Fraction
+from math import frexp
 
 import numpy as np
 
@@ -17,7 +18,7 @@ def column(numbers, top):
     if all(number.denominator == 1 for number in numbers) and high - low <= top and max(abs(low), abs(high)) <= 1 << 24:
         scale = Fraction(1)
     else:
-        scale = rounded_up((high - low) / top)
+        scale = rounded_up(Fraction(max((float(high) - float(low)) / top, 2.0**-125)))
     if low < 0 <= high:
         return scale, -scale * round(-low / scale)  # Python's round takes halves to even
     return scale, low
@@ -25,24 +26,18 @@ def column(numbers, top):
 
 def rounded_up(scale, bits=16):
     """The least number of so many significant bits that is no smaller."""
-    unit = Fraction(1)
-    while scale < unit * 2 ** (bits - 1):
-        unit /= 2
-    while scale >= unit * 2**bits:
-        unit *= 2
+    unit = Fraction(2) ** (frexp(scale)[1] - bits)
     return -(-scale // unit) * unit
 
 
 def codes(x, found, top):
-    """(N, F) the nearest codes."""
-    rows = [
-        [
-            0 if not scale else min(max(round((Fraction(float(v)) - zero) / scale), 0), top)
-            for v, (scale, zero) in zip(row, found, strict=True)
-        ]
-        for row in x
-    ]
+    """(N, F) the nearest codes: Python's round takes halves to even."""
+    rows = [[nearest(float(value), *of, top) for value, of in zip(row, found, strict=True)] for row in x]
     return np.array(rows, np.uint8).reshape(x.shape)
+
+
+def nearest(value, scale, zero, top):
+    return min(max(round((value - float(zero)) / float(scale)), 0), top) if scale else 0
 
 
 def numbers(coded, found):
@@ -56,7 +51,5 @@ def rounded(number):
     """A fraction as the nearest float32, halves to even, without float64 in between."""
     if number == 0:
         return 0.0
-    unit = Fraction(1, 1 << 149)
-    while abs(number) >= unit * 2**24:
-        unit *= 2
+    unit = Fraction(2) ** max(frexp(number)[1] - 24, -149)
     return float(round(number / unit) * unit)

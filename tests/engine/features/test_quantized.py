@@ -29,14 +29,11 @@ def single(rows):
 
 
 @pytest.mark.parametrize("features", TOP)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(x=arrays.arrays(np.float32, st.tuples(st.integers(1, 7), st.integers(1, 5)), elements=_NUMBERS))
 def test_equals_the_slow_one(features, x):
     rows = quantize(x, features)
     found = reference.columns(x, TOP[features])
-    bounds = [Fraction(2) ** -120, *(scale for scale, _ in found if scale)]
-    if min(bounds) < Fraction(2) ** -120:  # below it a scale is no smaller
-        return
     assert [(Fraction(float(s)), Fraction(float(z))) for s, z in zip(rows.columns.scale, rows.columns.zero, strict=True)] == found
     np.testing.assert_array_equal(single(rows), reference.codes(x, found, TOP[features]))
     np.testing.assert_array_equal(np.asarray(rows), reference.numbers(single(rows), found))
