@@ -1,6 +1,8 @@
 # make train: set up what training needs, then train the quickstart.   make check: lint, types, rooms.
 # make test: set up the rest, then the tests that take minutes.   make test-all: those that take longer (marked `long`), not the others again.
 # make docs: builds the documentation into build/site, with warnings as errors.
+# make types: whether every public name has a type that type checkers read alike, by pyright; half a minute.
+# make release: builds build/dist, looks at it as a user who installs it would; publishes nothing.
 # make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
 # make gpu: what is to be done first on a machine with a GPU (docs/gpu.md), in parts that each leave a record in OUT; PARTS names some of them.
@@ -16,10 +18,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
+TOOLS := $(VENV)/.installed-release
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup train test test-all test-gpu gpu test-faults soak check docs format clean
+.PHONY: setup train test test-all test-gpu gpu test-faults soak check types release docs format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -33,6 +36,11 @@ $(RUNS): pyproject.toml constraints.txt
 $(STAMP): $(RUNS)
 	@echo "installing what tests and checks need"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(TOOLS): $(STAMP)
+	@echo "installing what a release needs"
+	@$(PIP) --editable '.[release]'
 	@touch $@
 
 train: $(RUNS)
@@ -55,7 +63,7 @@ gpu:
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.device.first_run --out $(OUT) $(PARTS)
 
 test-faults: $(STAMP)
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/trainers/test_fit_faults.py
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/samplers/feed/test_tier_faults.py tests/trainers/test_fit_faults.py
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
 
 soak: $(STAMP)
@@ -66,6 +74,12 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: $(TOOLS)
+	$(BIN)/python .ci/types.py
+
+release: $(TOOLS) types
+	$(BIN)/python .ci/release.py
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -76,7 +76,7 @@ class Graph:
         self.weights: Array | None = None if weights is None else read_only(weights)
         self.times: Array | None = None if times is None else read_only(times)
         self.edge_ids: Array | None = None if edge_ids is None else read_only(edge_ids)
-        self.is_sorted = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
+        self.is_sorted: bool = bool(columns_sorted(self.indptr, self.indices)) if is_sorted is None else is_sorted
 
     @property
     def num_nodes(self) -> int:
@@ -124,6 +124,13 @@ class Graph:
         edge_ids = self.ids_of(np.flatnonzero(is_kept)).astype(id_dtype(self.num_edges) if self.edge_ids is None else self.edge_ids.dtype)
         is_sorted = self.is_sorted or None  # of edges in no order some may be in order
         return Graph(indptr, indices, weights=weights, times=times, edge_ids=edge_ids, is_sorted=is_sorted, validate=False)
+
+    def without_repeats(self) -> Graph:
+        """With one of the edges from a vertex to another, the first; of a graph whose columns are sorted."""
+        is_first = np.ones(self.num_edges, bool)
+        is_first[1:] = self.indices[1:] != self.indices[:-1]
+        is_first[self.indptr[:-1][self.in_degrees() > 0]] = True  # a column begins anew, whatever the one before ended with
+        return self.with_edges(is_first)
 
     def __repr__(self) -> str:
         return f"Graph(num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}, is_sorted={self.is_sorted})"
@@ -210,11 +217,7 @@ class Graph:
 
         An edge that several pairs make is kept once, with the least of its ids; the others are no edge's. See ``from_edges``.
         """
-        graph = cls.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), num_nodes)
-        is_first = np.ones(graph.num_edges, bool)
-        is_first[1:] = graph.indices[1:] != graph.indices[:-1]
-        is_first[graph.indptr[:-1][graph.in_degrees() > 0]] = True  # a column begins anew, whatever the one before ended with
-        return graph.with_edges(is_first)
+        return cls.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), num_nodes).without_repeats()
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Graph:

@@ -149,7 +149,7 @@ class HeteroGraph:
         Raises:
             InputError: a name with a ":", a type without a number of vertices, columns that do not fit, values of an unknown relation.
         """
-        self.num_nodes = {name: _checked_number(name, number) for name, number in num_nodes.items()}
+        self.num_nodes: dict[str, int] = {name: _checked_number(name, number) for name, number in num_nodes.items()}
         self.relations: dict[Relation, RelationColumns] = {}
         given = {"weights": weights or {}, "times": times or {}, "edge_ids": edge_ids or {}}
         _check_named(relations, **given)

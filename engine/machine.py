@@ -10,34 +10,41 @@ PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def _cgroup_folders() -> list[Path]:
-    """The folders of this process's cgroup, from its own to the root: a limit in any of them binds."""
+def _cgroup_folders(controller: str = "") -> list[Path]:
+    """The folders of this process's cgroup, from its own to the root: a limit in any of them binds. Version 1 has a tree for each ``controller``."""
     try:
-        lines = (PROC / "self/cgroup").read_text().splitlines()
+        lines = [line.split(":", 2) for line in (PROC / "self/cgroup").read_text().splitlines()]
     except OSError:
         lines = []
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    folder = CGROUP / own
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(CGROUP))]
+    root = CGROUP / controller
+    own = next((words[2] for words in lines if len(words) == 3 and controller in words[1].split(",")), "/")
+    folder = root / own.lstrip("/")
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
 
 
 def cgroup_cores() -> float | None:
-    """Cores that the cgroup's quota allows (version 2, or version 1 as containers mount it), or None without a quota."""
+    """Cores that the cgroup's quota allows (version 2 or 1), or None without a quota."""
     quotas = [_word(folder / "cpu.max") for folder in _cgroup_folders()]
-    quotas += [f"{_word(folder / 'cpu/cpu.cfs_quota_us')} {_word(folder / 'cpu/cpu.cfs_period_us')}" for folder in _cgroup_folders()]
+    quotas += [f"{_word(folder / 'cpu.cfs_quota_us')} {_word(folder / 'cpu.cfs_period_us')}" for folder in _cgroup_folders("cpu")]
     parts = [words for words in map(str.split, quotas) if len(words) == 2 and words[0].isdecimal()]  # none is "max", or -1
     return min((int(quota) / int(period) for quota, period in parts), default=None)
 
 
 def _memory_limits() -> list[tuple[int, int]]:
-    """Bytes that are allowed, and those in use, for each limit that binds us."""
+    """Bytes that are allowed, and those in use which cannot be had back, for each limit that binds us."""
     found = []
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        for folder in _cgroup_folders():
+    for controller, limit, used in (("", "memory.max", "memory.current"), ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")):
+        for folder in _cgroup_folders(controller):
             value = _word(folder / limit)
             if value.isdecimal() and int(value) < 1 << 60:  # version 2 writes none as "max", version 1 as about 2**63
-                found.append((int(value), int(_word(folder / used) or 0)))
+                found.append((int(value), max(0, int(_word(folder / used) or 0) - _cached_files(folder / "memory.stat"))))
     return found
+
+
+def _cached_files(facts: Path) -> int:
+    """Bytes of files that a group's page cache holds, which give way to what is allocated: MemAvailable counts those of the machine as free, too."""
+    sizes: dict[str, str] = dict(re.findall(r"^(\w+) (\d+)$", _word(facts), re.MULTILINE))
+    return sum(int(sizes.get(f"total_{kind}", sizes.get(kind, "0"))) for kind in ("active_file", "inactive_file"))  # total_: of version 1
 
 
 def _word(path: Path) -> str:

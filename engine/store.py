@@ -5,6 +5,7 @@ The header (``header.json``) states format, version, kind and counts, and for ev
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -42,16 +43,25 @@ class FolderWriter:
         self.meta: dict[str, Any] = {}
 
     def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Array:
-        """A new array on disk, memory-mapped for writing: for arrays larger than memory."""
-        return np.lib.format.open_memmap(self.folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape)
+        """A new array on disk, memory-mapped for writing: for arrays larger than memory. Its room is taken here, since later a full disk is a SIGBUS."""
+        path = self.folder / f"{name}.npy"
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        return array
 
     def add(self, name: str, array: Array) -> None:
         """Write an array; one that ``create`` made is there already."""
-        file = self.folder / f"{name}.npy"
-        if isinstance(array, np.memmap) and str(array.filename) == str(file.resolve()):
+        path = self.folder / f"{name}.npy"
+        if isinstance(array, np.memmap) and str(array.filename) == str(path.resolve()):
             array.flush()
             return
-        np.save(file, array, allow_pickle=False)
+        try:
+            np.save(path, array, allow_pickle=False)
+        except OSError as error:
+            if error.errno is None:  # NumPy's, of a write that was cut short
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class TypedSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
     def __init__(self, seed_type: str | None) -> None:
         """State the type of the seeds."""
         self.seed_type = seed_type
-        self.by_seeds = seed_type is not None
+        self.by_seeds: bool = seed_type is not None
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
         """Refuse a plain data set, or one whose seeds are of another type."""

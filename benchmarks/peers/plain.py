@@ -149,7 +149,7 @@ class _OfVertices(nn.Module):
         return out
 
 
-def _opened(kind: Any, config: Mapping[str, Any]) -> Any:
+def opened(kind: Any, config: Mapping[str, Any]) -> Any:
     """The data module of a configuration, of which only data and splits are of use."""
     stated = dict(config["data"])
     return kind(**stated | {"sampler": _sampler(stated["sampler"]), "num_workers": 0})
@@ -167,18 +167,23 @@ def _whole(data: Dataset, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     x = torch.from_numpy(np.array(data.x)).float()
     if options.get("normalize_features"):
         x /= x.sum(1, keepdim=True).clamp(min=1e-12)
-    if options["arch"] == "gcn":
-        return x, _edge_index(data)
+    return x, edge_index(data) if options["arch"] == "gcn" else adjacency(data)
+
+
+def adjacency(data: Dataset) -> Tensor:
+    """The whole graph as a matrix (V, V), destinations by sources."""
     indptr, indices = (torch.from_numpy(np.array(array)).long() for array in (data.graph.indptr, data.graph.indices))
-    return x, torch.sparse_csr_tensor(indptr, indices, torch.ones(data.graph.num_edges), (len(x), len(x)), check_invariants=True)
+    shape = data.graph.num_nodes, data.graph.num_nodes
+    return torch.sparse_csr_tensor(indptr, indices, torch.ones(data.graph.num_edges), shape, check_invariants=True)
 
 
-def _edge_index(data: Dataset) -> Tensor:
+def edge_index(data: Dataset) -> Tensor:
+    """(2, E) int64, sources above destinations."""
     return torch.from_numpy(np.stack([data.graph.indices, data.graph.destinations()]).astype(np.int64))
 
 
 def _nodes(config: Mapping[str, Any]) -> Plain:
-    options, module = config["model"], _opened(GraphDataModule, config)
+    options, module = config["model"], opened(GraphDataModule, config)
     data, labels = module.data, Labels(kind_of(options.get("score", "acc"), module.is_multilabel), module.num_classes)
     model = _OfVertices(data, module.num_hops, module.num_classes, 0, options)
     x, edges = _whole(data, options)
@@ -191,11 +196,11 @@ def _nodes(config: Mapping[str, Any]) -> Plain:
 
 
 def _edges(config: Mapping[str, Any]) -> Plain:
-    options, module = config["model"], _opened(EdgeDataModule, config)
+    options, module = config["model"], opened(EdgeDataModule, config)
     data, labels = module.data, Labels(kind_of(options.get("score", "acc"), module.is_multilabel), module.num_classes)
     model = _OfVertices(data, module.num_hops, options["out_channels"], module.num_classes, options)
     x, edges = _whole(data, options)
-    y, ends = labels.taken(torch.from_numpy(np.array(module.edge_y))), _edge_index(data)  # a file's edges stand in the order of their ids
+    y, ends = labels.taken(torch.from_numpy(np.array(module.edge_y))), edge_index(data)  # a file's edges stand in the order of their ids
 
     def step(chosen: Tensor) -> Step:
         vectors, decoder = model(x, edges), model.pairs

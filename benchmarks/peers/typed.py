@@ -30,7 +30,9 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
         InputError: DGL is not installed or cannot be imported.
     """
     dgl, nn, kind = installed.dgl(), import_module("dgl.nn.pytorch"), data.seed_type
-    graph = dgl.heterograph(_edges(data), data.graph.num_nodes)
+    # Names that are a layer's, too: no module can be called "to", and each relation has one.
+    edges = {(source, f"{source}-{name}-{end}", end): ends for (source, name, end), ends in _edges(data).items()}
+    graph = dgl.heterograph(edges, data.graph.num_nodes)
     x = _features(data)
     for name, rows in x.items():
         graph.nodes[name].data["x"] = rows
@@ -44,7 +46,7 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
         return loading.DataLoader(graph, {kind: torch.from_numpy(seeds)}, sampler, **persistent(batch_size, workers))
 
     def layer(ins: int, outs: int) -> Any:
-        return nn.HeteroGraphConv({name: nn.SAGEConv(ins, outs, "mean") for _, name, _ in data.graph.relations})
+        return nn.HeteroGraphConv({name: nn.SAGEConv(ins, outs, "mean") for _, name, _ in edges})
 
     def model() -> torch.nn.Module:
         widths = [*[_WIDTH] * (len(fanouts) - 1), data.num_classes]

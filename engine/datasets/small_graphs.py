@@ -24,6 +24,7 @@ from hoptrain.engine.dataset import (
 from hoptrain.engine.datasets.build import narrow_features
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.storage.take import take_rows
 from hoptrain.engine.store import FolderWriter, create_new_folder, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
 
@@ -153,7 +154,7 @@ class SmallGraphs:
         begins, ends = graph.indptr[self.ptr[items]].astype(np.int64), graph.indptr[self.ptr[items + 1]].astype(np.int64)
         edges = _ranges(begins, ends - begins)
         arrays = {
-            "x": np.take(self.vertices.x, nodes, axis=0).astype(np.float32),  # type: ignore[arg-type]
+            "x": take_rows(self.vertices.x, nodes).astype(np.float32),  # type: ignore[arg-type]
             "indptr": np.concatenate([[0], np.cumsum(degrees)]),
             "indices": graph.indices[edges] + np.repeat(ptr[:-1] - self.ptr[items], ends - begins),
             "ptr": ptr,
@@ -161,7 +162,7 @@ class SmallGraphs:
         }
         if self.vertices.edge_attr is not None:
             ids = edges if graph.edge_ids is None else graph.edge_ids[edges]
-            arrays["edge_attr"] = np.take(self.vertices.edge_attr, ids, axis=0).astype(np.float32)
+            arrays["edge_attr"] = take_rows(self.vertices.edge_attr, ids).astype(np.float32)
         return arrays
 
 

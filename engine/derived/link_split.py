@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import combinations
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,9 @@ _ATTEMPTS = 50
 
 LinkSplit: TypeAlias = tuple[Graph, dict[str, Array]]
 """The graph that is left, and the links held out by name: (2, N) int64, sources above destinations."""
+
+
+SharedLinks: TypeAlias = Literal["refuse", "drop", "keep"]
 
 
 class HeldOut(NamedTuple):
@@ -94,31 +97,51 @@ def hold_out_latest(graph: Graph, shares: Mapping[str, float]) -> LinkSplit:
     return graph.with_edges(is_kept), {name: held[name] for name in shares}
 
 
-def given_links(data: Dataset) -> LinkSplit:
+def given_links(data: Dataset, shared_links: SharedLinks | None = None) -> LinkSplit:
     """The links of ``data.edge_splits`` but ``train``; the graph that is left has the edges of ``train``, without it those of no split.
 
+    A link that is held out may have copies among the edges that are left, or its reverse, under ids of their own. ``shared_links`` tells what becomes of
+    them: refuse; ``drop``, which leaves them out of the graph; or ``keep``, for contacts that recur. By default what ``data.meta`` states under this
+    name, as OGB's sets do, whose splits are taken as published; else refuse.
+
     Raises:
-        InputError: the data set has no such splits, or two of them share an edge. Copies of an edge have ids of their own: OGB's sets have some.
+        InputError: the data set has no such splits, two of them share an edge, or links are shared and that is refused.
     """
     graph, splits = data.graph, {name: data.graph.places_of(ids) for name, ids in data.edge_splits.items()}
     if not splits.keys() - {"train"}:
         raise InputError(
             f"split is given and {data.name} has no edge_splits but for training: give Dataset some, or hold links out by share"
         )
+    check_apart(data)
     ends = np.stack([graph.indices.astype(np.int64), graph.destinations()])
-    _check_apart(data, ends, splits)
     is_kept = np.full(graph.num_edges, "train" not in splits)
     for name, places in splits.items():
         is_kept[places] = name == "train"
+    choice = shared_links or data.meta.get("shared_links", "refuse")
+    if choice != "keep":
+        keys = link_keys(graph)
+        is_shared = is_kept & (keys >= 0) & np.isin(keys, keys[np.concatenate([own for name, own in splits.items() if name != "train"])])
+        if choice == "refuse" and is_shared.any():
+            u, v = ends[:, np.flatnonzero(is_shared)[0]]
+            raise InputError(
+                f"{data.name}: edges to learn from ({is_shared.sum():,}, that from {u} to {v} for one) are copies or reverses of links that are held "
+                "out: what is asked for would be known; set data.shared_links to drop, which leaves them out, or to keep"
+            )
+        is_kept &= ~is_shared
     return graph.with_edges(is_kept), {name: ends[:, places] for name, places in splits.items() if name != "train"}
 
 
-def _check_apart(data: Dataset, ends: Array, splits: Mapping[str, Array]) -> None:
-    """Refuse splits (N,) of places that share an edge."""
-    for (name, own), (other, others) in combinations(splits.items(), 2):
-        both = np.flatnonzero(np.isin(own, others))
+def check_apart(data: Dataset) -> None:
+    """Refuse ``edge_splits`` that share an edge.
+
+    Raises:
+        InputError: two of them do.
+    """
+    for (name, own), (other, others) in combinations(data.edge_splits.items(), 2):
+        both = np.intersect1d(own, others)
         if len(both):
-            u, v = ends[:, splits[name][both[0]]]
+            place = data.graph.places_of(both[:1])
+            u, v = data.graph.indices[place][0], np.searchsorted(data.graph.indptr, place, side="right")[0] - 1
             raise InputError(
                 f"the edge from {u} to {v} is in the splits {name} and {other} of {data.name}: what is asked for would be known; leave it out of one"
             )

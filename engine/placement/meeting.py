@@ -26,7 +26,8 @@ class Meeting:
 
     def __init__(self, store: Any, rank: int, world_size: int, patience_s: float = PATIENCE_S) -> None:
         """Take torch's store, or what has its ``set``, ``check`` and ``get``. Every rank makes its meetings in the same order."""
-        self.rank, self.world_size = rank, world_size
+        self.rank: int = rank
+        self.world_size: int = world_size
         self._store, self._patience_s = store, patience_s
         self._name, self._number = f"hoptrain meeting {next(_numbers)}", 0
 

@@ -10,45 +10,24 @@ import logging
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import count, takewhile
 from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError
 from hoptrain.engine.patience import Patience
+from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
-from hoptrain.engine.queue.ring import Recycled, Spec
 from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
 from hoptrain.engine.queue.worker import Task
 from hoptrain.engine.queue.worker_process import WorkerProcess, close_all
 
 _log = logging.getLogger(__name__)
 
-Batch = tuple[dict[str, Array], Any]
-"""Arrays by name, and what the task returned beside them."""
-
 _TICK_S = 0.2  # how often a wait looks for a dead process or a slot that another thread gave back
 _CLOSE_S = 0.5  # how long a worker may take to end by itself; killed in the middle of a batch it loses nothing
-
-
-def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None) -> Iterator[Batch]:
-    """The same batches without workers, in this process; ``memory`` serves one run after another."""
-    memory = memory or Recycled()
-    for step in steps:
-        yield _make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made
-
-
-def _make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
-    arrays: dict[str, Array] = {}
-
-    def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
-        arrays.update(memory(specs))
-        return arrays
-
-    facts = task.make_batch(epoch, step, allocate)
-    return arrays, facts
 
 
 class WorkerPool:

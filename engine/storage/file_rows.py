@@ -28,8 +28,6 @@ BLOCK = 4096
 """Bytes: past the page cache, reads begin and end at multiples of it."""
 DEPTH = 16
 """Reads under way at once."""
-STALL_S = 60.0
-"""How long a piece of work may take before the device counts as stopped."""
 _MOST, _GAP = 256 << 10, 16 << 10
 """Bytes of one read, and bytes between two rows that are rather read than left out."""
 _PIECE = 32
@@ -47,7 +45,10 @@ class FileRows:
         dtype: of the table.
         num_reads: reads of the device so far.
         num_bytes: their bytes.
+        stall_s: seconds that a piece of work may take before the device counts as stopped.
     """
+
+    stall_s = 60.0
 
     def __init__(self, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> None:
         """State the layout; nothing is opened yet."""
@@ -130,14 +131,14 @@ class FileRows:
                 raise error
 
     def _result(self, done: SimpleQueue[Exception | None]) -> Exception | None:
-        patience = Patience(STALL_S)
+        patience = Patience(self.stall_s)
         while not patience.is_over():
             try:
                 return done.get(timeout=_LOOK_S)
             except Empty:
                 continue
         return InputError(
-            f"{self.path}: reads have not ended for {STALL_S:g} s: its device has stopped; look at the system's log (dmesg), or move the folder"
+            f"{self.path}: reads have not ended for {self.stall_s:g} s: its device has stopped; look at the system's log (dmesg), or move the folder"
         )
 
     def _read_piece(self, file: int, rows: Array, slots: Array, firsts: Array, runs: range, buffer: Array, out: Array) -> None:
@@ -163,7 +164,7 @@ class FileRows:
             ) from error
         if found < needed:
             raise InputError(
-                f"{self.path} ends at byte {begin + found:,}, and row {int(last_row):,} at {begin + needed:,}: it was cut off while it was "
+                f"{self.path} ends at byte {os.fstat(file).st_size:,}, and row {int(last_row):,} at {begin + needed:,}: it was cut off while it was "
                 "in use; convert or copy it again"
             )
 

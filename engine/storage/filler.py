@@ -6,32 +6,49 @@ where the trainer waits for the step. A successor begins with an empty cache: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import add, sub
 from typing import NamedTuple
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.plan import RowPlan
-from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
+from hoptrain.engine.storage.plan import RowPlan, StepReads
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
 from hoptrain.kernels.shared.philox import MAX_EPOCH
+
+FORESEEN_BYTES = 8
+"""Of an access: its row, and its next use."""
 
 
 class Filled(NamedTuple):
     """What a step took.
 
     Attributes:
-        num_used: distinct rows that its batches use, over all ranks.
+        num_used: distinct rows that its batches use, over all ranks and tables.
         num_missed: those of them that had to be read.
         num_reads: reads of the device for them.
         num_bytes: their bytes.
+        read_s: seconds for which nothing was done but to wait for these reads.
+        work_s: seconds of all other work for it: sampling and planning.
     """
 
     num_used: int = 0
     num_missed: int = 0
     num_reads: int = 0
     num_bytes: int = 0
+    read_s: float = 0.0
+    work_s: float = 0.0
+
+    def plus(self, other: Filled) -> Filled:
+        """The sum of both."""
+        return Filled(*map(add, self, other))
+
+    def minus(self, other: Filled) -> Filled:
+        """What came since ``other``."""
+        return Filled(*map(sub, self, other))
 
 
 def run_and_epoch(run: int, epoch: int) -> int:
@@ -45,20 +62,18 @@ class FillTask:
 
     Attributes:
         shared: the cache.
-        file: the table.
-        rows_of: of an epoch and a step the distinct rows that it uses, ascending; a pure function.
+        files: the tables.
+        rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
-        lookahead: of the plan.
-        most_foreseen: of the plan.
+        lookahead: of the plans.
     """
 
     shared: SharedRows
-    file: FileRows
-    rows_of: Callable[[int, int], Array]
+    files: Sequence[FileRows]
+    rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int
-    most_foreseen: int | None = None
-    _plan: RowPlan | None = None
+    _plans: list[RowPlan] = field(default_factory=list)
     _due: tuple[int, int] = (0, 0)
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
 
@@ -69,30 +84,57 @@ class FillTask:
         tag = tag_of(run, step)
         if tag <= self.shared.ready:  # a predecessor did it, and did not come to say so
             return Filled()
-        plan = self._plan_for(epoch, step)
-        reads = plan.next(tag)
-        self.shared.wait_until_taken(reads.after)
-        self.shared.clear(reads.slots)
-        before = self.file.num_reads, self.file.num_bytes
-        self.file.read(reads.rows, reads.slots, self.shared.arrays["rows"], meanwhile=lambda: self._foresee(plan, plan.wanted))
-        self.shared.publish(tag, reads.rows, reads.slots)
+        begin = time.perf_counter()
+        self._look_ahead(epoch, step)
+        all_reads = [plan.next(tag) for plan in self._plans]
+        worked = time.perf_counter() - begin
+        self.shared.wait_until_taken(max(reads.after for reads in all_reads))
+        filled = Filled(work_s=worked)
+        for table, reads in enumerate(all_reads):
+            filled = filled.plus(self._fill(table, reads))
+        self.shared.publish(tag)
         self._due = (epoch, step + 1) if step + 1 < self.num_steps else (epoch + 1, 0)
-        return Filled(reads.num_used, len(reads.rows), self.file.num_reads - before[0], self.file.num_bytes - before[1])
+        return filled
 
-    def _plan_for(self, epoch: int, step: int) -> RowPlan:
-        """The plan, of which the step is the next one."""
-        if self._plan is None:
+    def _fill(self, table: int, reads: StepReads) -> Filled:
+        """Read the rows of a table for a step, and look ahead meanwhile."""
+        file, times = self.files[table], [time.perf_counter()]
+
+        def meanwhile() -> None:
+            if table == 0:
+                self._foresee(self._wanted)
+            times.append(time.perf_counter())
+
+        before = file.num_reads, file.num_bytes
+        self.shared.clear(table, reads.slots)
+        file.read(reads.rows, reads.slots, self.shared.rows(table), meanwhile)
+        self.shared.put(table, reads.rows, reads.slots)
+        begin, worked, end = *times, time.perf_counter()
+        counts = reads.num_used, len(reads.rows), file.num_reads - before[0], file.num_bytes - before[1]
+        return Filled(*counts, read_s=end - worked, work_s=worked - begin)
+
+    def _look_ahead(self, epoch: int, step: int) -> None:
+        """See that the plans' next step is this one."""
+        if not self._plans:
             self.shared.wait_until_taken(self.shared.ready)  # what a predecessor gave to readers
-            self._plan = RowPlan(self.shared.arrays["slot_of"], self.shared.num_slots, self.lookahead, self.most_foreseen)
-        if (epoch, step) != self._due or not self._plan.num_known:
-            self._plan.forget()
+            for i, table in enumerate(self.shared.tables):
+                most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
+                self._plans.append(RowPlan(self.shared.slot_of(i), table.num_slots, self.lookahead, most))
+        if (epoch, step) != self._due or not self._plans[0].num_known:
+            for plan in self._plans:
+                plan.forget()
             self._later = self._steps_from(epoch, step)
-            self._foresee(self._plan, 1)
-        return self._plan
+            self._foresee(1)
 
-    def _foresee(self, plan: RowPlan, number: int) -> None:
+    @property
+    def _wanted(self) -> int:
+        """Steps that should be foreseen before the next ones are planned: as many as each plan has room for."""
+        return min(plan.wanted for plan in self._plans)
+
+    def _foresee(self, number: int) -> None:
         for _, (epoch, step) in zip(range(number), self._later, strict=False):
-            plan.foresee(self.rows_of(epoch, step))
+            for plan, rows in zip(self._plans, self.rows_of(epoch, step), strict=True):
+                plan.foresee(rows)
 
     def _steps_from(self, epoch: int, step: int) -> Iterator[tuple[int, int]]:
         for later in range(epoch, MAX_EPOCH):

@@ -108,6 +108,10 @@ class RowPlan:
         self._step, self._tag = self._step + 1, tag
         return StepReads(out[0][:number], out[1][:number], after, len(rows))
 
+    def told(self, reads: StepReads) -> None:
+        """Tell ``slot_of`` what was planned, where nobody reads."""
+        self._cache.slot_of[reads.rows] = reads.slots
+
     def _plan_anew(self) -> None:
         """Look at all that is known."""
         num_slots, largest = len(self._cache.row_of), max(map(len, self._rows))

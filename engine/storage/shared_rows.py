@@ -3,7 +3,7 @@
 It is memory without a name, which others of this user find in /proc of the process that made it, and goes with the last process that maps it.
 Nothing in it is locked, since every number has one writer:
 
-* ``ready``, by the filler: the last step whose rows are all there.
+* ``ready``, by the filler: the last step whose rows are all there, of all tables.
 * ``taken``, by each rank's trainer: the last step whose batch it has. A slot is written again only after every rank has taken the last
   step that may use its old row (``StepReads.after``), so a reader's rows stay until its trainer has the batch, whatever becomes of the reader.
 * ``slot_of``, ``row_of`` and the rows, by the filler: the row first, then what is in the slot, then where the row is, and ``ready`` at last.
@@ -19,8 +19,9 @@ import mmap
 import os
 import time
 import weakref
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,32 +47,47 @@ def tag_of(run: int, step: int) -> int:
     return (run << _RUN_BITS) + step + 1
 
 
+class CachedTable(NamedTuple):
+    """The part of a cache that is for one table.
+
+    Attributes:
+        num_rows: V, of the table.
+        row_bytes: bytes of a row.
+        num_slots: N.
+        num_bytes: what it was given, all that belongs to its slots included.
+    """
+
+    num_rows: int
+    row_bytes: int
+    num_slots: int
+    num_bytes: int
+
+
 class SharedRows:
-    """N slots for rows of a table of V; pickled it is where to find it.
+    """Slots for rows of some tables; pickled it is where to find them.
 
     Attributes:
         path: of the memory, for processes of this user on this machine.
-        num_rows: V.
-        num_slots: N.
-        row_bytes: bytes of a row.
+        tables: what there is for each of them; methods name a table by its number here.
         num_ranks: trainers.
     """
 
-    def __init__(self, path: str, num_rows: int, num_slots: int, row_bytes: int, num_ranks: int) -> None:
+    def __init__(self, path: str, tables: Sequence[Sequence[int]], num_ranks: int) -> None:
         """State the layout; nothing is mapped yet."""
-        self.path, self.num_rows, self.num_slots, self.row_bytes, self.num_ranks = path, num_rows, num_slots, row_bytes, num_ranks
+        self.path, self.num_ranks = path, num_ranks
+        self.tables = [CachedTable(*table) for table in tables]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SharedRows, (self.path, self.num_rows, self.num_slots, self.row_bytes, self.num_ranks)
+        return SharedRows, (self.path, self.tables, self.num_ranks)
 
     @classmethod
-    def make(cls, num_rows: int, num_slots: int, row_bytes: int, num_ranks: int) -> SharedRows:
+    def make(cls, tables: Sequence[CachedTable], num_ranks: int) -> SharedRows:
         """New memory, which lives as long as the object and those who map it.
 
         Raises:
             InputError: there is too little.
         """
-        made = cls("", num_rows, num_slots, row_bytes, num_ranks)
+        made = cls("", tables, num_ranks)
         size, fd = total_bytes(made._layout()), anonymous_file("hoptrain-rows")
         weakref.finalize(made, os.close, fd)
         try:
@@ -87,13 +103,20 @@ class SharedRows:
         return made
 
     def _layout(self) -> list[Spec]:
-        return [
-            ("ready", np.dtype(np.int64), (_LINE,)),
-            ("taken", np.dtype(np.int64), (self.num_ranks, _LINE)),
-            ("slot_of", np.dtype(np.int32), (self.num_rows,)),
-            ("row_of", id_dtype(self.num_rows), (self.num_slots,)),
-            ("rows", np.dtype(np.uint8), (self.num_slots, self.row_bytes)),
-        ]
+        specs: list[Spec] = [("ready", np.dtype(np.int64), (_LINE,)), ("taken", np.dtype(np.int64), (self.num_ranks, _LINE))]
+        for i, table in enumerate(self.tables):
+            specs.append((f"slot_of.{i}", np.dtype(np.int32), (table.num_rows,)))
+            specs.append((f"row_of.{i}", id_dtype(table.num_rows), (table.num_slots,)))
+            specs.append((f"rows.{i}", np.dtype(np.uint8), (table.num_slots, table.row_bytes)))
+        return specs
+
+    def rows(self, table: int) -> Array:
+        """(N, row_bytes) uint8, what is in the slots of a table."""
+        return self.arrays[f"rows.{table}"]
+
+    def slot_of(self, table: int) -> Array:
+        """(V,) int32, where each row of a table was last read into; -1 for nowhere."""
+        return self.arrays[f"slot_of.{table}"]
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
@@ -109,14 +132,17 @@ class SharedRows:
         """The tag of the last step whose rows are there; 0 before the first."""
         return int(self.arrays["ready"][0])
 
-    def clear(self, slots: Array) -> None:
+    def clear(self, table: int, slots: Array) -> None:
         """The filler's: other rows are about to be read into slots (M,)."""
-        self.arrays["row_of"][slots] = -1
+        self.arrays[f"row_of.{table}"][slots] = -1
 
-    def publish(self, tag: int, rows: Array, slots: Array) -> None:
-        """The filler's: the rows of a step are there, those (M,) that were read for it in their slots."""
-        self.arrays["row_of"][slots] = rows
-        self.arrays["slot_of"][rows] = slots
+    def put(self, table: int, rows: Array, slots: Array) -> None:
+        """The filler's: rows (M,) have been read into their slots."""
+        self.arrays[f"row_of.{table}"][slots] = rows
+        self.slot_of(table)[rows] = slots
+
+    def publish(self, tag: int) -> None:
+        """The filler's: the rows of a step are there, of all tables."""
         self.arrays["ready"][0] = tag
 
     def take(self, rank: int, tag: int) -> None:
@@ -145,18 +171,38 @@ class SharedRows:
                 )
             time.sleep(_LOOK_S)
 
-    def find(self, ids: Array, out: Array) -> None:
+    def find(self, table: int, ids: Array, out: Array) -> None:
         """The slots (S,) int32 of rows ``ids`` (S,) of a step that is ready.
 
         Raises:
             InputError: one has none, since the step's sample is not the one that the plan was made for.
         """
-        missing = kernels.find_slots(ids, self.arrays["slot_of"], self.arrays["row_of"], out)
+        missing = kernels.find_slots(ids, self.slot_of(table), self.arrays[f"row_of.{table}"], out)
         if missing >= 0:
             raise InputError(
                 f"vertex {ids[missing]} is in a batch and not among the rows read for it: the sampler's batches are not the same "
                 "whenever they are made; give lookahead 0, or mend the sampler"
             )
+
+
+def shared_out(memory: int, tables: Sequence[tuple[int, int]]) -> list[CachedTable]:
+    """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
+
+    Args:
+        memory: bytes, all that belongs to slots included.
+        tables: of each V and the bytes of a row.
+
+    Raises:
+        InputError: one gets no slot.
+    """
+    found: list[CachedTable] = [CachedTable(*table, 0, 0) for table in tables]
+    order = sorted(range(len(tables)), key=lambda i: _bytes_for(2 * tables[i][0], *tables[i]))
+    for number, i in enumerate(order):
+        part = memory // (len(order) - number)
+        slots = slots_for(part, *tables[i])
+        used = min(part, _bytes_for(slots, *tables[i]) * FORESEEN_SHARE // (FORESEEN_SHARE - 1))
+        found[i], memory = CachedTable(*tables[i], slots, used), memory - used
+    return found
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
@@ -165,11 +211,17 @@ def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
     Raises:
         InputError: none.
     """
-    per_slot = row_bytes + 2 * id_dtype(num_rows).itemsize + PLAN_BYTES_A_SLOT
-    tables = num_rows * (np.dtype(np.int32).itemsize + PLAN_BYTES_A_ROW)
+    tables = _bytes_for(0, num_rows, row_bytes)
+    per_slot = _bytes_for(1, num_rows, row_bytes) - tables
     slots = (memory - memory // FORESEEN_SHARE - tables) // per_slot
     if slots < 1:
         raise InputError(
             f"memory is {memory:,} bytes: what tells where each of {num_rows:,} rows lies takes {tables:,}, and a row {row_bytes:,}; give more"
         )
     return int(min(slots, 2 * num_rows))
+
+
+def _bytes_for(num_slots: int, num_rows: int, row_bytes: int) -> int:
+    """What ``num_slots`` slots take, for a table of ``num_rows`` rows, without the accesses that are foreseen."""
+    tables = num_rows * (np.dtype(np.int32).itemsize + PLAN_BYTES_A_ROW)
+    return tables + num_slots * (row_bytes + 2 * id_dtype(num_rows).itemsize + PLAN_BYTES_A_SLOT)

@@ -4,6 +4,8 @@ Arguments and results are DGL's; sampling is hoptrain's. What import lines name 
 Without DGL (``pip install hoptrain[dgl]``) it cannot be imported, and says so.
 """
 
+from typing import Any
+
 from hoptrain.dgl import negative_sampler, sampling
 from hoptrain.dgl.blocks import LaborSampler, MultiLayerFullNeighborSampler, MultiLayerNeighborSampler, NeighborSampler
 from hoptrain.dgl.edges import as_edge_prediction_sampler
@@ -12,9 +14,10 @@ from hoptrain.dgl.outputs import dgl as _dgl
 from hoptrain.dgl.saint import SAINTSampler
 from hoptrain.dgl.subgraphs import ClusterGCNSampler, ShaDowKHopSampler
 
-BlockSampler, GraphDataLoader, Sampler, SpotTarget = (
-    getattr(_dgl.dataloading, name) for name in ("BlockSampler", "GraphDataLoader", "Sampler", "SpotTarget")
-)
+BlockSampler: Any = _dgl.dataloading.BlockSampler
+GraphDataLoader: Any = _dgl.dataloading.GraphDataLoader
+Sampler: Any = _dgl.dataloading.Sampler
+SpotTarget: Any = _dgl.dataloading.SpotTarget
 
 __all__ = [
     "BlockSampler",

@@ -135,7 +135,7 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
             prefetch_edge_feats=prefetch_edge_feats,
             output_device=output_device,
         )
-        self.weighted = importance_sampling > 0 or prob is not None
+        self.weighted: bool = importance_sampling > 0 or prob is not None
 
     def set_seed(self, random_seed: int | None = None) -> None:
         """Nothing: draws follow from torch's generator, or from a batch's address.

@@ -22,7 +22,7 @@ from hoptrain.dgl.sampler import Sampled
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, is_known, plain_rows
 
 _of_dgl = dgl.dataloading.dataloader
 
@@ -36,6 +36,9 @@ class DataLoader(dgl.dataloading.DataLoader):
     ``num_workers`` are processes of hoptrain's, which stay until ``close()``; the batches are the same to the bit with any number of them.
     An epoch's seed comes from torch's generator, its order with ``use_ddp`` from ``torch.initial_seed()``. Features by the name of the sampler's
     first ``prefetch_node_feats`` are gathered by the workers: what is written into them during an epoch shows in the next one.
+
+    Without workers a thread samples the next batch while this one is used (``use_prefetch_thread``), on a machine with several cores. By default there
+    is none where code of the user's would be asked for its seeds a batch early: a sampler or an ``exclude`` that is neither DGL's nor hoptrain's.
     """
 
     graph: Any
@@ -75,7 +78,8 @@ class DataLoader(dgl.dataloading.DataLoader):
         if kwargs.get("in_order") is False:
             raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
         device = torch.cuda.current_device() if use_uva and device is None else device
-        _say_ignored(kwargs, use_uva=use_uva, use_prefetch_thread=use_prefetch_thread, gpu_cache=gpu_cache)
+        _say_ignored(kwargs, use_uva=use_uva, gpu_cache=gpu_cache)
+        self._is_thread_wanted = use_prefetch_thread
         super().__init__(
             graph,
             {name: torch.as_tensor(ids).cpu() for name, ids in indices.items()}
@@ -93,7 +97,7 @@ class DataLoader(dgl.dataloading.DataLoader):
             pin_prefetcher=pin_prefetcher,
             **kwargs,
         )
-        self.use_prefetch_thread = False
+        self.use_prefetch_thread = False  # DGL's, which would fetch features alone
 
     def __iter__(self) -> Any:
         """The batches of an epoch. Each iteration is another epoch, from 0 on."""
@@ -138,7 +142,9 @@ class DataLoader(dgl.dataloading.DataLoader):
                 own.source = None  # which held the batch
 
         hoptrains, converted = own.of(self.graph)
-        yield from self._feed.epoch(Work(converted.graph, hoptrains, self._stores(own)), place, batches, made)
+        work = Work(converted.graph, hoptrains, self._stores(own), self._versions)
+        wanted = self._is_thread_wanted
+        yield from self._feed.epoch(work, place, batches, made, is_known(sampler) if wanted is None else wanted)
 
     def _indices(self, seed: int) -> list[Any]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
@@ -167,6 +173,10 @@ class DataLoader(dgl.dataloading.DataLoader):
                 own.rows_names[kind] = names[0]
                 stores[f"x.{kind}" if is_typed(g) else "x"] = self._kept_rows(kind, x, rows)
         return stores
+
+    def _versions(self) -> list[int]:
+        """How often each of the features that are gathered was changed in place."""
+        return [x._version for _, x, _ in self.__dict__.get("_rows_of", {}).values()]
 
     def _kept_rows(self, kind: str, x: Any, made: Array) -> Array:
         """As an array: the same one as long as nobody writes into the tensor."""

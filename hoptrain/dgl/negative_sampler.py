@@ -9,8 +9,8 @@ from torch import Tensor
 
 from hoptrain.dgl.outputs import dgl
 
-PerSourceUniform = dgl.dataloading.negative_sampler.PerSourceUniform
-Uniform = PerSourceUniform
+PerSourceUniform: Any = dgl.dataloading.negative_sampler.PerSourceUniform
+Uniform: Any = PerSourceUniform
 
 _ROUNDS = 4
 """Drawings of the pairs that are still missing, before there are fewer than were asked for."""

@@ -17,7 +17,7 @@ from hoptrain.samplers import Block, MiniBatch
 from hoptrain.samplers.batch.copies import Copies, with_copies
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 
-dgl = import_dgl()
+dgl: Any = import_dgl()
 
 
 def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool) -> tuple[Tensor, list[Any]]:

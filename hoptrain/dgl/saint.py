@@ -42,8 +42,11 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
         """
         if mode not in ("node", "edge", "walk"):
             raise InputError(f"mode is {mode!r}: vertices are drawn by 'node', 'edge' or 'walk'; choose one")
-        self.mode, self.budget, self.cache = mode, budget, cache
-        self.prefetch_ndata, self.prefetch_edata = prefetch_ndata or [], prefetch_edata or []
+        self.mode = mode
+        self.budget: Any = budget
+        self.cache: bool = cache
+        self.prefetch_ndata: Any = prefetch_ndata or []
+        self.prefetch_edata: Any = prefetch_edata or []
         self.output_device = output_device
         self._make()
 

@@ -104,9 +104,10 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
             with open(cache_path, "wb") as file:
                 np.savez(file, cluster_of=parts)
         cluster_of = _read(Path(cache_path), k, int(g.num_nodes()))
-        self.partition_offset = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(cluster_of, minlength=k))]))
-        self.partition_node_ids = torch.from_numpy(np.argsort(cluster_of, kind="stable"))
-        self.prefetch_ndata, self.prefetch_edata = prefetch_ndata or [], prefetch_edata or []
+        self.partition_offset: Any = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(cluster_of, minlength=k))]))
+        self.partition_node_ids: Any = torch.from_numpy(np.argsort(cluster_of, kind="stable"))
+        self.prefetch_ndata: Any = prefetch_ndata or []
+        self.prefetch_edata: Any = prefetch_edata or []
         self.output_device = output_device
 
     def features(self) -> list[str]:

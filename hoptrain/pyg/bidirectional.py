@@ -9,7 +9,7 @@ import torch_geometric.sampler
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.sampler import SamplerOutput
-from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+from torch_geometric.sampler.base import DataType, NumNeighbors, SubgraphType
 
 from hoptrain.engine import InputError
 from hoptrain.pyg.graphs import homogeneous
@@ -53,9 +53,13 @@ class BidirectionalNeighborSampler(torch_geometric.sampler.BidirectionalNeighbor
         forward, backward = (
             _Numbered(homogeneous(data), num_neighbors, sample_direction=direction, **options) for direction in ("forward", "backward")
         )
-        self.forward_sampler, self.backward_sampler = forward, backward
-        self.num_neighbors, self.num_nodes = forward.num_neighbors, forward.num_nodes
-        self.data_type, self.subgraph_type, self.node_time = forward.data_type, SubgraphType.directional, None
+        self.forward_sampler: _Numbered = forward
+        self.backward_sampler: _Numbered = backward
+        self.num_neighbors = forward.num_neighbors
+        self.num_nodes: Any = forward.num_nodes
+        self.data_type: DataType = forward.data_type
+        self.subgraph_type: SubgraphType = SubgraphType.directional
+        self.node_time: None = None
 
     @property
     def num_neighbors(self) -> NumNeighbors:

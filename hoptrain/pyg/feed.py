@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.pyg.features import features_of, put, without
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, is_known, plain_rows
 
 
 class Fed:
@@ -56,7 +57,7 @@ class Fed:
         def made(step: int, index: list[int], source: Source) -> Any:
             return self.assembled(index, source, place.state(step))
 
-        for batch in self._feed.epoch(self._work(), place, _dealt_out(loader._index_sampler, place), made):
+        for batch in self._feed.epoch(self._work(), place, _dealt_out(loader._index_sampler, place), made, is_known(self)):
             yield batch.pin_memory() if loader.pin_memory and torch.cuda.is_available() else batch
             del batch
 
@@ -73,16 +74,21 @@ class Fed:
         """The same objects as before, unless something was changed."""
         sampler, graph = self.sampler_and_graph
         features = self.features()
-        versions = {name: getattr(x, "_version", None) for name, x in features.items()}
+        versions = _versions(features)
         kept = self._kept
         if kept is None or kept[1] != versions or any(x is not kept[0][name] for name, x in features.items()):
             made = {name: plain_rows(x) for name, x in features.items()}
             self._kept = kept = features, versions, {name: rows for name, rows in made.items() if rows is not None}
-        return Work(graph, sampler, kept[2])
+        return Work(graph, sampler, kept[2], partial(_versions, features))
 
     def features(self) -> dict[str, Any]:
         """What workers are to gather, where it is rows of numbers on the CPU, by the name that it has in a batch."""
         return features_of(self.data)
+
+
+def _versions(features: dict[str, Any]) -> dict[str, int | None]:
+    """How often each was changed in place."""
+    return {name: getattr(x, "_version", None) for name, x in features.items()}
 
 
 def _length(index_sampler: Any) -> int | None:

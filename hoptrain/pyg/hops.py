@@ -49,9 +49,9 @@ class HopFed(Fed):
     """A PyG loader, by inheritance, with a sampler: its ``hops``."""
 
     transform: Callable[[Any], Any] | None
-    enable_cpu_affinity = _without_meaning("enable_cpu_affinity")
-    enable_multithreading = _without_meaning("enable_multithreading")
-    enable_memory_log = _without_meaning("enable_memory_log")
+    enable_cpu_affinity: Any = _without_meaning("enable_cpu_affinity")
+    enable_multithreading: Any = _without_meaning("enable_multithreading")
+    enable_memory_log: Any = _without_meaning("enable_memory_log")
 
     @property
     def hops(self) -> Hops:
@@ -92,7 +92,8 @@ class HopFed(Fed):
         try:
             made = loader.filter_fn(out)
         finally:
-            self.data, self.transform = whole, transform
+            self.data: Any = whole
+            self.transform = transform
         put(made, whole, source.rows())
         return made if transform is None else transform(made)
 

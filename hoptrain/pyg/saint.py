@@ -63,15 +63,21 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
                 raise InputError(f"data has an attribute {name!r}: batches have one of that name; rename it")
         if num_steps < 1 or sample_coverage < 0:
             raise InputError(f"num_steps is {num_steps} and sample_coverage {sample_coverage}: at least 1 and 0; correct it")
-        self.data, self.num_steps, self._batch_size = data, num_steps, batch_size
-        self.sample_coverage, self.save_dir, self.log = sample_coverage, save_dir, log
+        self.data: Any = data
+        self.num_steps: int = num_steps
+        self._batch_size = batch_size
+        self.sample_coverage: int = sample_coverage
+        self.save_dir: str | None = save_dir
+        self.log: bool = log
         self._converted = converted(data, backward=self._backward)
         graph = self._converted.graph
         self._made = self._draws().prepare(graph, np.arange(graph.num_nodes))
         steps: Any = range(num_steps)
         super().__init__(steps, batch_size=1, **honoured(kwargs))
         if sample_coverage > 0:
-            self.node_norm, self.edge_norm = self._norms()
+            norms = self._norms()
+            self.node_norm: Tensor = norms[0]
+            self.edge_norm: Tensor = norms[1]
 
     _backward = False
     """Whether edges are turned round, for walks along them."""

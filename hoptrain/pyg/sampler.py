@@ -63,13 +63,13 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         Raises:
             InputError: an option that hoptrain does not have, or that goes with no other.
         """
-        self.data_type = DataType.heterogeneous if isinstance(data, HeteroData) else DataType.homogeneous
+        self.data_type: DataType = DataType.heterogeneous if isinstance(data, HeteroData) else DataType.homogeneous
         kind = subgraph_type if directed else "induced"
         check_sampling(data, kind, temporal_strategy, time_attr, weight_attr, disjoint, sample_direction)
         self.sample_direction = sample_direction
         self.num_neighbors = checked_fanouts(num_neighbors, is_typed=self.is_hetero)
         self.replace = replace
-        self.subgraph_type = SubgraphType(kind)
+        self.subgraph_type: SubgraphType = SubgraphType(kind)
         self.disjoint = disjoint
         self.temporal_strategy = temporal_strategy
         self.keep_orig_edges = False
@@ -80,7 +80,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
             typed_converted(data, **options) if self.is_hetero else converted(data, **options, untimed=disjoint and time_attr is None)
         )
         self.graph: Any = made.graph
-        self.perm = made.permutation
+        self.perm: Any = made.permutation
         self._is_weighted = weight_attr is not None
         self.source: Callable[[Array], Any] | None = None
         self._workspace = Workspace()
@@ -89,12 +89,13 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
     def _take_numbers(self, data: Any, time_attr: str | None) -> None:
         """How many vertices there are, and their times: what PyG's code draws negatives by."""
         if not self.is_hetero:
-            self.num_nodes = data.num_nodes
+            self.num_nodes: Any = data.num_nodes
             of_nodes = time_attr is not None and data.is_node_attr(time_attr)
             self.node_time = data[time_attr] if of_nodes else None
             self.edge_time = None if of_nodes or time_attr is None else data[time_attr]
             return
-        self.node_types, self.edge_types = data.metadata()
+        self.node_types: list[str] = data.node_types
+        self.edge_types: list[Relation] = data.edge_types
         self.num_nodes = {kind: data[kind].num_nodes for kind in self.node_types}
         times = [
             {store._key: store[time_attr] for store in stores if time_attr in store} for stores in (data.node_stores, data.edge_stores)

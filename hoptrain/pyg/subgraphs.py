@@ -44,13 +44,15 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         """
         if replace:
             raise InputError("replace is True: hoptrain's ShaDow takes distinct neighbours; leave it out")
-        self.data = homogeneous(data)
-        self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
+        self.data: Any = homogeneous(data)
+        self.depth: int = depth
+        self.num_neighbors: int = num_neighbors
+        self.replace: bool = replace
         self._made = ShadowSampler(depth, num_neighbors, _ALL_EDGES)
         self._converted = converted(data)
         chosen = checked_nodes(node_idx, data.num_nodes, "node_idx")
         nodes = torch.arange(data.num_nodes) if chosen is None else chosen
-        self.node_idx = nodes.nonzero().flatten() if nodes.dtype == torch.bool else nodes
+        self.node_idx: Any = nodes.nonzero().flatten() if nodes.dtype == torch.bool else nodes
         positions: Any = range(len(self.node_idx))
         super().__init__(positions, **honoured(kwargs))
 
@@ -192,7 +194,8 @@ class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
     def __init__(self, cluster_data: torch_geometric.loader.ClusterData, **kwargs: Any) -> None:
         """Take the clusters; nothing is started yet."""
         partition = cluster_data.partition
-        self.data, self._made = cluster_data.data, InducedSampler(None, _ALL_EDGES)
+        self.data: Any = cluster_data.data
+        self._made = InducedSampler(None, _ALL_EDGES)
         self._graph = Graph(partition.indptr.numpy(), partition.index.numpy())
         super().__init__(cluster_data, **honoured(kwargs))
 

@@ -36,7 +36,7 @@ class Thresholds:
     pinned_cost: int = 75  # 4.8 TB/s of device memory to 64 GB/s of the link: bytes of an adjacency list in host memory weigh so much
 
     @property
-    def scan_bytes(self):
+    def scan_bytes(self) -> int:
         """Shared memory of a scan: a partial sum for each thread."""
         return 8 * self.block
 

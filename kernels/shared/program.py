@@ -76,7 +76,7 @@ def random_word(random, draw):
 
 
 @shared
-def below(random, n, draw=0):
+def below(random: Any, n: int, draw: int = 0) -> int:
     """An integer in [0, n), uniform up to a bias of n / 2**32; the same one for the same ``draw``.
 
     Args:
@@ -88,12 +88,12 @@ def below(random, n, draw=0):
 
 
 @shared
-def chance(random, probability, draw=0):
+def chance(random: Any, probability: float, draw: int = 0) -> bool:
     """True with ``probability`` (exact to 2**-32), as ``below`` from random word ``draw``."""
     return random_word(random, draw) < np.uint64(min(max(probability, 0.0), 1.0) * _SCALE)
 
 
-def has_edge(transit, source, destination):
+def has_edge(transit: Any, source: int, destination: int) -> bool:
     """Whether the graph has an edge from ``source`` to ``destination``: by bisection, so the graph's columns are sorted."""
     return in_column(transit.indptr, transit.indices, source, destination)
 

@@ -54,9 +54,9 @@ class EpochLoader(ABC, Generic[SomeBatch]):
     def __init__(self, schedule: Schedule, num_workers: int) -> None:
         """Begin before the first epoch."""
         self.num_workers = num_workers
-        self.wait_s = 0.0
-        self.num_sampled_edges = 0
-        self.last_wait = (0.0, 0.0)
+        self.wait_s: float = 0.0
+        self.num_sampled_edges: int = 0
+        self.last_wait: tuple[float, float] = (0.0, 0.0)
         self.on_batch: Callable[[], None] | None = None
         self.schedule = schedule
         self._pool: WorkerPool | None = None

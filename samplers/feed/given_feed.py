@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple, TypeVar
@@ -12,8 +14,9 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.ahead import Batch, run_ahead
 from hoptrain.engine.queue.options import DEFAULTS
-from hoptrain.engine.queue.pool import Batch, WorkerPool
+from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
@@ -49,6 +52,26 @@ class Place(NamedTuple):
         return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
 
 
+_KNOWN = ("hoptrain", "torch", "torch_geometric", "dgl")
+_ASKED = ("sampler", "batch_sampler", "node_sampler", "link_sampler", "neg_sampling", "negative_sampler", "exclude")
+"""Where loaders and samplers keep those that they ask."""
+
+
+def is_known(*objects: object) -> bool:
+    """Whether asking these, and those that they ask, a step early changes nothing.
+
+    Their classes are those of the libraries, and they draw by torch's own generator, which starts at the batch's address. Of a user's class, function
+    or generator nobody knows what else it reads.
+    """
+    for each in objects:
+        if type(each).__module__.partition(".")[0] not in _KNOWN or getattr(each, "generator", None) is not None:
+            return False
+        asked = [getattr(each, name, None) for name in _ASKED]
+        if not is_known(*(other for other in asked if other is not None and not isinstance(other, str))):
+            return False
+    return True
+
+
 class Work(NamedTuple):
     """What batches are made of. Another object in one of the places starts the workers anew."""
 
@@ -58,6 +81,8 @@ class Work(NamedTuple):
     """Prepared."""
     stores: Mapping[str, Array]
     """Features that come with the vertices of a batch: rows (V, F), by the name that they have for it."""
+    state: Callable[[], object] = tuple
+    """Of the features: another one after something was written into them."""
 
     def is_same(self, other: Work) -> bool:
         """Whether all objects are the same ones."""
@@ -161,32 +186,44 @@ class GivenFeed:
         options: dict[str, Any] = {"prefetch": prefetch} if prefetch else {}
         options |= {"stall_timeout": timeout} if timeout else {}
         self._workers, self._queue = num_workers, QueueOptions(**options) if num_workers else DEFAULTS
-        self._ahead = max(1, num_workers * (self._queue.prefetch + 1))
-        self._memory, self._iteration = Recycled(), 0
+        self._ahead = num_workers * (self._queue.prefetch + 1) or 2
+        self._memory, self._iteration = Recycled(3), 0
         self._pool: WorkerPool | None = None
+        self._thread: Generator[Batch] | None = None
         self._work: Work | None = None
+        self._owner = 0
         self._task: SampleTask
 
-    def epoch(self, work: Work, place: Place, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
+    def epoch(
+        self, work: Work, place: Place, indices: Iterable[Index], made: Callable[[int, Index, Source], Any], may_run_ahead: bool = False
+    ) -> Iterator[Any]:
         """The loader's batches of an epoch.
 
         Args:
             work: what batches are made of.
             place: of the epoch.
-            indices: what the loader deals out to each step; asked for no more steps ahead than the workers have slots, without workers for none.
-            made: (step, index, source) -> the loader's batch; it asks the source once. With workers it is called twice for each step: before, for
-                what it asks of the source, which raises ``Asked``, and then with the batch.
+            indices: what the loader deals out to each step; asked for no more steps ahead than the workers have slots, without workers for one if
+                they may run ahead, else for none.
+            made: (step, index, source) -> the loader's batch; it asks the source once. With workers, or ahead, it is called twice for each step:
+                before, for what it asks of the source, which raises ``Asked``, and then with the batch.
+            may_run_ahead: whether without workers a thread may sample the next batch while the consumer has this one. All else is done in the
+                consumer's thread, so that this is about ``indices`` and ``made`` alone: that asking them a step early changes nothing.
 
         Raises:
             InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew; see ``Work.check``.
         """
-        if self._work is None or not work.is_same(self._work):
+        if self._thread is not None:
+            self._thread.close()
+        if self._work is None or not work.is_same(self._work) or self._owner != os.getpid():
             work.check()
             self.close()
-            self._work, self._task = work, self._task_for(work, place)
+            self._owner, self._task = os.getpid(), self._task_for(work, place)
+        self._work = work
         self._schedule.begin(place.seed, place.num_steps)
         self._iteration += 1
-        return (self._sent if self._workers else self._here)(self._iteration, place.epoch, indices, made)
+        is_ahead = may_run_ahead and self._task.workspace.threads > 1
+        batches = self._sent if self._workers else self._made_ahead if is_ahead else self._here
+        return batches(self._iteration, place.epoch, indices, made)
 
     def _here(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
         """In this process: a batch is sampled when it is asked for, and its structure stays in the workspace."""
@@ -208,6 +245,31 @@ class GivenFeed:
         self._schedule.give(step, items)
         batch = self._task.sampled(epoch, step)
         return Made(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._memory))
+
+    def _made_ahead(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
+        """By a thread of this process, which makes the next batch meanwhile."""
+        under_way = deque[tuple[Index, Array]]()
+
+        def steps() -> Iterator[int]:
+            for step, index in enumerate(indices):
+                under_way.append((index, _items_of(made, step, index)))
+                self._schedule.give(step, under_way[-1][1])
+                yield step
+
+        with closing(run_ahead(self._task, epoch, steps(), self._memory, self._work.state)) as self._thread:
+            for step in count():
+                self._check_iteration(iteration, step)
+                release_copied()
+                arrived = next(self._thread, None)
+                if arrived is None:
+                    return
+                index, items = under_way.popleft()
+                source = self._arrived(items, *arrived)
+                del arrived
+                batch = made(step, index, source)
+                del source
+                yield batch
+                del batch
 
     def _sent(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
         """By workers, which have the items of some steps before them."""

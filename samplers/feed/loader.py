@@ -17,8 +17,9 @@ from hoptrain.engine.features.quantized import QuantizedRows, codes_of
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
+from hoptrain.engine.queue.ahead import Batch, run_inline
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
-from hoptrain.engine.queue.pool import Batch, WorkerPool, run_inline
+from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
@@ -101,7 +102,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
             capture: on "cuda" whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
             threads: threads of each worker, by default 1; without workers of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
-            memory: bytes, such as "8GiB", that a machine spends on features, which are read from the data set's file; see the class.
+            memory: bytes, such as "8GiB", that a machine spends on features, which are read from the data set's files, or "auto" for what is left
+                there; see the class.
             lookahead: with ``memory`` how many steps ahead it is known which rows are used, by default 256; 0 where batches depend on the training.
             schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
 
@@ -113,11 +115,11 @@ class SampleLoader(EpochLoader[SomeBatch]):
         workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
-        self._of_tier = tier_options(data, sampler, schedule, workspace.device, memory, lookahead)
         stores = sampler.stores_of(data)
         # What is gathered, cached and sent are codes; a batch has them with what they stand for.
         self._columns = {name: rows.columns for name, rows in stores.items() if isinstance(rows, QuantizedRows)}
         codes = {name: codes_of(rows) for name, rows in stores.items()}
+        self._of_tier = tier_options(codes, sampler, schedule, workspace.device, memory, lookahead)
         self._task = SampleTask(graph=data.graph, stores=codes, sampler=sampler, schedule=schedule, workspace=workspace)
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
@@ -131,7 +133,6 @@ class SampleLoader(EpochLoader[SomeBatch]):
             return self._feed.run(epoch, steps)
         if self._of_tier and self._tier is None:
             self._tier = Tier(task, **self._of_tier, num_workers=self.num_workers, queue=self._queue)
-            task.stores["x"] = self._tier.rows
         if self.num_workers and self._pool is None:
             on_map = lock_pages if self._page_lock else None
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
@@ -147,6 +148,11 @@ class SampleLoader(EpochLoader[SomeBatch]):
     def hit_rates(self) -> HitRates | None:
         """With a ``device_cache``, once the first batch was asked for: the share of the rows that comes from it, expected and by epoch."""
         return None if self._feed is None else self._feed.hit_rates
+
+    @property
+    def tier(self) -> Tier | None:
+        """With ``memory``, once the first batch was asked for: what was read so far, and how long that was waited for."""
+        return self._tier
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""

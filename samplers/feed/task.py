@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,6 +85,10 @@ class SampleTask:
         check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
         self.is_checked = True
         return batch
+
+    def rows_of(self, epoch: int, step: int) -> Iterator[tuple[Any, Array]]:
+        """Of the batch of a step the stores that it takes rows from, and which; an array is good until the next one."""
+        yield from ((store, ids) for _, store, ids in named_rows(self.sampled(epoch, step), self.stores, self._edge_rows))
 
     def start_rows(self, batch: SampledBatch, allocate: Allocate) -> tuple[dict[str, Array], Callable[[], None]]:
         """Arrays from ``allocate`` for the rows of a sampled batch, by name, and what fills them, which other threads have begun to do."""

@@ -1,32 +1,35 @@
 """Features that are larger than memory, for a loader: what reads their rows for a batch, and what has them read before.
 
 A batch is a pure function of its address, so the process that fills the cache (``hoptrain.engine.storage``) samples the batches to come as well, as far
-ahead as it looks, for the sake of their vertices alone; the loader samples them again when it makes them. Of the batches of all ranks of a
-machine it makes one plan. Batches are those that features in memory would give.
+ahead as it looks, for the sake of their vertices and edges alone; the loader samples them again when it makes them. Of the batches of all ranks of a
+machine it makes one plan for each table: the vertices' features, of each type where there are some, and the edges'. Batches are those that features in
+memory would give.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Dataset, InputError, QueueOptions, Schedule
+from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
-from hoptrain.engine.queue.pool import Batch, WorkerPool
+from hoptrain.engine.queue.ahead import Batch
+from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
-from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, slots_for, tag_of
+from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.feed.gather import gather_rows
+from hoptrain.samplers.feed.memory_left import memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -36,8 +39,6 @@ LOOKAHEAD = 256
 """Steps, where nothing else is said: what is foreseen is limited by memory as well."""
 _AHEAD = 4
 """Steps whose rows may be ready beyond those that sampler processes can have begun."""
-_FORESEEN_BYTES = 8
-"""Of an access: its row, and its next use."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -46,12 +47,14 @@ class TierRows:
 
     Attributes:
         file: the file.
+        table: its number in the cache.
         shared: the cache; None where each batch's rows are read when it is made.
         rank: number of this trainer among those that share the cache.
         patience_s: how long to wait for rows.
     """
 
     file: FileRows
+    table: int = 0
     shared: SharedRows | None = None
     rank: int = 0
     patience_s: float = 0.0
@@ -77,8 +80,8 @@ class TierRows:
             return
         self.shared.wait_until_ready(self.rank, run, step, self.patience_s)
         slots = workspace.array("slots", len(ids), np.dtype(np.int32))
-        self.shared.find(ids, slots)
-        gather_rows(self.shared.arrays["rows"].view(self.dtype).reshape(-1, *self.shape[1:]), slots, out, workspace)
+        self.shared.find(self.table, ids, slots)
+        gather_rows(self.shared.rows(self.table).view(self.dtype).reshape(-1, *self.shape[1:]), slots, out, workspace)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -86,42 +89,43 @@ class StepRows:
     """Which rows a step uses: those of the batches of all ranks that share a cache.
 
     Attributes:
-        graph: what is sampled.
-        sampler: the algorithm, prepared.
-        schedules: of the ranks.
-        workspace: of the process that asks.
+        tasks: of the ranks; the store of each name is the number of its table.
+        num_tables: how many there are.
     """
 
-    graph: Any
-    sampler: Sampler[Any, Any]
-    schedules: Sequence[Schedule]
-    workspace: Workspace
+    tasks: Sequence[SampleTask]
+    num_tables: int
 
-    def __call__(self, epoch: int, step: int) -> Array:
-        """The distinct rows, ascending, (B,)."""
-        ids = np.sort(np.concatenate([self._of(schedule, epoch, step) for schedule in self.schedules]))
-        return ids[np.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
+    def __call__(self, epoch: int, step: int) -> list[Array]:
+        """The distinct rows of each table, ascending, (B,)."""
+        found: list[list[Array]] = [[] for _ in range(self.num_tables)]
+        for task in self.tasks:
+            for table, ids in task.rows_of(epoch, step):
+                found[table].append(np.array(ids))  # the next batch may use its memory
+        return [_distinct(np.concatenate(ids)) if ids else np.empty(0, np.int32) for ids in found]
 
-    def _of(self, schedule: Schedule, epoch: int, step: int) -> Array:
-        address = schedule.address(epoch, step)._asdict()
-        batch = self.sampler.sample(self.graph, schedule.batch_items(epoch, step), **address, workspace=self.workspace)
-        return np.array(batch.row_ids()["x"])  # the next batch may use its memory
+
+def _distinct(ids: Array) -> Array:
+    ids.sort()
+    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
 
 
 class Tier:
     """A loader's features beyond memory.
 
     Attributes:
-        rows: what a task takes them from.
+        rows: what a task takes them from, by the name of the store.
+        shared: the cache, which all of them have; None without lookahead.
         filled: sums over the steps so far, on the rank whose process fills the cache.
+        wait_s: seconds spent so far waiting for that process, but for the first step, whose wait is for its start.
     """
 
-    def __init__(self, task: SampleTask, memory: int, lookahead: int, num_workers: int, queue: QueueOptions) -> None:
+    def __init__(self, task: SampleTask, memory: int | None, lookahead: int, num_workers: int, queue: QueueOptions) -> None:
         """Make or find the cache; the process that fills it starts with the first run. All ranks of the run call this.
 
         Args:
-            task: the loader's, with the features in ``stores``, mapped from a file.
-            memory: bytes for cache and plan on each machine.
+            task: the loader's, whose stores of features are mapped from files; its rows come from here from now on.
+            memory: bytes for cache and plan on each machine; None for what is left there.
             lookahead: steps; 0 for no cache.
             num_workers: sampler processes.
             queue: of the loader.
@@ -129,37 +133,38 @@ class Tier:
         Raises:
             InputError: no file, or too little memory.
         """
-        self.rows = TierRows(file=FileRows.of(task.stores["x"], "features"), patience_s=queue.stall_timeout * (queue.max_restarts + 1))
-        self.filled, self._run = Filled(), 0
+        patience_s = queue.stall_timeout * (queue.max_restarts + 1)
+        files = feature_files(task.stores)
+        self.rows = {name: TierRows(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())}
+        self.filled, self.wait_s, self._run, self._is_warm = Filled(), 0.0, 0, False
+        self.shared: SharedRows | None = None
+        self._rank = 0
         self._pool: WorkerPool | None = None
         self._fill: FillTask | None = None
         self._queue = replace(queue, prefetch=num_workers * (queue.prefetch + 1) + _AHEAD, slots_dir=None)
         if lookahead:
-            self._share(task, memory, lookahead)
+            self._share(task, memory, lookahead, num_workers, queue)
+        task.stores.update(self.rows)
 
-    def _share(self, task: SampleTask, memory: int, lookahead: int) -> None:
-        file, schedule = self.rows.file, task.schedule
-        slots = slots_for(memory, file.shape[0], file.row_bytes)
+    def _share(self, task: SampleTask, memory: int | None, lookahead: int, num_workers: int, queue: QueueOptions) -> None:
+        files, schedule = [rows.file for rows in self.rows.values()], task.schedule
         meeting = meeting_of(schedule.world_size)
-        ranks = _sharing(meeting, [machine(), file.path, memory, lookahead]) if meeting else [schedule.rank]
-        layout = (file.shape[0], slots, file.row_bytes, len(ranks))
-        shared = _shared(layout, schedule.rank, ranks, meeting)
-        self.rows.shared, self.rows.rank = shared, ranks.index(schedule.rank)
-        if self.rows.rank == 0:
-            rows_of = StepRows(
-                graph=task.graph,
-                sampler=task.sampler,
-                schedules=[replace(schedule, rank=rank) for rank in ranks],
-                workspace=Workspace(),
-            )
-            self._fill = FillTask(
-                shared=shared,
-                file=file,
-                rows_of=rows_of,
-                num_steps=schedule.num_steps,
-                lookahead=lookahead,
-                most_foreseen=memory // FORESEEN_SHARE // _FORESEEN_BYTES,
-            )
+        ranks = _sharing(meeting, [machine(), *(file.path for file in files), memory, lookahead]) if meeting else [schedule.rank]
+
+        def make() -> SharedRows:
+            room, said = (memory, "") if memory else memory_left(task, list(self.rows), num_workers, queue, len(ranks))
+            tables = shared_out(room, [(file.shape[0], file.row_bytes) for file in files])
+            _say_room(room, said, tables, lookahead)
+            return SharedRows.make(tables, len(ranks))
+
+        self.shared, self._rank = _made_or_found(make, schedule.rank, ranks, meeting), ranks.index(schedule.rank)
+        for rows in self.rows.values():
+            rows.shared, rows.rank = self.shared, self._rank
+        if schedule.rank == ranks[0]:
+            numbers = {name: rows.table for name, rows in self.rows.items()}
+            tasks = [replace(task, stores=numbers, schedule=replace(schedule, rank=rank), workspace=Workspace()) for rank in ranks]
+            rows_of = StepRows(tasks=tasks, num_tables=len(files))
+            self._fill = FillTask(shared=self.shared, files=files, rows_of=rows_of, num_steps=schedule.num_steps, lookahead=lookahead)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.
@@ -170,19 +175,21 @@ class Tier:
             steps: the steps.
         """
         self._run += 1
-        run, shared = self._run, self.rows.shared
+        run, shared = self._run, self.shared
         if shared is not None:
-            shared.take(self.rows.rank, tag_of(run, -1))  # before anybody is asked for a step of it
+            shared.take(self._rank, tag_of(run, -1))  # before anybody is asked for a step of it
         if self._fill is not None and self._pool is None:
             self._pool = WorkerPool(self._fill, 1, self._queue)
         fills: Iterator[Batch] = repeat(({}, Filled())) if self._pool is None else self._pool.run(run_and_epoch(run, epoch), steps)
         made = batches(run_and_epoch(run, epoch), steps)
         for step in steps:
+            begin = time.perf_counter()
             _, filled = next(fills)
-            self.filled = Filled(*(a + b for a, b in zip(self.filled, filled, strict=True)))
+            self.wait_s += time.perf_counter() - begin if self._is_warm else 0.0
+            self.filled, self._is_warm = self.filled.plus(filled), True
             batch = next(made)
             if shared is not None:
-                shared.take(self.rows.rank, tag_of(run, step))
+                shared.take(self._rank, tag_of(run, step))
             yield batch
             del batch  # so that the slot is free before the wait for the next one
 
@@ -199,24 +206,43 @@ def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
     return [rank for rank, other in enumerate(told) if other == told[meeting.rank]]
 
 
-def _shared(layout: tuple[int, int, int, int], rank: int, ranks: list[int], meeting: Meeting | None) -> SharedRows:
+def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], meeting: Meeting | None) -> SharedRows:
     """The cache of ``ranks``: the first of them makes it, the others find it."""
-    made, told = None, {}
+    made: SharedRows | None = None
+    told: dict[str, Any] = {}
     if rank == ranks[0]:
         try:
-            made = SharedRows.make(*layout)
-            told = {"path": made.path}
+            made = make()
+            told = {"where": [made.path, made.tables, made.num_ranks]}
         except InputError as error:  # the others have to hear of it
             told = {"failed": str(error)}
-    found: dict[str, str] = meeting.exchange("where its cache of rows lies", told)[ranks[0]] if meeting else told
+    found = meeting.exchange("where its cache of rows lies", told)[ranks[0]] if meeting else told
     if "failed" in found:
         raise InputError(found["failed"])
-    return made or SharedRows(found["path"], *layout)
+    return made or SharedRows(*found["where"])
+
+
+def _say_room(memory: int, said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
+    rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
+    _log.info(
+        "memory: %.2f GiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
+        memory / 2**30, said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
+    )  # fmt: skip
+
+
+def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows]:
+    """The files of features among a loader's stores; labels stay where they are, since a batch has those of its seeds alone.
+
+    Raises:
+        InputError: features that lie in no file.
+    """
+    tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
+    return {name: FileRows.of(store, "features of edges" if name == "edge_attr" else "features") for name, store in tables.items()}
 
 
 def tier_options(
-    data: Any, sampler: Sampler[Any, Any], schedule: Any, device: str, memory: str | None, lookahead: int | None
-) -> dict[str, int]:
+    stores: Mapping[str, Any], sampler: Sampler[Any, Any], schedule: Any, device: str, memory: str | None, lookahead: int | None
+) -> dict[str, Any]:
     """The options of a ``Tier``, none without ``memory``.
 
     Raises:
@@ -228,18 +254,17 @@ def tier_options(
                 f"lookahead is {lookahead} without memory: it tells how far ahead its rows are known; give memory, or leave it out"
             )
         return {}
-    share, num_bytes = parsed_size(memory, "memory")
+    share, num_bytes = (0, None) if memory == "auto" else parsed_size(memory, "memory")
     if share:
-        raise InputError(f"memory is {memory}: it is bytes with their unit; give for instance 8GiB")
+        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
     if lookahead is not None and lookahead < 0:
         raise InputError(f"lookahead is {lookahead}: it is a number of steps, or 0; correct it")
     if device != "cpu":
         raise InputError(f'memory is {memory} with device="{device}": the host reads the features from the disk; sample on the cpu')
-    if not isinstance(data, Dataset) or data.x is None or not isinstance(schedule, Schedule):
+    if not feature_files(stores) or not isinstance(schedule, Schedule):
         raise InputError(
-            f"memory is {memory}: it is for a plain graph with features, in batches that are not cut up in a pipeline; leave it out"
+            f"memory is {memory}: it is for features of a data set, in batches that are not cut up in a pipeline; leave it out"
         )
-    FileRows.of(codes_of(data.x), "features")
     if sampler.state() and lookahead != 0:
         _log.warning(
             "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(sampler).__name__

@@ -39,7 +39,7 @@ class FastGCNSampler(LayerWiseSampler):
         """
         super().__init__(layer_sizes)
         self.norm = norm
-        self.key_kind = check_norm(norm)
+        self.key_kind: int = check_norm(norm)
         self._made = OncePerGraph[Distribution]()
 
     def prepare(self, graph: Graph, seeds: Array) -> Sampler:

@@ -49,14 +49,14 @@ class HGTSampler(TypedSampler):
         """
         super().__init__(seed_type)
         given: Mapping[str, Sequence[int]] = num_samples if isinstance(num_samples, Mapping) else {"": num_samples}
-        self.num_samples = {name: tuple(map(int, own)) for name, own in given.items()}
+        self.num_samples: dict[str, tuple[int, ...]] = {name: tuple(map(int, own)) for name, own in given.items()}
         """By type; "" stands for all."""
         lengths = {len(own) for own in self.num_samples.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:
             raise InputError(f"num_samples are {num_samples}: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all types")
         least = min(number for own in self.num_samples.values() for number in own)
         self._hops = max(lengths)
-        self.num_layers = max(2, self._hops) if num_layers is None else num_layers
+        self.num_layers: int = max(2, self._hops) if num_layers is None else num_layers
         if least < 0 or self.num_layers < 1:
             wrong = f"num_samples {least}" if least < 0 else f"num_layers {num_layers}"
             raise InputError(f"{wrong}: a hop takes 0 vertices or more, and there is a layer; correct it")

@@ -36,8 +36,9 @@ class LadiesSampler(LayerWiseSampler):
         """
         super().__init__(layer_sizes)
         self.norm = norm
-        self.normalize = self.normalizes = normalize
-        self.key_kind = check_norm(norm)
+        self.normalize: bool = normalize
+        self.normalizes: bool = normalize
+        self.key_kind: int = check_norm(norm)
 
     def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
         return distribution_of(graph, nodes, self.key_kind, workspace)

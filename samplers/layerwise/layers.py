@@ -71,7 +71,7 @@ class LayerWiseSampler(Sampler):
         Raises:
             InputError: no layer, or a number of draws out of range.
         """
-        self.layer_sizes = tuple(int(size) for size in layer_sizes)
+        self.layer_sizes: tuple[int, ...] = tuple(int(size) for size in layer_sizes)
         if not 0 < len(self.layer_sizes) < MAX_HOP:
             raise InputError(
                 f"layer_sizes are {list(layer_sizes)}: give one number of draws for each layer, at least one, for instance [512, 512]"

@@ -60,7 +60,8 @@ class HeteroSampler(HeteroFanoutSampler):
             InputError: no hop or more than 16, lists of different lengths, a fanout that is out of range, options that exclude each other.
         """
         super().__init__(fanouts, seed_type, default, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
-        self.replace = self.repeats_edges = replace
+        self.replace: bool = replace
+        self.repeats_edges: bool = replace
         self.weighted = weighted
         self.expand = expand
         self._tables = OncePerGraph[dict[Relation, tuple[AliasTables, Array]]]()

@@ -38,7 +38,9 @@ class HeteroFanoutSampler(TypedSampler):
             if "" in given:
                 raise InputError(f"default is {list(default)} beside fanouts for all relations, {fanouts}: leave one of them out")
             given = {**given, "": default}
-        self.fanouts = {name if isinstance(name, str) else ":".join(name): tuple(map(int, own)) for name, own in given.items()}
+        self.fanouts: dict[str, tuple[int, ...]] = {
+            name if isinstance(name, str) else ":".join(name): tuple(map(int, own)) for name, own in given.items()
+        }
         """By the name of a relation; "" stands for all that are not named."""
         lengths = {len(own) for own in self.fanouts.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:

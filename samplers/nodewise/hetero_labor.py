@@ -50,7 +50,8 @@ class HeteroLaborSampler(HeteroFanoutSampler):
             InputError: as ``HeteroSampler``; a number of rounds that is out of range.
         """
         super().__init__(fanouts, seed_type, default, 1 << 31)
-        self.importance_rounds, self.weighted = checked_rounds(importance_rounds), weighted
+        self.importance_rounds: int = checked_rounds(importance_rounds)
+        self.weighted: bool = weighted
 
     def __repr__(self) -> str:
         further = f", importance_rounds={self.importance_rounds}" * bool(self.importance_rounds) + ", weighted=True" * self.weighted

@@ -49,11 +49,11 @@ class HeteroPinSAGESampler(PinSAGESampler):
             InputError: as ``PinSAGESampler``; a metapath that does not lead back.
         """
         super().__init__(num_neighbors, num_walks, walk_length, restart)
-        self.metapath = tuple(metapath)
-        self.stride = len(self.metapath) - (":" not in "".join(self.metapath[:1]))
+        self.metapath: tuple[str, ...] = tuple(metapath)
+        self.stride: int = len(self.metapath) - (":" not in "".join(self.metapath[:1]))
         if self.stride < 1 or self.metapath[0].split(":")[0] != self.metapath[-1].split(":")[-1]:
             raise InputError(f"metapath {list(metapath)} does not lead back: walks visit the type where it begins; give [item, user, item]")
-        self.seed_type = self.metapath[0].split(":")[0]
+        self.seed_type: str = self.metapath[0].split(":")[0]
         self._walked = OncePerGraph[Graph]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:

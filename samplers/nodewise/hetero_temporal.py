@@ -68,8 +68,9 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         super().__init__(fanouts, seed_type, default, MAX_DRAWS)
         check_strategy(strategy, replace)
         self.strategy = strategy
-        self.replace = self.repeats_edges = replace
-        self.seed_times = {kind: checked_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
+        self.replace: bool = replace
+        self.repeats_edges: bool = replace
+        self.seed_times: dict[str, Array] = {kind: checked_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
         self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
 
     def __repr__(self) -> str:

@@ -62,8 +62,8 @@ class LaborSampler(FanoutSampler):
         Raises:
             InputError: no hop, a fanout that is neither positive nor -1, a number of rounds that is out of range.
         """
-        self.fanouts = check_fanouts(fanouts, 1 << 31)
-        self.importance_rounds = checked_rounds(importance_rounds)
+        self.fanouts: tuple[int, ...] = check_fanouts(fanouts, 1 << 31)
+        self.importance_rounds: int = checked_rounds(importance_rounds)
         self.weighted = weighted
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:

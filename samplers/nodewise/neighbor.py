@@ -47,8 +47,9 @@ class NeighborSampler(FanoutSampler):
         Raises:
             InputError: no hop, a fanout that is neither positive nor -1, or options that exclude each other.
         """
-        self.fanouts = check_fanouts(fanouts, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
-        self.replace = self.repeats_edges = replace
+        self.fanouts: tuple[int, ...] = check_fanouts(fanouts, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
+        self.replace: bool = replace
+        self.repeats_edges: bool = replace
         self.weighted = weighted
         self.expand = expand
         self._tables = OncePerGraph[AliasTables]()

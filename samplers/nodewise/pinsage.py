@@ -55,7 +55,7 @@ class PinSAGESampler(Sampler):
         Raises:
             InputError: no hop, or a number out of range.
         """
-        self.num_neighbors = tuple(int(number) for number in num_neighbors)
+        self.num_neighbors: tuple[int, ...] = tuple(int(number) for number in num_neighbors)
         self.num_walks = num_walks
         self.walk_length = walk_length
         self.restart = restart

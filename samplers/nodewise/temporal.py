@@ -80,12 +80,12 @@ class TemporalSampler(FanoutSampler):
             InputError: no hop, a fanout that is neither positive nor -1, an unknown strategy, options that exclude each other, times that
                 cannot be read.
         """
-        self.fanouts = check_fanouts(fanouts, MAX_DRAWS)
+        self.fanouts: tuple[int, ...] = check_fanouts(fanouts, MAX_DRAWS)
         check_strategy(strategy, replace)
         self.strategy = strategy
         self.replace = replace
         self.monotone = monotone
-        self.seed_times = None if seed_times is None else _read_times(seed_times)
+        self.seed_times: Array | None = None if seed_times is None else _read_times(seed_times)
         self._ordered = OncePerGraph[kernels.TimedColumns]()
 
     def prepare(self, graph: Graph, seeds: Array) -> TemporalSampler:

@@ -32,7 +32,7 @@ class VRGCNSampler(Sampler):
     ``NodeClassifier`` keeps H and computes the estimate (``hoptrain.trainers.feedback.variance_reduction``).
     """
 
-    feedback = ("history",)
+    feedback: tuple[str, ...] = ("history",)
 
     def __init__(self, fanouts: Sequence[int] = (2, 2)) -> None:
         """State the hops.
@@ -43,7 +43,7 @@ class VRGCNSampler(Sampler):
         Raises:
             InputError: as of ``NeighborSampler``.
         """
-        self.neighbors = NeighborSampler(fanouts)
+        self.neighbors: NeighborSampler = NeighborSampler(fanouts)
 
     def __repr__(self) -> str:
         return f"VRGCNSampler(fanouts={list(self.neighbors.fanouts)})"

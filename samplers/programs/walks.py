@@ -53,7 +53,7 @@ class RandomWalk(_Walk):
         super().__init__(length, num_walks)
         if not 0 <= restart < 1:
             raise InputError(f"restart is {restart}: it is a probability, from 0 to below 1; correct it")
-        self.restart = float(restart)
+        self.restart: float = float(restart)
 
     def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
         """By ``hoptrain.kernels.cpu.programs.walk``, unless a subclass decides otherwise than this class."""
@@ -93,7 +93,9 @@ class Node2Vec(_Walk):
         if not (0 < p < float("inf") and 0 < q < float("inf")):
             raise InputError(f"p is {p} and q is {q}: node2vec divides by them, so they are positive; correct them")
         top = max(1.0, 1 / p, 1 / q)
-        self.back, self.near, self.out = 1 / p / top, 1 / top, 1 / q / top
+        self.back: float = 1 / p / top
+        self.near: float = 1 / top
+        self.out: float = 1 / q / top
 
     @property
     def p(self) -> float:
@@ -153,7 +155,8 @@ class MetapathWalk(_Walk):
             InputError: no relation, or one that no edge has.
         """
         super().__init__(len(metapath) if length is None else length, num_walks)
-        self.edge_types, self.metapath = np.ascontiguousarray(edge_types, np.int32), np.asarray(metapath, np.int32)
+        self.edge_types: Array = np.ascontiguousarray(edge_types, np.int32)
+        self.metapath: Array = np.asarray(metapath, np.int32)
         known = np.unique(self.edge_types)
         for relation in metapath:
             if relation not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -77,15 +78,16 @@ class Workspace:
         self.gpu = gpu
         self.capture = capture
         self.meeting: Meeting | None = None
-        self.on_device = OnDevice()
+        self.on_device: OnDevice = OnDevice()
         self._stream: DeviceStream | None = None
         self._staging: Staging | None = None
-        self.table = RelabelTable()
+        self.table: RelabelTable = RelabelTable()
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []
         self._thread_tables = [(RelabelTable(), dict[str, RelabelTable]()) for _ in range(threads)]
         self._executor: ThreadPoolExecutor | None = None
+        self._executor_pid = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker is told the GPU of the process that starts it, which torch knows there and not in the worker.
@@ -148,8 +150,9 @@ class Workspace:
     def start(self, functions: Iterable[Callable[[], None]], mine: Callable[[], None]) -> Callable[[], None]:
         """Run ``functions`` in the other threads; what is returned runs ``mine`` in this one and waits for them, as ``run``."""
         others = list(functions)
-        if others and self._executor is None:
+        if others and self._executor_pid != os.getpid():  # a fork has none of its parent's threads
             self._executor = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hoptrain-sampler")
+            self._executor_pid = os.getpid()
         futures = [self._executor.submit(function) for function in others] if self._executor else []
 
         def finish() -> None:

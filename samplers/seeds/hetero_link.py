@@ -81,12 +81,13 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         if not 0 <= num_negatives < MOST_NEGATIVES:
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {MOST_NEGATIVES - 1} negatives; correct it")
         self.sampler: TypedSampler = sampler
-        self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
+        self.distinct_nodes: bool = sampler.distinct_nodes
+        self.repeats_edges: bool = sampler.repeats_edges
         self.relation: Relation = (relation[0], relation[1], relation[2])
         self.num_negatives = num_negatives
         self.exclude = exclude
-        self.reverse_relation = None if reverse_relation is None else tuple(reverse_relation)
-        self.edges = None if edges is None else np.asarray(edges)
+        self.reverse_relation: tuple[str, ...] | None = None if reverse_relation is None else tuple(reverse_relation)
+        self.edges: Array | None = None if edges is None else np.asarray(edges)
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
         """What the sampler within refuses; and without ``edges`` a split of vertices that no edge of the relation leads into."""

@@ -115,11 +115,12 @@ class LinkSampler(Sampler):
         if destinations is not None and not (len(destinations) == 2 and 0 <= destinations[0] < destinations[1]):
             raise InputError(f"destinations is {destinations}: edges lead to the vertices [begin, end), 0 <= begin < end; correct it")
         self.sampler = sampler
-        self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
+        self.distinct_nodes: bool = sampler.distinct_nodes
+        self.repeats_edges: bool = sampler.repeats_edges
         self.negatives = negatives
         self.num_negatives = num_negatives
         self.exclude = exclude
-        self.edges = None if edges is None else np.asarray(edges)
+        self.edges: Array | None = None if edges is None else np.asarray(edges)
         self.with_edge_ids = with_edge_ids
         self.destinations = destinations
         self._table = OncePerGraph[AliasTables]()

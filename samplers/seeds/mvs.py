@@ -57,9 +57,10 @@ class MVSSampler(Sampler):
             raise InputError(
                 f"{type(sampler).__name__} under MVSSampler: its batches choose their seeds themselves; take a node-wise sampler"
             )
-        self.sampler = sampler
-        self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
-        self.feedback = ("gradient-norms", *sampler.feedback)
+        self.sampler: Sampler[Graph, MiniBatch] = sampler
+        self.distinct_nodes: bool = sampler.distinct_nodes
+        self.repeats_edges: bool = sampler.repeats_edges
+        self.feedback: tuple[str, ...] = ("gradient-norms", *sampler.feedback)
         self.num_draws = num_draws
         self.uniform = uniform
         self._norms: Array | None = None

@@ -49,8 +49,11 @@ class WeightedSeedSampler(Sampler[Any, Any]):
         weights = np.asarray(as_array(weights), np.float64)
         if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
             raise InputError(f"weights of shape {weights.shape}: they are one for each vertex, finite and not negative; correct them")
-        self.sampler, self.weights = sampler, weights
-        self.distinct_nodes, self.repeats_edges, self.feedback = sampler.distinct_nodes, sampler.repeats_edges, sampler.feedback
+        self.sampler: Sampler[Any, Any] = sampler
+        self.weights: Array = weights
+        self.distinct_nodes: bool = sampler.distinct_nodes
+        self.repeats_edges: bool = sampler.repeats_edges
+        self.feedback: tuple[str, ...] = sampler.feedback
         self._seeds = self._ends = np.zeros(0, np.int64)
 
     def __repr__(self) -> str:

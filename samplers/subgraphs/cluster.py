@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.columns import Columns
+from hoptrain.engine.partition.methods import metis
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_items, members_of
@@ -125,11 +125,8 @@ def partition(graph: Graph, num_clusters: int) -> Array:
     Raises:
         InputError: pymetis is not installed.
     """
-    if find_spec("pymetis") is None:
-        raise InputError("ClusterSampler parts the graph by METIS, but pymetis is not installed: 'pip install hoptrain[cluster]'")
     dst = graph.destinations()
     is_pair = dst != graph.indices
     both = Graph.from_pairs(graph.indices[is_pair], dst[is_pair], graph.num_nodes)
-    pymetis = import_module("pymetis")
-    _, cluster_of = pymetis.part_graph(num_clusters, pymetis.CSRAdjacency(both.indptr, both.indices))
-    return np.array(cluster_of, np.int64)
+    none = np.empty(0, np.int32)
+    return metis(Columns(both.indptr, both.indices, none, none), num_clusters)

@@ -147,7 +147,7 @@ class BudgetSampler(SaintSampler):
             InputError: a number out of range.
         """
         super().__init__(num_layers, normalise, num_subgraphs)
-        self.budget = check_draws(budget, "budget")
+        self.budget: int = check_draws(budget, "budget")
 
 
 class SaintNodeSampler(BudgetSampler):
@@ -260,7 +260,7 @@ class SaintWalkSampler(SaintSampler):
             raise InputError(f"error is {error}: it is a relative standard error, between 0 and 1; correct it")
         self.num_roots = num_roots
         self.walk_length = walk_length
-        self.error = _ERROR if error is None else error
+        self.error: float = _ERROR if error is None else error
 
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
         return _draw_walks(graph, self.num_roots, self.walk_length, self.split.seeds, address, attempt, workspace)

@@ -1,4 +1,4 @@
-"""``hoptrain data list|info|convert``: what data sets there are, what is in one, and a copy of one as a folder."""
+"""``hoptrain data list|info|convert|import|partition``: what data sets there are, what is in one, and one as a folder, whole or in parts."""
 
 from __future__ import annotations
 
@@ -12,29 +12,40 @@ import numpy as np
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
+from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.trainers.commands.table import aligned
+from hoptrain.engine.partition.folder import KIND as PARTITION
+from hoptrain.engine.partition.folder import open_partition
+from hoptrain.engine.store import kind_of
+from hoptrain.trainers.commands import import_tables, partition
+from hoptrain.trainers.commands.table import aligned, megabytes
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` to the subparsers of ``hoptrain``; the parsed arguments carry ``run``."""
-    parser = subparsers.add_parser("data", help="list, inspect and convert data sets", description=__doc__)
+    parser = subparsers.add_parser("data", help="list, inspect, convert, import and part data sets", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="the data sets that anybody can get, and those on this machine")
     info = actions.add_parser("info", help="sizes, degrees and splits of a data set; verifies its checksums")
     convert = actions.add_parser("convert", help="write a data set as a folder that opens at once, memory-mapped")
-    for action in (info, convert):
+    parts = partition.add_action(actions)
+    for action in (info, convert, parts):
         action.add_argument("name", help="a name from 'hoptrain data list', a .npz file or a hoptrain folder")
-    convert.add_argument("dest", help="the new folder; it must not exist")
+    import_tables.add_parser(actions)
+    for action in (convert, parts):
+        action.add_argument("dest", help="the new folder; it must not exist")
     convert.add_argument(
         "--features", choices=FORMATS, help="a narrower format of the features of vertices and edges; by default as they are"
     )
-    for action in (listing, info, convert):
+    for action in (listing, info, convert, parts):
         action.add_argument("--root", help="a folder that holds data sets")
-    for action in (info, convert):
+    for action in (info, convert, parts):
         action.add_argument("--scale", type=float, default=1.0, help="share of a synthetic: set, in (0, 1]")
+    info.add_argument("--memory", help="say what reading the features would take with so much memory, such as 8GiB, or auto")
+    info.add_argument("--fanouts", help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10)")
+    info.add_argument("--batch-size", type=int, help="with --memory: seeds of a step (default 1024)")
     for action, run in ((listing, run_list), (info, run_info), (convert, run_convert)):
         action.set_defaults(run=run)
 
@@ -64,11 +75,37 @@ def _counts(entry: Entry) -> list[str]:
 
 
 def run_info(args: argparse.Namespace) -> int:
-    """Print what a data set holds, after its checksums have been verified; returns 0."""
+    """Print what a data set holds, after its checksums have been verified, and what a memory size would give; returns 0."""
+    for option in ("fanouts", "batch_size"):
+        if args.memory is None and getattr(args, option) is not None:
+            name = option.replace("_", "-")
+            raise InputError(f"--{name} is {getattr(args, option)} without --memory: it tells what is read from the disk; leave it out")
+    if kind_of(Path(args.name)) == PARTITION:
+        return _print_partition(args)
     path = load_any(args.name, root=args.root, scale=args.scale).path
     data = open_either(Path(str(path)), verify=True)
     print(aligned(facts(data) if isinstance(data, Dataset) else typed_facts(data)))
     print("checksums ok")
+    if args.memory is not None:
+        from hoptrain.trainers.commands.memory_facts import memory_facts  # here, lest other commands wait for samplers
+
+        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), args.batch_size or 1024)))
+    return 0
+
+
+def _fanouts(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.strip("[]").split(",")]
+    except ValueError:
+        raise InputError(f"--fanouts is {text}: it is whole numbers with commas between them; give for instance 15,10,5") from None
+
+
+def _print_partition(args: argparse.Namespace) -> int:
+    if args.memory is not None:
+        raise InputError(
+            f"--memory is {args.memory}, but {args.name} is a data set in parts: reads are foretold for one that is whole; leave it out"
+        )
+    print(aligned(partition.facts(open_partition(args.name))))
     return 0
 
 
@@ -146,8 +183,3 @@ def count_self_loops(data: Dataset) -> int:
         columns = np.repeat(np.arange(begin, begin + len(ends) - 1), np.diff(ends))
         total += int((indices[ends[0] : ends[-1]] == columns).sum())
     return total
-
-
-def megabytes(count: int) -> str:
-    """Bytes in MB."""
-    return f"{count / 1e6:,.2f} MB"

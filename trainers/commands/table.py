@@ -21,6 +21,11 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
     return aligned([columns, *rows], numeric)
 
 
+def megabytes(count: float) -> str:
+    """Bytes in MB."""
+    return f"{count / 1e6:,.2f} MB"
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""

@@ -11,7 +11,7 @@ from torch_geometric.nn import MLP
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 
-DecoderName: TypeAlias = Literal["dot", "mlp", "distmult", "complex"]
+DecoderName: TypeAlias = Literal["dot", "mlp", "hadamard", "distmult", "complex"]
 
 
 class Decoder(nn.Module):
@@ -78,7 +78,7 @@ class PairMLP(nn.Module):
 
     def __init__(self, width: int, num_outputs: int, edge_channels: int = 0) -> None:
         super().__init__()
-        self.mlp = MLP([2 * width + edge_channels, width, num_outputs], norm=None)
+        self.mlp: nn.Module = MLP([2 * width + edge_channels, width, num_outputs], norm=None)
 
     def forward(self, source: Tensor, destination: Tensor, *features: Tensor) -> Tensor:
         """(..., num_outputs) for pairs of vectors (..., C), which broadcast, and (..., D) features."""
@@ -100,6 +100,22 @@ class MLPDecoder(Decoder):
         return scores
 
 
+class HadamardDecoder(Decoder):
+    """A hidden layer of ``width`` ReLUs on the product of both vectors, channel by channel: which end is the source makes no difference.
+
+    The ``LinkPredictor`` of OGB's examples (``examples/linkproppred/ddi/gnn.py``) with two layers.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mlp = MLP([width, width, 1], norm=None)
+
+    def forward(self, source: Tensor, destination: Tensor) -> Tensor:
+        """Scores (...) of pairs of vectors (..., C), which broadcast."""
+        scores: Tensor = self.mlp(source * destination)[..., 0]
+        return scores
+
+
 def make_decoder(name: DecoderName, width: int) -> Decoder:
     """A decoder of vectors with ``width`` channels.
 
@@ -109,6 +125,12 @@ def make_decoder(name: DecoderName, width: int) -> Decoder:
     check_choice("decoder", name, get_args(DecoderName))
     if name == "complex" and width % 2:
         raise InputError(f"out_channels is {width} with decoder complex: half of them are imaginary; give an even number")
-    kinds: dict[str, Any] = {"dot": lambda _: Bilinear(), "mlp": MLPDecoder, "distmult": DistMult, "complex": ComplEx}
+    kinds: dict[str, Any] = {
+        "dot": lambda _: Bilinear(),
+        "mlp": MLPDecoder,
+        "hadamard": HadamardDecoder,
+        "distmult": DistMult,
+        "complex": ComplEx,
+    }
     decoder: Decoder = kinds[name](width)
     return decoder

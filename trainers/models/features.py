@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import MiniBatch
 from hoptrain.samplers.batch.transfer import as_tensor
 
@@ -23,7 +23,7 @@ def with_edge_features(batch: MiniBatch, data: Dataset) -> MiniBatch:
     """A batch of NumPy arrays with its edges' features, where the data set has some."""
     if data.edge_attr is None:
         return batch
-    rows = {name: np.take(data.edge_attr, batch.ids_of(places), axis=0) for name, places in batch.edge_places().items()}
+    rows = {name: take_rows(data.edge_attr, batch.ids_of(places)) for name, places in batch.edge_places().items()}
     return batch.with_rows(rows)
 
 
@@ -31,4 +31,4 @@ def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.devi
     """Features (N, F) of ``nodes`` as the model takes them, on ``device``."""
     if data.x is None:
         raise InputError(f"{data.name} has no features: a node classifier needs some; add an x, for instance degrees or an embedding")
-    return to_input(as_tensor(np.take(data.x, nodes, axis=0)).to(device), normalize)
+    return to_input(as_tensor(take_rows(data.x, nodes)).to(device), normalize)

@@ -70,18 +70,19 @@ class GNN(nn.Module):
                 f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all are at least 1"
             )
         _check_arch(arch, hidden_channels, heads, out_heads, edge_channels)
-        self.widths = widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
+        widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
+        self.widths: list[int] = widths
         make = _layer_factory(arch, conv, arch_args)
-        self.layers = nn.ModuleList()
+        self.layers: nn.ModuleList = nn.ModuleList()
         for i in range(num_layers):
             last = i == num_layers - 1
             options = {"heads": out_heads if last else heads, "concat": not last, "dropout": dropout} if arch in WITH_HEADS else {}
             options |= {"edge_channels": edge_channels} if arch in OF_EDGES or "." in arch else {}
             self.layers.append(make(arch, widths[i], widths[i + 1], **options))
-        self.norms = nn.ModuleList(_normalisation(norm, width) for width in widths[1:-1])
-        self.activation = nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
-        self.dropout = nn.Dropout(dropout)
-        self.input_dropout = nn.Dropout(input_dropout)
+        self.norms: nn.ModuleList = nn.ModuleList(_normalisation(norm, width) for width in widths[1:-1])
+        self.activation: nn.Module = nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
+        self.input_dropout: nn.Dropout = nn.Dropout(input_dropout)
 
     def forward(self, x: Tensor, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
         """Scores of the last block's destinations.

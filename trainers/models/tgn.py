@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -123,15 +123,16 @@ class TGN(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.memory = EventMemory(num_nodes, message_channels, memory_channels, time_channels)
-        self.attention = TransformerConv(
+        self.memory: Any = EventMemory(num_nodes, message_channels, memory_channels, time_channels)
+        self.attention: Any = TransformerConv(
             memory_channels, hidden_channels // heads, heads=heads, dropout=dropout, edge_dim=message_channels + time_channels
         )
-        self.source, self.destination = nn.Linear(hidden_channels, hidden_channels), nn.Linear(hidden_channels, hidden_channels)
-        self.last = nn.Linear(hidden_channels, 1)
+        self.source: nn.Linear = nn.Linear(hidden_channels, hidden_channels)
+        self.destination: nn.Linear = nn.Linear(hidden_channels, hidden_channels)
+        self.last: nn.Linear = nn.Linear(hidden_channels, 1)
 
-    def forward(self, batch: MiniBatch, memory: EventMemory) -> Tensor:
-        """Scores (P,) of the batch's ``pairs``, by a ``memory`` of what was before it."""
+    def forward(self, batch: MiniBatch, memory: Any) -> Tensor:
+        """Scores (P,) of the batch's ``pairs``, by an ``EventMemory`` of what was before it."""
         (block,) = batch.blocks
         x, last_update = memory(batch.node_ids.long())
         sources, _ = edges = block.edge_index()

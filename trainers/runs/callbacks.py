@@ -18,11 +18,13 @@ from rich import get_console
 from rich.progress import BarColumn
 from rich.table import Table
 
+from hoptrain.engine.storage.filler import Filled
 from hoptrain.samplers.feed.epochs import EpochLoader
 
 _log = logging.getLogger(__name__)
 _SHOWN = {
     "wait_%": ("wait", "{:.0f}%"),
+    "hit_%": ("hit", "{:.0f}%"),
     "queue": ("queue", "{:.0f}"),
     "train_loss": ("loss", "{:.3g}"),
 }
@@ -33,7 +35,8 @@ class FeedMonitor(Callback):
     """Shows whether data or computing is the bottleneck: sampled edges per second of this rank, and the share of time spent waiting.
 
     ``Medges/s`` counts the edges of the blocks trained on; ``wait_%`` is the time between asking for a batch and having it. Both are taken over
-    an epoch so far. ``queue``, with workers, is the number of batches that lay ready behind the last one when it was taken.
+    an epoch so far. ``queue``, with workers, is the number of batches that lay ready behind the last one when it was taken. ``hit_%``, with
+    features beyond memory, is the share of the rows that did not have to be read from the disk.
     """
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
@@ -49,20 +52,24 @@ class FeedMonitor(Callback):
         loader = trainer.train_dataloader
         if not isinstance(loader, EpochLoader):
             return
-        begin_s, begin_wait, begin_edges = self._begin
-        wait, edges = self._feed(trainer)
+        begin_s, begin_wait, begin_edges, begin_rows = self._begin
+        wait, edges, rows = self._feed(trainer)
         elapsed = max(time.perf_counter() - begin_s, 1e-9)
         figures = {"wait_%": 100 * (wait - begin_wait) / elapsed}
         if edges > begin_edges:
             figures["Medges/s"] = (edges - begin_edges) / elapsed / 1e6
         if loader.num_workers:
             figures["queue"] = float(loader.num_ready)
+        if (used := (read := rows.minus(begin_rows)).num_used) > 0:
+            figures["hit_%"] = 100 * (1 - read.num_missed / used)
         module.log_dict(figures, prog_bar=True, batch_size=1)
 
     @staticmethod
-    def _feed(trainer: Trainer) -> tuple[float, int]:
+    def _feed(trainer: Trainer) -> tuple[float, int, Filled]:
         loader = trainer.train_dataloader
-        return (loader.wait_s, loader.num_sampled_edges) if isinstance(loader, EpochLoader) else (0.0, 0)
+        tier = getattr(loader, "tier", None)
+        filled = Filled() if tier is None else tier.filled
+        return (loader.wait_s, loader.num_sampled_edges, filled) if isinstance(loader, EpochLoader) else (0.0, 0, filled)
 
 
 class ProgressBar(RichProgressBar):

@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from hoptrain.engine.machine import usable_cores
+from hoptrain.engine.storage.bottleneck import slow_rows
 from hoptrain.engine.timeline import BatchTimes, Span, Timeline, bottleneck
 from hoptrain.engine.trace import TraceFile, trace_path
 from hoptrain.samplers.feed.epochs import EpochLoader, Timed
@@ -119,7 +120,9 @@ class TimelineMonitor(Callback):
     def _print(self, trainer: Trainer) -> None:
         loader = trainer.train_dataloader
         if trainer.is_global_zero and isinstance(loader, EpochLoader) and self._timeline.run.num_batches:
-            sentence = bottleneck(self._timeline.run, loader.num_workers, usable_cores(), trainer.num_devices)
+            cores, tier = usable_cores(), getattr(loader, "tier", None)
+            slow = None if tier is None else slow_rows(self._timeline.run, tier.filled, tier.wait_s)
+            sentence = slow or bottleneck(self._timeline.run, loader.num_workers, cores, trainer.num_devices)
             print(f"rank 0's {sentence}" if trainer.world_size > 1 else sentence, flush=True)
 
 

@@ -48,7 +48,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
         if not isinstance(self.model, GNN):
             raise InputError("AdaptiveNodeClassifier with a model of your own: it learns from a GNN's last layer; leave model out")
         self.variance_weight = variance_weight
-        self.scorer = nn.Linear(in_channels, 1)
+        self.scorer: nn.Linear = nn.Linear(in_channels, 1)
         nn.init.zeros_(self.scorer.weight)
         nn.init.ones_(self.scorer.bias)
         # w and b of the epoch's sampler, and the epoch: parts of a checkpoint, since a run resumed in mid-epoch goes on with them.

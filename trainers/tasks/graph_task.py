@@ -101,7 +101,7 @@ class GraphTask(ScoredModule):
         # (V,) in-degrees of the graph, on the model's device; not part of a checkpoint, since it belongs to the data.
         self.register_buffer("degrees", torch.empty(0), persistent=False)
         self.degrees: Tensor
-        self.feedback = nn.ModuleDict()
+        self.feedback: nn.ModuleDict = nn.ModuleDict()
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data, take the graph's degrees, and make what the sampler asks for.

@@ -175,7 +175,8 @@ class HeteroClassifier(Labelled):
         _check_model(model, takes, bool(relations and num_layers and num_classes), gnn)
         super().__init__(None)
         self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
-        self.takes, self.model = takes, model
+        self.takes = takes
+        self.model: Any = model
         self.learn(num_classes, multilabel, score, class_weight)
         if model is not None:
             self.note_module(model)

@@ -34,14 +34,16 @@ class Labelled(ScoredModule):
         """
         if class_weight not in (None, "balanced"):
             raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
-        self.score_name, self._is_balanced = score, class_weight is not None
+        self.score_name: str = score
+        self._is_balanced = class_weight is not None
         if num_classes:
             self._state_labels(Labels(kind_of(score, multilabel), num_classes))
 
     def _state_labels(self, labels: Labels) -> None:
-        self.labels, self.score_title = labels, labels.title(self.score_name)
+        self.labels = labels
+        self.score_title: str = labels.title(self.score_name)
         if self.score_name in KEEP_ALL:
-            self.scored = STAGES[1:]
+            self.scored: tuple[str, ...] = STAGES[1:]
         self.make_scores(lambda: labels.make_score(self.score_name))
 
     def take_labels(self, name: str, y: Any, number: int, train: Array | None) -> None:

@@ -77,13 +77,14 @@ class SampledDataModule(SharedDataModule):
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
             capture: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
-            memory: bytes such as 8GiB that each machine spends on features which are read from the disk, the rows that are used again soonest.
+            memory: bytes such as 8GiB that each machine spends on features which are read from the disk, or auto for what is left there.
             lookahead: with memory, steps ahead whose rows are known; by default 256.
             balanced: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
         """
         super().__init__(batch_size, seed)
-        self.data, self.sampler = data, _balanced(data, sampler) if balanced else sampler
-        self.num_workers = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
+        self.data: Any = data
+        self.sampler: Sampler[Any, Any] = _balanced(data, sampler) if balanced else sampler
+        self.num_workers: int = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
         self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, "capture": capture, **places}
         self._feed_options |= {"memory": memory, "lookahead": lookahead}

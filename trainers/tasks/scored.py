@@ -37,8 +37,9 @@ class ScoredModule(LightningModule):
         """Make the metrics. Without a ``score`` yet, ``make_scores`` follows."""
         super().__init__()
         # By default it would wait for the device at each loss to see whether it is a number, and leave out one that is none.
-        self.losses = nn.ModuleDict({stage: MeanMetric(nan_strategy="disable") for stage in STAGES})
-        self.scores, self.further = nn.ModuleDict(), nn.ModuleDict()
+        self.losses: nn.ModuleDict = nn.ModuleDict({stage: MeanMetric(nan_strategy="disable") for stage in STAGES})
+        self.scores: nn.ModuleDict = nn.ModuleDict()
+        self.further: nn.ModuleDict = nn.ModuleDict()
         if score is not None:
             self.make_scores(score)
         self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way

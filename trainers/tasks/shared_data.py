@@ -33,7 +33,7 @@ class SharedDataModule(LightningDataModule):
         """Take the examples per rank and step, and the seed."""
         super().__init__()
         self.batch_size = batch_size
-        self.seed = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
+        self.seed: int = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
         self.loader: EpochLoader[Any] | None = None
         self._resume_from: dict[str, Any] | None = None
 

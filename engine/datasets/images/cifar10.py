@@ -1,7 +1,6 @@
 """The CIFAR-10 archive as its authors publish it (Krizhevsky 2009): the python version or the binary version, unpacked or as ``.tar.gz``.
 
-The python version consists of pickles. They are read by an unpickler that knows three names, each of which gives an inert record of its
-arguments: nothing that a file says is executed, NumPy's own unpickling included.
+The python version consists of pickles, of which nothing is executed: see ``hoptrain.engine.datasets.ogb.pickled``.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import pickle
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.ogb.pickled import ArrayUnpickler, plain
 from hoptrain.engine.errors import InputError, reason_of
 
 _SHAPE = (3, 32, 32)  # channels first, as in the archive
@@ -84,8 +83,8 @@ def _from_binary(content: bytes) -> tuple[Array, Array]:
 
 
 def _from_pickle(content: bytes) -> tuple[Array, Array]:
-    batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-    return _checked(batch[b"data"].array(), np.array(batch[b"labels"]))
+    batch = plain(ArrayUnpickler(io.BytesIO(content), encoding="bytes").load())
+    return _checked(batch[b"data"], np.array(batch[b"labels"]))
 
 
 def _checked(pixels: Array, y: Array) -> tuple[Array, Array]:
@@ -96,32 +95,3 @@ def _checked(pixels: Array, y: Array) -> tuple[Array, Array]:
 
 def _join(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
-
-
-class _Unpickler(pickle.Unpickler):
-    """Gives records for the three names with which NumPy's arrays are pickled, and refuses every other."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """What stands for a name in the file."""
-        known = {"_reconstruct": _Record, "ndarray": _Record, "dtype": _Record}
-        if module.partition(".")[0] != "numpy" or name not in known:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no batch needs")
-        return known[name]
-
-
-class _Record:
-    """The arguments and the state of a pickled array or dtype."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
-        self.state: Any = ()
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def array(self) -> Array:
-        """The array (N, 3072) uint8 that the record describes."""
-        _, shape, dtype, is_fortran, content = self.state
-        if dtype.arguments[0] not in (b"u1", "u1") or is_fortran or not isinstance(content, bytes):
-            raise ValueError("its data are no bytes in rows")
-        return np.frombuffer(content, np.uint8).reshape(shape)

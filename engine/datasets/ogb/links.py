@@ -1,11 +1,10 @@
 """OGB's link sets: the files of their splits, ``train.pt``, ``valid.pt`` and ``test.pt``, which torch has written, dictionaries of arrays.
 
-They are pickles; ``torch.load`` reads them with nothing allowed but tensors, plain values, and NumPy's arrays of numbers.
+They are pickles, of which nothing is executed: see ``hoptrain.engine.datasets.ogb.pickled``.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.ogb.pickled import read_torch_file
 from hoptrain.engine.errors import InputError, reason_of
 
 _FILES = {"train": "train", "val": "valid", "test": "test"}
@@ -55,23 +55,9 @@ def read_links(folder: Path) -> Links:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    import torch
-    from numpy._core.multiarray import _reconstruct
-
-    kinds = [type(np.dtype(kind)) for kind in (np.int64, np.int32, np.float32, np.float64)]
-    arrays = [(_reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
     try:
-        with torch.serialization.safe_globals([*arrays, np.ndarray, np.dtype, *kinds]), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="Detected pickle protocol 4"
-            )  # OGB's; arrays need nothing of it that torch does not know
-            part: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises whatever a damaged pickle raises
-        if "Unsupported operand 149" in str(error):
-            raise InputError(
-                f"{path} is of pickle protocol 4, which torch does not read without executing it: if you trust it, write it anew by "
-                "path = ...; torch.save(torch.load(path, weights_only=False), path)"
-            ) from None
+        part = read_torch_file(path)
+    except Exception as error:  # a damaged pickle raises whatever it likes
         raise InputError(
             f"{path} is missing, damaged, or holds more than arrays ({reason_of(error)[:200]}): remove the data set's folder, and it is "
             "downloaded again"

@@ -120,7 +120,7 @@ def write_links(writer: FolderWriter, folder: Path, layout: Layout) -> None:
         x=read_csv(features, np.float32) if features.with_name("node-feat.csv.gz").is_file() else None,
         edge_splits=links.splits,
         negatives=links.negatives,
-        meta=_meta(layout) | {"score": LINK_SCORES[layout.release.name]},
+        meta=_meta(layout) | {"score": LINK_SCORES[layout.release.name], "shared_links": "keep"},
     ).write_to(writer)
 
 

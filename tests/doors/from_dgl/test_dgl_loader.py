@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+import threading
 
 import cloudpickle
 import numpy as np
@@ -209,6 +210,42 @@ def test_a_sampler_around_one_of_hoptrain_s():
     g = graph()
     for indices, (_, outputs, _) in hoptrain.dgl.DataLoader(g, torch.arange(30), Around(), batch_size=10):
         assert torch.equal(outputs, indices * 2)
+
+
+def of_a_user(g, eids):
+    """What is excluded."""
+    return eids
+
+
+AHEAD = {
+    "blocks": (None, None, True),
+    "not wanted": (None, False, False),
+    "edges": ("self", None, True),
+    "a user's function": (of_a_user, None, False),
+    "a user's function, as asked for": (of_a_user, True, True),
+}
+
+
+@pytest.mark.parametrize(("exclude", "asked", "is_ahead"), AHEAD.values(), ids=AHEAD)
+def test_a_thread_changes_nothing_and_asks_no_code_of_a_user_s(exclude, asked, is_ahead, monkeypatch):
+    """Unless that is asked for."""
+    monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 2)
+
+    def run(asked):
+        torch.manual_seed(3)
+        g = graph()
+        sampler, number = (hoptrain.dgl.NeighborSampler([3, 3], **NAMES), 60) if exclude is None else of_edges(g)
+        if exclude is not None:
+            sampler.exclude = exclude
+        found, ran_ahead = [], False
+        loader = hoptrain.dgl.DataLoader(g, torch.arange(number), sampler, batch_size=20, shuffle=True, use_prefetch_thread=asked)
+        for batch in loader:
+            ran_ahead |= any(thread.name.startswith("hoptrain-ahead") for thread in threading.enumerate())
+            found.append([plain(batch), torch.rand(3).tolist()])
+        return ran_ahead, found
+
+    ran_ahead, found = run(asked)
+    assert (ran_ahead, run(asked=False)) == (is_ahead, (False, found))
 
 
 def test_two_loaders_may_use_a_sampler_at_the_same_time():

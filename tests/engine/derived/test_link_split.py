@@ -88,6 +88,22 @@ def test_given_splits_share_no_edge():
             given_links(Dataset(edge_index=edge_index, edge_splits=splits))
 
 
+@pytest.mark.parametrize("with_train", [True, False])
+def test_copies_and_reverses_of_links_that_are_held_out(with_train):
+    """Edges 0 and 3 are the same, 1 is their reverse, 5 is a self loop."""
+    edge_index = np.array([[0, 1, 2, 0, 3, 4], [1, 0, 1, 1, 2, 4]])
+    splits = {"test": np.array([3]), "val": np.array([5])} | ({"train": np.array([0, 1, 2, 4])} if with_train else {})
+    data = Dataset(edge_index=edge_index, edge_splits=splits)
+    with pytest.raises(InputError, match=r"edges to learn from \(2, that from [01] to [01] for one\) .* set data\.shared_links to drop"):
+        given_links(data)
+    assert sorted(edges_of(given_links(data, "drop")[0])) == [(2, 1), (3, 2)]
+    assert len(edges_of(given_links(data, "keep")[0])) == 4
+    published = Dataset(edge_index=edge_index, edge_splits=splits, meta={"shared_links": "keep"})
+    assert len(edges_of(given_links(published)[0])) == 4
+    with pytest.raises(InputError, match=r"learn from \(2,"):
+        given_links(published, "refuse")
+
+
 def test_pairs_have_no_link_and_are_as_likely(graph):
     pairs = pairs_without_link(graph)(20_000, 5, 1)
     links = links_in(graph)

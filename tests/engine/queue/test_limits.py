@@ -12,7 +12,7 @@ from reference.tasks import Faulty, Numbers
 
 from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.queue import shared_memory
-from hoptrain.engine.queue.pool import run_inline
+from hoptrain.engine.queue.ahead import run_inline
 
 ROOT = Path(__file__).parents[3]
 LARGE = 4_000_000
@@ -37,7 +37,8 @@ def in_small_file_system(folder, script):
 FULL_SHM = """
     import os
     from reference.tasks import Numbers
-    from hoptrain.engine.queue.pool import WorkerPool, run_inline
+    from hoptrain.engine.queue.ahead import run_inline
+    from hoptrain.engine.queue.pool import WorkerPool
     def fill():
         with open("/dev/shm/full", "wb", buffering=0) as file:
             try:

@@ -14,7 +14,8 @@ import pytest
 from reference.tasks import Numbers, Unloadable
 
 from hoptrain.engine import InputError, WorkerError
-from hoptrain.engine.queue.pool import WorkerPool, run_inline
+from hoptrain.engine.queue.ahead import run_inline
+from hoptrain.engine.queue.pool import WorkerPool
 
 
 def values(batches):

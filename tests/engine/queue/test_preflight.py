@@ -58,6 +58,28 @@ def test_the_limit_of_the_own_control_group_or_one_above_counts(tmp_path, monkey
     assert machine.available_memory() == free
 
 
+@pytest.mark.parametrize(
+    ("own", "folder", "limit", "used", "cached"),
+    [
+        ("0::/job", "job", "memory.max", "memory.current", ""),
+        ("3:cpu:/\n4:hugetlb,memory:/job/step", "memory/job", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_files_in_the_page_cache_of_a_control_group_count_as_free(tmp_path, monkeypatch, own, folder, limit, used, cached):
+    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cgroup")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 1000 kB\n")
+    (tmp_path / "proc/self/cgroup").write_text(f"{own}\n")
+    group = tmp_path / "cgroup" / folder
+    group.mkdir(parents=True)
+    stat = f"anon 5\nactive_file 7\ninactive_file 3\n{cached}active_file 60000\n{cached}inactive_file 50000\nshmem 9\n"
+    for name, text in ((limit, "500000"), (used, "200000"), ("memory.stat", stat)):
+        (group / name).write_text(text)
+    assert machine.available_memory() == 410_000
+
+
 def test_more_workers_than_the_cores_bear(monkeypatch):
     monkeypatch.setattr(machine, "cgroup_cores", lambda: 1.5)
     assert machine.usable_cores() == 1

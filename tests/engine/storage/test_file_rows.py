@@ -113,7 +113,7 @@ def test_a_read_that_fails_is_one_line(tmp_path, monkeypatch):
 
 def test_a_device_that_stops_is_one_line(tmp_path, monkeypatch):
     mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
-    monkeypatch.setattr(file_rows, "STALL_S", 0.2)
+    monkeypatch.setattr(FileRows, "stall_s", 0.2)
     monkeypatch.setattr(file_rows, "_LOOK_S", 0.05)
     end = threading.Event()
     monkeypatch.setattr(FileRows, "_read_piece", lambda *_: end.wait(20))

@@ -65,7 +65,7 @@ def test_batches_are_those_from_memory(loader_of, num_workers):
     tiered, plain = loader_of(memory=MEMORY, num_workers=num_workers), loader_of()
     for _ in range(3):
         assert same(tiered, plain) == 25
-    filled = tiered._tier.filled
+    filled = tiered.tier.filled
     assert 0 < filled.num_missed < filled.num_used  # some were kept, not all
     assert 0 < filled.num_reads <= filled.num_missed
 
@@ -91,7 +91,7 @@ def test_features_in_memory_are_refused(dataset):
 def test_without_lookahead_rows_are_read_when_they_are_asked_for(loader_of):
     loader = loader_of(memory=MEMORY, lookahead=0)
     assert same(loader, loader_of()) == 25
-    assert loader._tier._pool is None
+    assert loader.tier._pool is None
 
 
 def test_a_run_that_is_left_and_one_that_begins_in_the_middle(loader_of):
@@ -122,7 +122,7 @@ def test_a_process_that_is_killed_costs_reads_and_no_batch(loader_of, who):
     for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
         assert contents(ours) == contents(theirs)
         if number in (2, 11):
-            pool = tiered._tier._pool if who == "filler" else tiered._pool
+            pool = tiered.tier._pool if who == "filler" else tiered._pool
             os.kill(pool.pids()[0], signal.SIGKILL)
             time.sleep(0.05)
     same(tiered, plain)
@@ -151,10 +151,10 @@ def test_ranks_of_a_machine_share_one_cache(loader_of, monkeypatch):
         thread.join(60)
     assert failures == []
     assert steps == [26, 26]
-    first, second = (loader._tier for loader in tiered)
+    first, second = (loader.tier for loader in tiered)
     assert first._pool is not None
     assert second._pool is None
-    assert first.rows.shared.path == second.rows.shared.path
+    assert first.shared.path == second.shared.path
 
 
 class Moody(NeighborSampler):
@@ -183,6 +183,7 @@ def test_a_file_that_is_cut_off_is_one_line(saved, tmp_path):
     [
         ({"memory": "8"}, "memory is 8: it is bytes such as"),
         ({"memory": "0.5"}, "memory is 0.5: it is bytes with their unit"),
+        ({"memory": "automatic"}, "memory is automatic: it is bytes such as"),
         ({"memory": "8GB", "lookahead": -1}, "lookahead is -1: it is a number of steps"),
         ({"lookahead": 4}, "lookahead is 4 without memory"),
         ({"memory": "8GB", "device": "cuda"}, 'memory is 8GB with device="cuda": the host reads'),
@@ -194,7 +195,7 @@ def test_options_that_cannot_be(loader_of, options, message):
 
 
 def test_batches_that_are_cut_up_in_a_pipeline_are_refused(saved):
-    with pytest.raises(InputError, match="it is for a plain graph with features, in batches that are not cut up"):
+    with pytest.raises(InputError, match="it is for features of a data set, in batches that are not cut up"):
         SampleLoader(saved, NeighborSampler([3]), memory="8GB", schedule=SimpleNamespace())
 
 
@@ -218,7 +219,7 @@ def test_every_kind_of_sampler(loader_of, name):
     tiered, plain = (loader_of(sampler, **options, **more) for more in ({"memory": "800KiB"}, {}))
     for ours, theirs, _ in zip(tiered, plain, range(12)):  # noqa: B905
         assert contents(ours) == contents(theirs)
-    assert (tiered._tier._pool is None) == (name == "mvs")
+    assert (tiered.tier._pool is None) == (name == "mvs")
 
 
 def test_a_given_schedule_is_planned(loader_of, saved):

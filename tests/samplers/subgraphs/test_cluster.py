@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from reference import subgraph as reference
 from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
-import hoptrain.samplers.subgraphs.cluster as cluster
+import hoptrain.engine.partition.methods as methods
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import ClusterSampler
+from hoptrain.samplers.subgraphs.cluster import partition
 
 
 def cluster_lists(sampler):
@@ -54,7 +55,7 @@ def test_edges_between_joined_clusters_are_there():
 
 
 def test_the_partition_is_the_same_on_every_call(graph):
-    first, second = (cluster.partition(graph, 7) for _ in range(2))
+    first, second = (partition(graph, 7) for _ in range(2))
     assert first.tolist() == second.tolist()
 
 
@@ -64,7 +65,7 @@ def test_direction_and_copies_of_edges_do_not_matter():
     one_way = graph.indices < dst
     loops = np.arange(36)
     copies = Graph.from_edges(np.r_[graph.indices[one_way], graph.indices[one_way], loops], np.r_[dst[one_way], dst[one_way], loops])
-    assert cluster.partition(copies, 4).tolist() == cluster.partition(graph, 4).tolist()
+    assert partition(copies, 4).tolist() == partition(graph, 4).tolist()
 
 
 def test_every_vertex_of_the_split_is_a_seed_once_in_an_epoch(dataset):
@@ -98,8 +99,8 @@ def test_training():
 
 def test_without_pymetis_the_remedy_is_named(graph, monkeypatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"parts the graph by METIS, but pymetis is not installed: 'pip install hoptrain\[cluster\]'"):
+    monkeypatch.setattr(methods, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"METIS parts the graph, but pymetis is not installed: 'pip install hoptrain\[cluster\]'"):
         ClusterSampler(3).prepare(graph, np.arange(5))
 
 

@@ -98,3 +98,15 @@ def test_convert_does_not_write_over_anything(small):
 def test_mistakes_reach_the_caller():
     with pytest.raises(InputError, match="did you mean digits-knn"):
         hoptrain("info", "digits")
+
+
+def test_partition_writes_parts_and_info_shows_them(small, tmp_path, capsys):
+    assert hoptrain("partition", small, tmp_path / "parts", "--parts", 2, "--method", "range") == 0
+    written = capsys.readouterr().out.splitlines()
+    assert hoptrain("info", tmp_path / "parts") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert written[-len(lines) :] == lines
+    assert lines[2].split(maxsplit=1) == ["parts", "2, by range"]
+    assert lines[3].startswith("cut")
+    assert "of 4 edges join two parts" in lines[3]
+    assert [line.split(maxsplit=2)[:2] for line in lines[5:]] == [["part", "0"], ["part", "1"]]

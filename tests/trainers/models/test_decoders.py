@@ -10,7 +10,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.trainers.models import ranks
 from hoptrain.trainers.models.decoders import make_decoder
 
-NAMES = ("dot", "mlp", "distmult", "complex")
+NAMES = ("dot", "mlp", "hadamard", "distmult", "complex")
 
 
 def vectors(*shape, seed=0):
@@ -30,6 +30,9 @@ def test_the_formulas():
     hidden, last = mlp.pair.mlp.lins
     expected = last(torch.relu(hidden(torch.cat([source, destination], 1))))[:, 0]
     assert torch.allclose(mlp(source, destination), expected)
+    hadamard = make_decoder("hadamard", 6)
+    hidden, last = hadamard.mlp.lins
+    assert torch.allclose(hadamard(source, destination), last(torch.relu(hidden(source * destination)))[:, 0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +69,7 @@ def test_filtered_ranks(name, most, monkeypatch):
 
 
 def test_mistakes():
-    with pytest.raises(InputError, match="decoder is 'dots': it is one of dot, mlp, distmult, complex; did you mean dot"):
+    with pytest.raises(InputError, match="decoder is 'dots': it is one of dot, mlp, hadamard, distmult, complex; did you mean dot"):
         make_decoder("dots", 4)
     with pytest.raises(InputError, match="out_channels is 5 with decoder complex: half of them are imaginary; give an even number"):
         make_decoder("complex", 5)

@@ -128,6 +128,10 @@ SPLITS = {"val": np.arange(20)}
         (lambda: EdgeDataModule(data(edge_y=None), sampler()), "data has no labels of edges: give Dataset edge_y"),
         (lambda: EdgeDataModule(data(edge_splits=SPLITS), sampler()), "edge_splits val: with a split train"),
         (lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [40]}), sampler(), val_share=0.1), "without shares of other edges"),
+        (
+            lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [3]}), sampler()),
+            r"the edge from \d+ to \d+ is in the splits val and train",
+        ),
         (lambda: data(edge_y=np.zeros(449)), "data, edges: y has shape"),
         (lambda: data(edge_y=np.full(450, -2)), r"data, edges: y\[0\] is -2"),
         (lambda: data(edge_splits={"val": [450]}), "split val names edge 450: edges are 0 to 449"),

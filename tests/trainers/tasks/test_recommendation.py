@@ -84,6 +84,19 @@ def test_the_score_is_counted_out(score):
     assert logged == pytest.approx(np.mean(values), rel=1e-5)
 
 
+def test_a_last_batch_of_one_link_compares_nothing():
+    """In a batch of its own it has no negative, by in_batch, and moves no vector."""
+    module, model = parts(negatives="in_batch", l2=0.0, feed={"batch_size": 63})
+    batches = [batch.to("cpu") for batch in module.make_loader(0, 1, 1)]
+    assert [len(batch.extra["labels"]) for batch in batches] == [126, 126, 126, 1]
+    assert torch.isfinite(fit(module, model).callback_metrics["train_loss"])
+    model.zero_grad()
+    loss = model.training_step(batches[-1], 3)
+    loss.backward()
+    assert loss == 0
+    assert not any(own.grad.any() for own in model.parameters() if own.grad is not None)
+
+
 def test_hard_and_several_negatives():
     """BPR over each link's three negatives, and over the one of them that scores highest."""
     for hard in (None, 1):
@@ -140,9 +153,12 @@ def test_mistakes():
     x = np.ones((USERS + ITEMS, 4), np.float32)
     for make, message in (
         (
-            lambda: parts(with_edge(25, 30)),
+            lambda: parts(with_edge(25, 30), feed={"shared_links": "drop"}),
             r"vertices 25 and 30 are linked in the graph and destinations is \(20, 50\): both are among them",
         ),
+        (lambda: parts(with_edge(2, 30)), r"edges to learn from \(1, that from \d+ to \d+ for one\) are copies or reverses of links"),
+        (lambda: parts(feed={"shared_links": "no"}), "shared_links is 'no': it is one of refuse, drop, keep"),
+        (lambda: parts(shop(edge_splits={}), feed={"shared_links": "drop"}), "shared_links is drop and split share: .* leave it out"),
         (lambda: parts(destinations=(20, 40)), r"are linked in val and destinations is \(20, 40\): neither is among them"),
         (lambda: parts(feed={"eval_negatives": "uniform"}), "eval_negatives is uniform and the sampler has destinations"),
         (lambda: fit(*parts(score="recall@31")), "score is recall@31 and there are 30 destinations: K is at most their number"),

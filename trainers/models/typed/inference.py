@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hoptrain.engine import HeteroDataset
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_input
@@ -49,7 +50,7 @@ def exact_typed_logits(
         """What enters layer 0, of this rank's vertices of a type."""
         found = []
         for ids in np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS))):
-            rows = {kind: as_tensor(np.take(data.x[kind], ids, axis=0)).to(device)} if kind in model.inputs else {}
+            rows = {kind: as_tensor(take_rows(data.x[kind], ids)).to(device)} if kind in model.inputs else {}
             x = {name: to_input(own, normalize) for name, own in rows.items()}
             found.append(model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind].cpu())
         return torch.cat(found)

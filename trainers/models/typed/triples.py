@@ -48,11 +48,11 @@ class EntityEncoder(nn.Module):
             raise InputError(
                 f"hidden_channels is {channels} and num_blocks {num_blocks}: both are at least 1, and the blocks share the channels evenly; correct one"
             )
-        self.table = nn.Embedding(num_nodes, channels, sparse=True)
+        self.table: nn.Embedding = nn.Embedding(num_nodes, channels, sparse=True)
         nn.init.normal_(self.table.weight, std=channels**-0.5)
         with temporary_files_that_go():
-            self.layers = nn.ModuleList(_layer(channels, num_relations, num_blocks) for _ in range(num_layers))
-        self.dropout = nn.Dropout(dropout)
+            self.layers: nn.ModuleList = nn.ModuleList(_layer(channels, num_relations, num_blocks) for _ in range(num_layers))
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
 
     def forward(self, node_ids: Tensor, blocks: Sequence[Block], relations: Sequence[Tensor]) -> Tensor:
         """Vectors (B, C) of a batch's seeds.

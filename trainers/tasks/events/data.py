@@ -63,7 +63,9 @@ class EventDataModule(SharedDataModule):
         elif val_share is not None or test_share is not None:
             raise InputError(f"val_share is {val_share} and test_share {test_share}: {data.name} says its ends itself; leave them out")
         self.data = data
-        self.num_workers, self.num_negatives, self._queue = num_workers, num_negatives, queue
+        self.num_workers: int = num_workers
+        self.num_negatives: int = num_negatives
+        self._queue = queue
         self._graph = Dataset(graph=data.graph(), name=data.name, validate=False)
         self._samplers = {name: EventSampler(data, num_neighbors, 1 if name == "train" else num_negatives) for name in data.splits}
 

@@ -35,9 +35,9 @@ class EventPredictor(ScoredModule):
     curve of the same, and ``mrr``, the mean of 1 / rank of an event among itself and all of its negatives; of equal scores half are above.
     """
 
-    score_name = TASKS["events"].score
-    score_title = TITLES[score_name]
-    scored = STAGES[1:]
+    score_name: str = TASKS["events"].score
+    score_title: str = TITLES[score_name]
+    scored: tuple[str, ...] = STAGES[1:]
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class EventPredictor(ScoredModule):
         super().__init__(partial(PooledScore, self.score_name))
         self.further.update({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in _FURTHER.items()})
         self.save_hyperparameters()
-        self.model = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
+        self.model: TGN = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
         # Every rank computes the same memory by itself; by default DDP would send rank 0's to the others, at every step.
         self._ddp_params_and_buffers_to_ignore = [f"model.memory.{name}" for name, _ in self.model.memory.named_buffers()]
         self._evaluated: tuple[EventMemory] | None = None  # in a tuple, lest it become part of the model

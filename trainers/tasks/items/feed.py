@@ -112,7 +112,9 @@ class ItemDataModule(SharedDataModule):
 
     def __init__(self, data: Items, batch_size: int, seed: int | None, num_workers: int = 0, queue: QueueOptions = DEFAULTS) -> None:
         super().__init__(batch_size, seed)
-        self.data, self.num_workers, self.queue = data, num_workers, queue
+        self.data: Any = data
+        self.num_workers: int = num_workers
+        self.queue: QueueOptions = queue
         say_overlaps(data.name, data.splits, "items")
 
     def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:

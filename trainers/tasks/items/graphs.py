@@ -21,7 +21,7 @@ from hoptrain.trainers.models.gnn import Norm
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
-from hoptrain.trainers.tasks.items.feed import ItemDataModule
+from hoptrain.trainers.tasks.items.feed import ItemDataModule, Joined
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import opened
 
@@ -80,7 +80,7 @@ class SmallGraphsDataModule(ItemDataModule):
         if not edge_features:
             data = replace(data, vertices=replace(data.vertices, edge_attr=None, validate=False), validate=False)
         super().__init__(data, batch_size, seed, num_workers, queue)
-        self.joined = data.join, graph_tensors
+        self.joined: Joined | None = data.join, graph_tensors
         self._categorical = categorical
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import num_classes_of
-from hoptrain.engine.derived.link_split import share_out_edges
+from hoptrain.engine.derived.link_split import check_apart, share_out_edges
 from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.decoders import PairMLP
@@ -78,8 +78,10 @@ class EdgeDataModule(GraphDataModule):
             )
         if data.edge_y is None:
             raise InputError(f"{data.name} has no labels of edges: give Dataset edge_y, or take task: links, which needs none")
-        self.edge_y, self.edges = data.edge_y, self._edges(data, data.edge_y)
-        self.sampler = dealt = copy(sampler)
+        self.edge_y: Array = data.edge_y
+        self.edges: dict[str, Array] = self._edges(data, data.edge_y)
+        dealt = copy(sampler)
+        self.sampler: LinkSampler = dealt
         dealt.edges, dealt.with_edge_ids = self.edges["train"], True
         self._pairs = {name: self._ends(data, ids) for name, ids in self.edges.items() if name != "train"}
         ends = {name: np.unique(pairs) for name, pairs in self._pairs.items() if pairs.size}
@@ -94,6 +96,7 @@ class EdgeDataModule(GraphDataModule):
                 raise InputError(
                     f"{what}: with a split train they are taken as they are, without shares of other edges; correct one of the two"
                 )
+            check_apart(data)
             return dict(data.edge_splits)
         is_none = np.isnan(y).reshape(len(y), -1).any(1) if y.dtype.kind == "f" else (y < 0).reshape(len(y), -1).all(1)
         return share_out_edges(data.graph, ~is_none, {"val": 0.05, "test": 0.1} | given, self._split_seed)
@@ -135,7 +138,7 @@ class EdgePredictor(LabelledTask):
     Logs the loss and the score of training, validation and test, as ``val_acc`` for instance.
     """
 
-    data_class = EdgeDataModule
+    data_class: ClassVar[type[GraphDataModule]] = EdgeDataModule
     example = "edge"
 
     def __init__(
@@ -170,7 +173,7 @@ class EdgePredictor(LabelledTask):
         """
         options |= {"num_classes": num_classes, "multilabel": multilabel, "score": score, "class_weight": class_weight}
         super().__init__(in_channels, out_channels, num_layers, hidden_channels=hidden_channels, edge_channels=edge_channels, **options)
-        self.decoder = PairMLP(out_channels, num_classes, edge_channels)
+        self.decoder: PairMLP = PairMLP(out_channels, num_classes, edge_channels)
 
     def setup(self, stage: str) -> None:
         """See ``GraphTask`` and ``LabelledTask``."""

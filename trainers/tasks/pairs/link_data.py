@@ -14,6 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.link_split import (
     HeldOut,
     LinkSplit,
+    SharedLinks,
     given_links,
     hold_out_latest,
     hold_out_links,
@@ -67,6 +68,7 @@ class LinkDataModule(GraphDataModule):
         split_seed: int = 0,
         split: Split | None = None,
         eval_negatives: EvalNegatives | None = None,
+        shared_links: SharedLinks | None = None,
         **options: Any,
     ) -> None:
         """Open the data set and hold out links.
@@ -82,17 +84,20 @@ class LinkDataModule(GraphDataModule):
             eval_negatives: what links are told from in validation and test: as many uniform pairs that are no links, ``all`` vertices, each with
                 either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some, all
                 where the sampler has ``destinations``, else uniform.
+            shared_links: what becomes of edges to learn from that are copies or reverses of links held out, where the split is given: ``refuse`` is
+                the default, but for OGB's sets; ``drop`` leaves them out; ``keep`` is for contacts that recur.
             options: as ``GraphDataModule``; ``batch_size`` counts edges.
 
         Raises:
             InputError: a sampler that is no ``LinkSampler``, or names its edges; shares or a seed that have no effect; as the functions of
                 ``hoptrain.engine.derived.link_split``.
         """
-        for name, value, choices in (("split", split, Split), ("eval_negatives", eval_negatives, EvalNegatives)):
+        given = (("split", split, Split), ("eval_negatives", eval_negatives, EvalNegatives), ("shared_links", shared_links, SharedLinks))
+        for name, value, choices in given:
             if value is not None:
                 check_choice(name, value, get_args(choices))
         self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
-        self._split, self._eval_negatives = split, eval_negatives
+        self._split, self._eval_negatives, self._shared_links = split, eval_negatives, shared_links
         self.known: Graph | None = None
         self.passed: Graph | None = None
         super().__init__(dataset, sampler, **options)
@@ -104,11 +109,11 @@ class LinkDataModule(GraphDataModule):
                 f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
             )
         graph, links = self._held_out_links(data)
-        self.bounds = self.sampler.bounds(graph)
+        self.bounds: tuple[int, int] = self.sampler.bounds(graph)
         if self.sampler.destinations is not None:
             links = directed(graph, links, self.bounds)
         others = self._others(data, graph, links)
-        self.held_out = {name: HeldOut(own, others[name]) for name, own in links.items()}
+        self.held_out: dict[str, HeldOut] = {name: HeldOut(own, others[name]) for name, own in links.items()}
         ends = {name: np.unique(own) for name, own in links.items() if own.shape[1]}
         splits = {"train": np.arange(graph.num_nodes)} | ends
         return Dataset(name=data.name, graph=graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
@@ -119,7 +124,11 @@ class LinkDataModule(GraphDataModule):
             if tuple(self._shares.values()) != _SHARES:
                 shares = " and ".join(f"{name}_share {share}" for name, share in self._shares.items())
                 raise InputError(f"split is given with {shares}: the links held out are those of {data.name}'s edge_splits; leave them out")
-            return given_links(data)
+            return given_links(data, self._shared_links)
+        if self._shared_links is not None:
+            raise InputError(
+                f"shared_links is {self._shared_links} and split {split}: links that are held out here have no copies among the others; leave it out"
+            )
         return hold_out_latest(data.graph, self._shares) if split == "time" else hold_out_links(data.graph, self._shares, self._split_seed)
 
     def _others(self, data: Dataset, graph: Graph, links: dict[str, Array]) -> dict[str, Array | None]:

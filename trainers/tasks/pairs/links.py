@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch
-from hoptrain.trainers.models.decoders import DecoderName, make_decoder
+from hoptrain.trainers.models.decoders import Decoder, DecoderName, make_decoder
 from hoptrain.trainers.models.ranks import ranks_among, ranks_among_all, scores_in_parts
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.scores.links import PooledScore, RankScore, title_of
 from hoptrain.trainers.scores.top import make_top_score, top_of
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
+from hoptrain.trainers.tasks.node_data import GraphDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkBatch, LinkDataModule
 from hoptrain.trainers.tasks.pairs.top import best_of_sources
 from hoptrain.trainers.tasks.scored import STAGES, metric_of
@@ -35,8 +36,8 @@ class LinkPredictor(GraphTask):
     With ``bpr`` that of training is the mean over negatives of -log sigmoid(score of the link - score of its negative).
     """
 
-    data_class = LinkDataModule
-    scored = STAGES[1:]
+    data_class: ClassVar[type[GraphDataModule]] = LinkDataModule
+    scored: tuple[str, ...] = STAGES[1:]
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class LinkPredictor(GraphTask):
             hidden_channels: width between layers (for gat over all heads together).
             out_channels: width of the vertices' vectors.
             dropout: share of hidden inputs dropped (and of gat's attention).
-            decoder: scores a pair: dot, the inner product; distmult, weighted by channel; complex, of complex numbers; mlp, of both vectors.
+            decoder: scores a pair: dot, the inner product; distmult, weighted by channel; complex, of complex numbers; mlp, of both vectors;
+                hadamard, an mlp of their product.
             score: what validation and test are judged by: auc, ap, mrr or hits@K, as hits@20 (``hoptrain.trainers.scores.links``); or recall@K,
                 precision@K or ndcg@K (``hoptrain.trainers.scores.top``).
             default_score: the score where none is named.
@@ -93,10 +95,10 @@ class LinkPredictor(GraphTask):
         )
         if hard_negatives is not None and hard_negatives < 1:
             raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
-        self.score_name = score or default_score
-        self.score_title = title_of(self.score_name)
-        self.decoder = make_decoder(decoder, out_channels)
-        self.table = _make_table(embeddings, num_vertices, hidden_channels)
+        self.score_name: str = score or default_score
+        self.score_title: str = title_of(self.score_name)
+        self.decoder: Decoder = make_decoder(decoder, out_channels)
+        self.table: Any = _make_table(embeddings, num_vertices, hidden_channels)
 
     def setup(self, stage: str) -> None:
         """See ``GraphTask``; the score is of ranks where each link is told from pairs of its own.
@@ -165,8 +167,10 @@ class LinkPredictor(GraphTask):
         if self.hparams["loss"] == "bpr":
             num_links = int(labels.sum())
             links, others = scores[:num_links, None], scores[num_links:]
-            total = -F.logsigmoid(links - others.view(num_links, -1)).sum()
+            total = -F.logsigmoid(links - others.view(num_links, len(others) // num_links)).sum()
             scores, labels = others, labels[num_links:]  # the mean is over the comparisons
+            if not len(labels):  # in_batch, and the last batch has one link: there is nothing to compare it with
+                return total + self._penalty(batch)
         else:
             total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.triples import Triples, load_triples
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Sampler
@@ -63,7 +64,8 @@ class TripleDataModule(SampledDataModule):
             InputError: as ``load_triples`` and ``TripleSampler``; entities that training has not seen.
         """
         check_choice("unseen", unseen, get_args(Unseen))
-        self.triples = data = opened(triples, load_triples, root=root)
+        data = opened(triples, load_triples, root=root)
+        self.triples: Triples = data
         if unseen == "refuse" and len(found := data.unseen()):
             raise InputError(
                 f"{data.name}: {len(found):,} entities, {found[0]} for one, are in no triple that is trained on, and in some of validation or test: "
@@ -73,8 +75,8 @@ class TripleDataModule(SampledDataModule):
         ends = {split: np.unique(rows[:, [0, 2]]) for split, rows in data.splits.items()}
         dataset = Dataset(name=data.name, graph=graph, splits=ends | {"train": np.arange(data.num_nodes)})
         super().__init__(dataset, sampler_of_triples, **feed)
-        self.edge_relations = data.relations_of_edges(graph)
-        self.known = KnownTails.of(np.concatenate([data.queries(split) for split in data.splits]), 2 * data.num_relations)
+        self.edge_relations: Array = data.relations_of_edges(graph)
+        self.known: KnownTails = KnownTails.of(np.concatenate([data.queries(split) for split in data.splits]), 2 * data.num_relations)
 
     @property
     def num_nodes(self) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hoptrain.engine import InputError
 from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.models.ranks import MOST_NUMBERS, ranks_but
-from hoptrain.trainers.models.typed.relations import ScoreName, score_named
+from hoptrain.trainers.models.typed.relations import ScoreName, TripleScore, score_named
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.models.typed.triples import EntityEncoder, exact_vectors
 from hoptrain.trainers.scores.links import RankScore, title_of
@@ -40,9 +40,9 @@ class TriplePredictor(ScoredModule):
     multi-relational data"), the mean of the best and the worst where some score the same.
     """
 
-    score_name = TASKS["triples"].score
-    score_title = title_of(score_name)
-    scored = STAGES[1:]
+    score_name: str = TASKS["triples"].score
+    score_title: str = title_of(score_name)
+    scored: tuple[str, ...] = STAGES[1:]
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class TriplePredictor(ScoredModule):
         super().__init__(partial(RankScore, self.score_name))
         self.further.update({f"{stage}_{name}": RankScore(name) for stage in self.scored for name in _FURTHER})
         self.save_hyperparameters()
-        self.triple_score = score_named(decoder, hidden_channels)
-        self.encoder = EntityEncoder(num_nodes, 2 * num_relations, hidden_channels, num_layers, num_blocks, dropout)
-        self.relations = nn.Embedding(2 * num_relations, self.triple_score.width(hidden_channels))
+        self.triple_score: TripleScore = score_named(decoder, hidden_channels)
+        self.encoder: EntityEncoder = EntityEncoder(num_nodes, 2 * num_relations, hidden_channels, num_layers, num_blocks, dropout)
+        self.relations: nn.Embedding = nn.Embedding(2 * num_relations, self.triple_score.width(hidden_channels))
         self.triple_score.begin(self.relations.weight)
         # (2 T,) int64, of the graph's edges; not part of a checkpoint, since it belongs to the data.
         self.register_buffer("edge_relations", torch.empty(0, dtype=torch.int64), persistent=False)

@@ -5,7 +5,7 @@ import pytest
 
 from hoptrain.engine import Dataset, InputError, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
-from hoptrain.engine.datasets.typed import tables
+from hoptrain.engine.datasets.tables import rows
 
 PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,val\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"
@@ -16,7 +16,7 @@ WRITES = "src,dst,weight,time,note\n12,7,0.5,30,x\n10,p1,1,10,y\n12,007,2,20,z\n
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HOPTRAIN_DATA", raising=False)
-    monkeypatch.setattr(tables, "_ROWS", 2)  # so that everything comes in pieces
+    monkeypatch.setattr(rows, "BYTES", 10)  # so that everything comes in pieces
 
 
 def write(folder, **changes):
@@ -96,26 +96,29 @@ def test_parquet_is_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"nodes/author": "id,a\n10,1\n11,0\n10,1\n"}, r"author\.csv, row 3: id is '10': each vertex has one of its own"),
-        ({"nodes/author": "id,a\n10,1\n,0\n12,1\n"}, r"author\.csv, row 2: id is '': each vertex has one of its own"),
+        ({"nodes/author": "id,a\n10,1\n11,0\n10,1\n"}, r"author\.csv, line 4: id is '10': each vertex has one row"),
+        ({"nodes/author": "id,a\n10,1\n,0\n12,1\n"}, r"author\.csv, line 3: id is '': each vertex has an id"),
         ({"nodes/author": "name,a\n10,1\n"}, r"author\.csv has no column id: its columns are name, a; correct the header"),
-        ({"nodes/author": "id,a\n10,1\n-3,0\n12,KDD\n"}, r"author\.csv, row 3: a is 'KDD': it has to be a finite number; encode it"),
-        ({"nodes/author": "id,a\n10,1\n-3,\n12,2\n"}, r"author\.csv, row 2: a is '': it has to be a finite number"),
-        ({"nodes/author": "id,a\n10,inf\n-3,1\n12,2\n"}, r"author\.csv, row 1: a is 'inf'"),
-        ({"nodes/author": "id,a\n10,1\n-3,1,4\n12,2\n"}, r"author\.csv cannot be read \(.*\): correct it or write it anew"),
+        ({"nodes/author": "id,a\n10,1\n-3,0\n12,KDD\n"}, r"author\.csv, line 4: a is 'KDD': it has to be a finite number; encode it"),
+        ({"nodes/author": "id,a\n10,1\n-3,\n12,2\n"}, r"author\.csv, line 3: a is '': it has to be a finite number"),
+        ({"nodes/author": "id,a\n10,inf\n-3,1\n12,2\n"}, r"author\.csv, line 2: a is 'inf'"),
+        ({"nodes/author": "id,a\n10,1\n-3,1,4\n12,2\n"}, r"author\.csv, line 3: it has 3 cells: 2 is what the first line has"),
         ({"nodes/author": "id,a,label\n10,1,0\n-3,1,0\n12,1,0\n"}, "labels of author, paper: vertices of one type are trained on"),
-        ({"nodes/paper": PAPERS.replace("label", "venue_")}, "paper.csv, row 1: venue_ is 'graphs'"),
-        ({"nodes/paper": "id,label\n7,1\np1,-2\n007,\n"}, r"paper\.csv, row 2: label is -2: classes count from 0 on"),
+        ({"nodes/paper": PAPERS.replace("label", "venue_")}, "paper.csv, line 2: venue_ is 'graphs'"),
+        ({"nodes/paper": "id,label\n7,1\np1,-2\n007,\n"}, r"paper\.csv, line 3: label is -2: classes count from 0 on"),
         ({"nodes/paper": PAPERS.replace("p2,2,1.5,,", "p2,2,1.5,,train")}, "vertex 1 of split train has no label"),
         ({"nodes/author": None}, r"edges/author__writes__paper\.csv joins type author: there is no table nodes/author\.csv"),
         ({"edges/writes": "src,dst\n"}, r"writes\.csv names no relation: a table of edges is called SOURCE__NAME__DESTINATION"),
         (
             {"edges/author__writes__paper": "src,dst\n10,7\n12,p1\n99,7\n"},
-            r"writes__paper\.csv, row 3: src is '99': no vertex of author\.csv",
+            r"writes__paper\.csv, line 4: src is '99': no vertex of author\.csv",
         ),
-        ({"edges/author__writes__paper": "src,dst\n10,7\n12,07\n"}, r"row 2: dst is '07': no vertex of paper\.csv has this id"),
-        ({"edges/author__writes__paper": "src,dst,weight\n10,7,1\n12,7,-1\n"}, "row 2: weight is -1: weights are finite and not negative"),
-        ({"edges/author__writes__paper": "src,dst,time\n10,7,1\n12,7,1.5\n"}, "row 2: time is '1.5': times are whole numbers"),
+        ({"edges/author__writes__paper": "src,dst\n10,7\n12,07\n"}, r"line 3: dst is '07': no vertex of paper\.csv has this id"),
+        (
+            {"edges/author__writes__paper": "src,dst,weight\n10,7,1\n12,7,-1\n"},
+            "line 3: weight is '-1': weights are finite and not negative",
+        ),
+        ({"edges/author__writes__paper": "src,dst,time\n10,7,1\n12,7,1.5\n"}, "line 3: time is '1.5': times are whole numbers"),
         ({"nodes": "id\n1\n"}, "beside folders of tables"),
     ],
 )

@@ -6,7 +6,7 @@ from cuda_case import _quick_simulator, needs_cuda, tested_blocks, to_host  # no
 from nodewise_cuda_case import ADDRESS, on_cuda
 
 from hoptrain.engine import HeteroDataset, HeteroGraph, InputError
-from hoptrain.engine.queue.pool import run_inline
+from hoptrain.engine.queue.ahead import run_inline
 from hoptrain.samplers import HeteroSampler, SampleLoader
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]

@@ -1,0 +1,276 @@
+"""A data set on one graph from a table of edges and, perhaps, files of features, labels and splits. Edges go through a file, never whole through memory."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
+from hoptrain.engine.datasets.tables.bad_rows import BadRows
+from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
+from hoptrain.engine.datasets.tables.rows import Progress, Table
+from hoptrain.engine.datasets.tables.vertices import VertexTable, Vertices, labels_of, numbers_of, splits_of
+from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.graph import Graph
+
+_ID_NAMES = ("id", "node", "node_id", "vertex", "nodeId")
+_END_NAMES = {"source": "src", "from": "src", "target": "dst", "destination": "dst", "to": "dst", "timestamp": "time"}
+_PIECE = 1 << 22
+IDS = "ids.csv"
+"""In the folder of an imported data set: what the tables call its vertices, where that is not their number."""
+
+
+def read_plain(
+    edges: Path,
+    *,
+    features: Path | None = None,
+    labels: Path | None = None,
+    split: Path | str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    delimiter: str | None = None,
+    header: bool | None = None,
+    is_text: bool = False,
+    undirected: bool = False,
+    name: str = "data",
+    scratch: Path | None = None,
+    bad: BadRows | None = None,
+    progress: Progress | None = None,
+) -> tuple[Dataset, Array | None]:
+    """A data set, validated, and the ids (V,) of its vertices, None where each is its number.
+
+    Vertices are those of ``features``, in the order of its rows; without it those that any of the tables names, in the order of their ids.
+
+    Args:
+        edges: a table; columns ``src`` and ``dst`` (or ``source``, ``target``, ...; else the first two), ``weight`` and ``time`` where there
+            are, all others features of edges. Ids of edges count its rows.
+        features: a table with ``id`` (else its first column), and perhaps ``label`` and ``split``; or ``.npy`` (V, F), row i for vertex i.
+        labels: a table of ids and labels, or ``.npy``.
+        split: a table of ids and names of splits, or "random", 60/20/20 of the labelled vertices.
+        columns: what the columns of ``edges`` are, in their order; "-" for one that is left out.
+        drop: columns of any table that are left out.
+        delimiter: of all tables; by default each is looked at.
+        header: whether text files begin with the names of their columns; by default each is looked at.
+        is_text: take ids for names, also where they look like numbers.
+        undirected: add the reverse of each edge, numbered behind all of them. A loop has none, and of edges between the same two vertices the first
+            is kept, unless edges have times.
+        name: of the data set.
+        scratch: where a file without a name holds the edges meanwhile, 16 bytes an edge and more with weights, times and features.
+        bad: what becomes of rows that cannot be read; by default the first one is raised.
+        progress: is told how far each file is read.
+
+    Raises:
+        InputError: a file or row that cannot be read; what ``Dataset`` refuses.
+    """
+    bad = bad or BadRows()
+    own_split = split if isinstance(split, Path) else None
+    opened = partial(Table, delimiter=delimiter, header=header)
+    table = _edge_table(opened(edges), columns, drop)
+    about = {
+        role: _read_one(path, role, opened, drop, bad, progress)
+        for role, path in (("features", features), ("label", labels), ("split", own_split))
+        if path is not None
+    }
+    tables = [own for own in about.values() if isinstance(own, VertexTable)]
+    vertices = _vertices(about, is_number=not is_text, or_by=table)
+    with _spools(scratch) as spools:
+        for piece in edge_pieces(table, vertices, vertices, bad, features=features_of(table), progress=progress):
+            for key, values in piece.items():
+                spools[key].append(values)
+        own = {key: spool.array() for key, spool in spools.items()}
+    _number(own, tables, vertices)
+    y, splits, classes = _of_vertices(tables, vertices, bad)
+    y = y if isinstance(about.get("label"), VertexTable | None) else about["label"]
+    meta: dict[str, Any] = {
+        "source": f"tables: {', '.join(path.name for path in (edges, features, labels, own_split) if path is not None)}"
+    }
+    if split == "random":
+        splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
+    meta |= ({"classes": classes} if classes else {}) | ({"skipped_rows": bad.skipped} if bad.skipped else {})
+    x = about.get("features")
+    graph = _graph(own := _with_reverses(own, scratch) if undirected else own, len(vertices), is_once=undirected and "times" not in own)
+    x = x.x if isinstance(x, VertexTable) else x
+    return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=own.get("features"), meta=meta), vertices.ids()
+
+
+def _read_one(
+    path: Path, role: str, opened: Callable[[Path], Table], drop: Sequence[str], bad: BadRows, progress: Progress | None
+) -> VertexTable | Array:
+    """A file about vertices: a table, or an array with a row for each."""
+    if path.suffix == ".npy":
+        return narrow_features(_npy(path)) if role == "features" else _npy(path)
+    return VertexTable(_vertex_table(opened(path), drop, None if role == "features" else role), bad, progress)
+
+
+def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_by: Table) -> Vertices:
+    """Those of the features, or of arrays' rows; else whatever the edges and other tables name, numbers if the first edge has some."""
+    features = about.get("features")
+    if isinstance(features, VertexTable):
+        return Vertices(features.ids, is_number=is_number, source=features.path.name)
+    array = next((own for own in about.values() if not isinstance(own, VertexTable)), None)
+    if array is not None:
+        return Vertices(len(array), source="the array of features or labels")
+    return Vertices(is_number=is_number and or_by.begins_with_numbers(["src", "dst"]))
+
+
+def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: Vertices) -> None:
+    """Make codes of the edges' ends numbers, in place, once all ids are known."""
+    for table in tables if vertices.is_open else ():
+        ids, good = vertices.as_ids(table.ids)
+        vertices.codes(ids[good])
+    final = vertices.close()
+    for ends in (own["src"], own["dst"]) if final else ():
+        for begin in range(0, len(ends), _PIECE):
+            ends[begin : begin + _PIECE] = final(ends[begin : begin + _PIECE])
+
+
+def write_ids(folder: Path, ids: Array) -> None:
+    """Write what each vertex is called into a data set's folder: ``ids.csv``, a row a vertex."""
+    with (folder / IDS).open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["vertex", "id"])
+        writer.writerows(enumerate(ids.tolist()))
+
+
+class _Spool:
+    """Rows in a file without a name, which ends with the last array of it."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._dtype: Any = np.int64
+        self._count, self._width = 0, ()
+
+    def append(self, values: Array) -> None:
+        self._dtype, self._width = values.dtype, values.shape[1:]
+        self._count += len(values)
+        self._file.write(np.ascontiguousarray(values).data)
+
+    def array(self) -> Array:
+        self._file.flush()
+        shape = (self._count, *self._width)
+        return np.asarray(np.memmap(self._file, self._dtype, mode="r+", shape=shape)) if self._count else np.empty(shape, self._dtype)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def _spools(folder: Path | None) -> Iterator[dict[str, _Spool]]:
+    """Spools by name, made when they are first asked for; ``src`` and ``dst`` are always there."""
+    spools: dict[str, _Spool] = defaultdict(lambda: _Spool(folder))
+    try:
+        spools["src"], spools["dst"] = _Spool(folder), _Spool(folder)
+        yield spools
+    finally:
+        for spool in spools.values():
+            spool.close()
+
+
+def _edge_table(table: Table, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
+    """With its columns called ``src``, ``dst`` and so on."""
+    if columns is not None:
+        if len(columns) != len(table.names) or not {"src", "dst"} <= set(columns):
+            raise InputError(
+                f"--columns {','.join(columns)}: {table.path} has {len(table.names)} columns ({', '.join(table.names)}), and two of them are src and "
+                "dst; name each, - for one that is left out"
+            )
+        table.rename([f"- {place}" if own == "-" else own for place, own in enumerate(columns)])
+    elif not table.has_header:
+        if len(table.names) != 2:
+            raise InputError(
+                f"{table.path} has {len(table.names)} columns and no header: say what they are, as --columns src,dst,weight (or time, the name of a "
+                "feature, - for none), or part them by another --delimiter"
+            )
+        table.rename(["src", "dst"])
+    else:
+        names = [_END_NAMES.get(own.lower(), own) for own in table.names]
+        if not {"src", "dst"} <= set(names) or len(set(names)) < len(names):
+            if len(names) < 2:
+                raise InputError(f"{table.path} has the one column {names[0]}: an edge has two ends; name another --delimiter")
+            names = ["src", "dst", *table.names[2:]]
+        table.rename(names)
+    return _without(table, drop)
+
+
+def _vertex_table(table: Table, drop: Sequence[str], role: str | None = None) -> Table:
+    """With columns called ``id``, and ``label`` or ``split`` where that is its role."""
+    names = list(table.names)
+    at = next((names.index(own) for own in _ID_NAMES if own in names), 0)
+    names[at] = "id"
+    if role is not None:
+        others = [i for i in range(len(names)) if i != at]
+        own = names.index(role) if role in names else others[0] if len(others) == 1 else None
+        if own is None:
+            raise InputError(
+                f"{table.path} has the columns {', '.join(table.names)}: it needs two, id and {role}, or one called {role}; name it so"
+            )
+        names = ["id" if i == at else role if i == own else f"- {i}" for i in range(len(names))]
+    table.rename(names)
+    return _without(table, drop)
+
+
+def _without(table: Table, drop: Sequence[str]) -> Table:
+    table.leave_out([name for name in table.names if name.startswith("- ") or name in drop])
+    return table
+
+
+def _npy(path: Path) -> Array:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} cannot be read ({reason_of(error)}): it is an array as np.save writes it; write it anew") from None
+
+
+def _of_vertices(
+    tables: Sequence[VertexTable], vertices: Vertices, bad: BadRows
+) -> tuple[Array | None, dict[str, Array], list[str] | None]:
+    """Labels (V,), splits and the names of classes; of later tables where several have some."""
+    y, splits, classes = None, {}, None
+    for table in tables:
+        numbers = numbers_of(table.ids, vertices, table, bad)
+        good = numbers >= 0
+        if "label" in table.texts:
+            own, classes = labels_of(table)
+            y = np.full(len(vertices), np.nan if own.dtype.kind == "f" else -1, own.dtype)
+            y[numbers[good]] = own[good]
+        if "split" in table.texts:
+            splits = splits_of(table.texts["split"][good], numbers[good])
+    return y, splits, classes
+
+
+def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
+    if y is None:
+        return np.arange(num_nodes)
+    if len(y) != num_nodes:
+        raise InputError(f"{name}: labels of {len(y):,} vertices: there are {num_nodes:,}; give one for each")
+    is_one = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
+    return np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
+
+
+def _graph(own: Mapping[str, Array], num_nodes: int, *, is_once: bool) -> Graph:
+    graph = Graph.from_edges(own["src"], own["dst"], num_nodes, weights=own.get("weights"), times=own.get("times"))
+    return graph.without_repeats() if is_once else graph
+
+
+def _with_reverses(own: Mapping[str, Array], scratch: Path | None) -> dict[str, Array]:
+    """All edges, and behind them the reverse of each that is no loop."""
+    with _spools(scratch) as spools:
+        for is_reverse in (False, True):
+            for begin in range(0, len(own["src"]), _PIECE):
+                piece = {name: values[begin : begin + _PIECE] for name, values in own.items()}
+                if is_reverse:
+                    is_kept = piece["src"] != piece["dst"]
+                    piece = {name: values[is_kept] for name, values in (piece | {"src": piece["dst"], "dst": piece["src"]}).items()}
+                for name, values in piece.items():
+                    spools[name].append(values)
+        return {name: spool.array() for name, spool in spools.items()}

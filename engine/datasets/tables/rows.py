@@ -1,0 +1,311 @@
+"""The rows of a table, in pieces of a few MB, each cell checked: ``.parquet`` by pyarrow, any other file as text, perhaps compressed (``.gz``).
+
+A text file has a row a line. Its cells are parted by commas, tabs, semicolons, bars or spaces, whichever its first line has; lines that begin with # or %
+are comments. pandas reads a piece at a time; where it fails, or a value is out of its range, the piece is gone through line by line, and each bad
+row is told.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.tables.bad_rows import BadRows
+from hoptrain.engine.datasets.tables.cells import DTYPES, WHOLE, Kind, is_good, mistake, parsed
+from hoptrain.engine.errors import InputError, reason_of
+
+BYTES = 1 << 24
+"""Of a text file, read at a time."""
+_COMMENTS = (b"#", b"%")
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, as some programs write it first
+_HEADS = {
+    "src",
+    "dst",
+    "source",
+    "target",
+    "destination",
+    "from",
+    "to",
+    "id",
+    "node",
+    "node_id",
+    "vertex",
+    "label",
+    "class",
+    "y",
+    "split",
+    "weight",
+    "time",
+}
+"""Names by which the first line of a text file is known as a header."""
+_LEADING_ZERO = re.compile(rb"(?:^|[^0-9.eE+-])0[0-9]", re.MULTILINE)
+
+Progress = Callable[[Path, float, int], None]
+"""Is told the file, the share of it that is read, and its rows so far."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows: their good ones. ``columns`` (N,), of Parquet perhaps (N, D), by name; ``places`` (N,) their lines, or rows of Parquet."""
+
+    columns: dict[str, Array]
+    places: Array
+
+
+class Table:
+    """A file of rows.
+
+    Attributes:
+        path: where it is.
+        names: of its columns; "0", "1" and so on without a header.
+        unit: by what its rows are counted: ``line`` of the file, or ``row``.
+        has_header: whether its first line names the columns.
+    """
+
+    def __init__(self, path: Path, *, delimiter: str | None = None, header: bool | None = None) -> None:
+        """Look at the first lines.
+
+        Args:
+            path: the file.
+            delimiter: one character; None looks for one, and " " is any white space.
+            header: whether there is one; None looks.
+
+        Raises:
+            InputError: it cannot be read, or is empty.
+        """
+        self.path = path
+        self._first_row: dict[str, Any] = {}
+        if path.suffix == ".parquet":
+            self.unit, self.has_header = "row", True
+            self._file = _opened(lambda: _parquet().ParquetFile(path), path)
+            self.names = list(self._file.schema_arrow.names)
+        else:
+            self.unit = "line"
+            first, second = self._first_lines()
+            self.delimiter = delimiter or next((mark for mark in ",\t;|" if mark in first), " ")
+            cells, below = self._cells(first), self._cells(second)
+            self.has_header = _is_header(cells, below) if header is None else header
+            self.names = [cell.strip() for cell in cells] if self.has_header else [str(place) for place in range(len(cells))]
+            self._first_row = dict(zip(self.names, below if self.has_header else cells, strict=False))
+        self._all = list(self.names)
+        if len(set(self.names)) < len(self.names):
+            raise InputError(f"{path} has two columns of one name: its columns are {', '.join(self.names)}; correct the header")
+
+    def rename(self, names: Sequence[str]) -> None:
+        """Call the columns otherwise, each by its place."""
+        self._first_row = dict(zip(names, self._first_row.values(), strict=False))
+        self._all = self.names = list(names)
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Do not list these columns in ``names``; their cells are still there."""
+        self.names = [name for name in self.names if name not in names]
+
+    def begins_with_numbers(self, names: Sequence[str]) -> bool:
+        """Whether these columns are whole numbers in the first row."""
+        if self.unit == "row":
+            types = [str(self._file.schema_arrow.field(self._all.index(name)).type) for name in names]
+            return all(kind.startswith(("int", "uint")) for kind in types)
+        return all(WHOLE.fullmatch(self._first_row.get(name, "0").strip()) for name in names)
+
+    def pieces(self, kinds: Mapping[str, Kind], bad: BadRows, progress: Progress | None = None) -> Iterator[Piece]:
+        """The good rows of these columns, some at a time.
+
+        Raises:
+            InputError: it cannot be read, or ``bad`` raises.
+        """
+        rows = 0
+        for piece, share in self._parquet_pieces(kinds, bad) if self.unit == "row" else self._text_pieces(kinds, bad):
+            rows += len(piece.places)
+            if progress:
+                progress(self.path, share, rows)
+            yield piece
+        bad.end(self.path)
+
+    def _stream(self) -> tuple[Any, Any]:
+        """The text as bytes, and the file below it, whose place tells how far it is read."""
+        raw = _opened(lambda: self.path.open("rb"), self.path)
+        return raw, gzip.GzipFile(fileobj=raw) if self.path.suffix == ".gz" else raw
+
+    def _first_lines(self) -> tuple[str, str]:
+        raw, stream = self._stream()
+        with raw:
+            lines: list[str] = []
+            while len(lines) < 2 and (line := _opened(stream.readline, self.path)):
+                if line.strip() and not line.startswith(_COMMENTS):
+                    lines.append(line.decode("utf-8-sig", "replace").rstrip("\r\n"))
+        if not lines:
+            raise InputError(f"{self.path} is empty: a table has a row a line; name another file")
+        return lines[0], lines[-1] if len(lines) > 1 else ""
+
+    def _cells(self, line: str) -> list[str]:
+        if self.delimiter == " ":
+            return line.split()
+        return next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])
+
+    def _text_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
+        raw, stream = self._stream()
+        with raw:
+            size, line, is_header = max(self.path.stat().st_size, 1), 1, self.has_header
+            while block := _opened(lambda: stream.read(BYTES) + stream.readline(), self.path):
+                block = block.removeprefix(_MARK) if line == 1 else block
+                lines = _lines(block) if _has_others(block, is_header) else None
+                if lines is None:
+                    count = block.count(b"\n") + (not block.endswith(b"\n"))
+                    places = np.arange(line, line + count)
+                else:
+                    count = len(lines)
+                    kept = [i for i, one in enumerate(lines) if one.strip() and not one.startswith(_COMMENTS)]
+                    if is_header and kept:
+                        kept, is_header = kept[1:], False
+                    places, block = line + np.array(kept, np.int64), b"\n".join(lines[i] for i in kept)
+                line += count
+                yield self._text_piece(block, places, kinds, bad), raw.tell() / size
+
+    def _text_piece(self, block: bytes, places: Array, kinds: Mapping[str, Kind], bad: BadRows) -> Piece:
+        """By pandas where all is well, else line by line."""
+        columns = self._fast(block, kinds)
+        if columns is not None and all(
+            len(columns[name]) == len(places) and is_good(kind, columns[name]).all() for name, kind in kinds.items()
+        ):
+            return Piece(columns, places)
+        return self._line_by_line(block, places, kinds, bad)
+
+    def _fast(self, block: bytes, kinds: Mapping[str, Kind]) -> dict[str, Array] | None:
+        import pandas  # type: ignore[import-untyped]
+
+        if "id" in kinds.values() and _LEADING_ZERO.search(block):
+            return None  # pandas would read 007 as 7
+        if not block:
+            return {name: np.empty(0, object if DTYPES[kind] is str else DTYPES[kind]) for name, kind in kinds.items()}
+        options = {"header": None, "names": self._all, "index_col": False, "keep_default_na": False, "na_values": []}
+        dtypes = {name: DTYPES[kinds[name]] if name in kinds else str for name in self._all}
+        mark = r"\s+" if self.delimiter == " " else self.delimiter
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows with more cells than the header
+                frame = pandas.read_csv(io.BytesIO(block), sep=mark, dtype=dtypes, skipinitialspace=True, **options)
+        except (ValueError, pandas.errors.ParserWarning, OverflowError):
+            return None
+        if frame.iloc[:, -1].dtype.kind not in "if" and frame.iloc[:, -1].isna().any():
+            return None  # rows with fewer cells
+        return {name: frame[name].to_numpy(object if DTYPES[kind] is str else None) for name, kind in kinds.items()}
+
+    def _line_by_line(self, block: bytes, places: Array, kinds: Mapping[str, Kind], bad: BadRows) -> Piece:
+        values: dict[str, list[Any]] = {name: [] for name in kinds}
+        kept = []
+        at = {name: self._all.index(name) for name in kinds}
+        for line, place in zip(_lines(block) if block else [], places, strict=True):
+            row = self._row(line, kinds, at)
+            if isinstance(row, str):
+                bad.add(self.path, f"line {place}", row)
+                continue
+            kept.append(place)
+            for name, value in zip(kinds, row, strict=True):
+                values[name].append(value)
+        arrays = {name: np.array(values[name], object if DTYPES[kind] is str else DTYPES[kind]) for name, kind in kinds.items()}
+        return Piece(arrays, np.array(kept, np.int64))
+
+    def _row(self, line: bytes, kinds: Mapping[str, Kind], at: Mapping[str, int]) -> list[Any] | str:
+        """The values of a line, or what is wrong with it."""
+        try:
+            text = line.decode().removesuffix("\r")
+        except UnicodeDecodeError:
+            return f"it is {line[:40]!r}: text is UTF-8; write the file anew in it"
+        if text.count('"') % 2:
+            return f"it is {text[:60]!r}: a quote that is opened is closed in the same line; correct it"
+        cells = self._cells(text)
+        if len(cells) != len(self._all):
+            return f"it has {len(cells)} cells: {len(self._all)} is what the first line has; correct it, or name the --delimiter"
+        row = []
+        for name, kind in kinds.items():
+            value = parsed(kind, cells[at[name]])
+            if value is None:
+                return mistake(name, kind, cells[at[name]])
+            row.append(value)
+        return row
+
+    def _parquet_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
+        first, total = 1, max(self._file.metadata.num_rows, 1)
+        own = dict(zip(self._all, self._file.schema_arrow.names, strict=True))
+        for batch in self._file.iter_batches(batch_size=1 << 18, columns=[own[name] for name in kinds]):
+            frame = batch.to_pandas(integer_object_nulls=True)
+            frame = frame.rename(columns={own[name]: name for name in kinds})
+            columns = {name: _of_parquet(self.path, name, kind, frame[name].to_numpy()) for name, kind in kinds.items()}
+            good = np.ones(len(frame), bool)
+            for name, kind in kinds.items():
+                wrong = good & ~is_good(kind, columns[name])
+                good &= ~wrong
+                for row in np.flatnonzero(wrong):
+                    bad.add(self.path, f"row {first + row}", mistake(name, kind, frame[name].iloc[row]))
+            places = first + np.flatnonzero(good)
+            first += len(frame)
+            yield Piece({name: values if good.all() else values[good] for name, values in columns.items()}, places), (first - 1) / total
+
+
+def _lines(block: bytes) -> list[bytes]:
+    return block.removesuffix(b"\n").split(b"\n")
+
+
+def _has_others(block: bytes, is_header: bool) -> bool:
+    """Whether a block has lines that are no rows."""
+    return is_header or block.startswith((*_COMMENTS, b"\n", b"\r")) or any(mark in block for mark in (b"\n#", b"\n%", b"\n\n", b"\n\r\n"))
+
+
+def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether a first row names columns: by a name that is known, or by a text above a number."""
+    known = any(cell.strip().lower() in _HEADS for cell in first)
+    return known or any(_is_text(above) and not _is_text(below) for above, below in zip(first, second, strict=False))
+
+
+def _is_text(cell: str) -> bool:
+    return parsed("number", cell) is None
+
+
+def _opened(read: Callable[[], Any], path: Path) -> Any:
+    try:
+        return read()
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError) as error:  # those of pyarrow are ValueErrors
+        raise InputError(f"{path} cannot be read ({reason_of(error)}): correct it or write it anew") from None
+
+
+def _parquet() -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            "tables in Parquet are read by pyarrow, which is not installed: pip install hoptrain[parquet], or give .csv"
+        ) from None
+    return parquet
+
+
+def _of_parquet(path: Path, name: str, kind: Kind, values: Array) -> Array:
+    """A column of Parquet as its kind's dtype; NaN stands for what is missing of numbers, "" of texts."""
+    if kind in ("key", "text"):
+        if values.dtype.kind == "f":
+            raise InputError(f"{path}: column {name} is of floating numbers: it holds whole numbers or texts; convert it")
+        return np.array(["" if value is None or value != value else str(value) for value in values], object)
+    if kind in ("id", "time"):
+        if values.dtype.kind not in "iu":
+            raise InputError(f"{path}: column {name} is of {values.dtype}, or has none in some rows: it holds whole numbers; convert it")
+        return values.astype(np.int64)
+    if len(values) and isinstance(values[0], np.ndarray):
+        widths = {len(value) if isinstance(value, np.ndarray) else -1 for value in values}
+        if len(widths) > 1:
+            raise InputError(f"{path}: column {name} has lists of {len(widths)} lengths: features are as many for each row; correct them")
+        return np.stack(values.tolist()).astype(np.float64)
+    try:
+        return values.astype(np.float64)
+    except (ValueError, TypeError):
+        raise InputError(f"{path}: column {name} is of {values.dtype}: it holds numbers; encode it, or leave the column out") from None

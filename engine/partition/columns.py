@@ -1,0 +1,92 @@
+"""Edges that are gone through column by column, where they lie: those of a graph, or of its clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.partition.count import list_pairs
+
+PIECE = 1 << 22
+"""Edges of which pairs are listed at once."""
+
+
+class Columns(NamedTuple):
+    """Columns of edges, with what each edge and each vertex stands for.
+
+    Attributes:
+        indptr: (V+1,).
+        indices: (E,) sources.
+        edge_sizes: (E,) int32, edges that each stands for, or (0,) where each is one.
+        sizes: (V, S) int64, what a vertex adds to the loads of a part.
+    """
+
+    indptr: Array
+    indices: Array
+    edge_sizes: Array
+    sizes: Array
+
+    @property
+    def num_nodes(self) -> int:
+        """V."""
+        return len(self.sizes)
+
+
+def contract(columns: Columns, labels: Array, num_labels: int) -> Columns:
+    """The columns of the labels' graph: each pair of labels that edges join, in both directions, with the number of these edges.
+
+    Args:
+        columns: of V vertices.
+        labels: (V,) int32 in [0, num_labels).
+        num_labels: L.
+    """
+    keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    for found, sizes in pairs_between(columns, labels, num_labels):
+        keys, counts = _joined(keys, counts, found, sizes)
+    low, high = np.divmod(keys, num_labels)
+    order = np.argsort(np.concatenate([high, low]), kind="stable")
+    indptr = np.zeros(num_labels + 1, np.int64)
+    np.cumsum(np.bincount(low, minlength=num_labels) + np.bincount(high, minlength=num_labels), out=indptr[1:])
+    return Columns(
+        indptr=indptr,
+        indices=np.concatenate([low, high])[order].astype(np.int32),
+        edge_sizes=np.minimum(np.concatenate([counts, counts])[order], 2**31 - 1).astype(np.int32),
+        sizes=loads_of(columns.sizes, labels, num_labels),
+    )
+
+
+def loads_of(sizes: Array, labels: Array, num_labels: int) -> Array:
+    """(L, S) int64, the sums of sizes (V, S) by label."""
+    loads = np.zeros((num_labels, sizes.shape[1]), np.int64)
+    for s in range(sizes.shape[1]):
+        np.add.at(loads[:, s], labels, sizes[:, s])
+    return loads
+
+
+def pairs_between(columns: Columns, labels: Array, num_labels: int) -> Iterator[tuple[Array, Array]]:
+    """The pairs of labels that edges join, each as smaller times L plus larger, and their numbers of edges, (M,) each.
+
+    One run of columns after another; within a run no pair comes twice.
+    """
+    first = 0
+    while first < columns.num_nodes:
+        last = int(np.searchsorted(columns.indptr, int(columns.indptr[first]) + PIECE, "right")) - 1
+        last = min(max(last, first + 1), columns.num_nodes)
+        room = int(columns.indptr[last]) - int(columns.indptr[first])
+        keys, counts = np.empty(room, np.int64), np.empty(room, np.int64)
+        number = list_pairs(*columns[:3], labels, num_labels, first, last, keys, counts)
+        yield _joined(keys[:number], counts[:number])
+        first = last
+
+
+def _joined(keys: Array, counts: Array, more_keys: Array | None = None, more_counts: Array | None = None) -> tuple[Array, Array]:
+    """Distinct keys, ascending, with the sums of their counts."""
+    if more_keys is not None and more_counts is not None:
+        keys, counts = np.concatenate([keys, more_keys]), np.concatenate([counts, more_counts])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    begins = np.flatnonzero(np.r_[len(keys) > 0, keys[1:] != keys[:-1]]) if len(keys) else np.empty(0, np.int64)
+    return keys[begins], np.add.reduceat(counts[order], begins) if len(begins) else np.empty(0, np.int64)

@@ -1,0 +1,157 @@
+"""The folder of a data set in parts: what every machine has, and the features of each part.
+
+``graph`` is a data set without features: the topology, labels and splits. ``part-0`` to ``part-(P-1)`` have the feature rows of their vertices, one
+behind another by ascending id. ``place`` says where a vertex is: vertices are counted through all parts, part after part, so that its owner is found
+among P+1 bounds. Ids stay those of the data set everywhere, which is why a sample does not depend on the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.quantized import QuantizedRows, format_of
+from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
+from hoptrain.engine.partition.methods import assign, vertex_sizes
+from hoptrain.engine.store import complete_header, create_folder, create_new_folder, open_folder
+
+KIND, PART_KIND, GRAPH = "partition", "part", "graph"
+PIECE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Partition:
+    """A data set in P parts, opened memory-mapped.
+
+    Attributes:
+        data: the data set without features.
+        place: (V,) where each vertex is, counted through the parts.
+        bounds: (P+1,) int64; part p has the places from bounds[p] to bounds[p + 1].
+        method: how it was parted.
+        cut: share of the edges that join two parts.
+        requests: (P,) share of the requests that each part is expected to answer.
+        path: the folder.
+    """
+
+    data: Dataset
+    place: Array
+    bounds: Array
+    method: str
+    cut: float
+    requests: Array
+    path: Path
+
+    @property
+    def num_parts(self) -> int:
+        """P."""
+        return len(self.bounds) - 1
+
+    def owner(self, nodes: Array) -> Array:
+        """The part of each vertex of ``nodes`` (N,), (N,) int64."""
+        return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
+
+    def rows(self, part: int) -> Array:
+        """The features of a part, (n, F), by ascending vertex id.
+
+        Raises:
+            InputError: there is no such part, its folder is missing, or it is of another partition.
+        """
+        if not 0 <= part < self.num_parts:
+            raise InputError(f"part {part} of {self.path}: its parts are 0 to {self.num_parts - 1}; choose one")
+        folder = part_folder(self.path, part)
+        arrays, meta = open_folder(folder, PART_KIND, verify=False)
+        with complete_header(folder):
+            x, found = arrays["x"], (meta["part"], meta["bounds"], meta["name"])
+        if found != (part, self.bounds.tolist(), self.data.name):
+            raise InputError(
+                f"{folder} is part {meta['part']} of {len(meta['bounds']) - 1} of {meta['name']}, cut at other vertices: "
+                f"bring the one that was made with {self.path}"
+            )
+        return x
+
+
+def part_folder(path: Path, part: int) -> Path:
+    """Where the features of a part lie."""
+    return path / f"part-{part}"
+
+
+def write_partition(
+    data: Dataset, path: str | Path, num_parts: int, method: str = "stream", tell: Callable[[str], None] = lambda line: None
+) -> None:
+    """Write a data set in parts as a folder; ``path`` must not exist yet.
+
+    Args:
+        data: a data set with features.
+        path: the new folder.
+        num_parts: P.
+        method: see ``methods.assign``.
+        tell: called with a line before each step.
+
+    Raises:
+        InputError: no features, a folder that exists or cannot be written, and what ``assign`` refuses.
+    """
+    path = Path(path)
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: its parts would be empty; give one with features")
+    if isinstance(data.x, QuantizedRows):
+        raise InputError(f"{data.name} has features of {format_of(data.x)}: parts hold arrays; part the data set that it was made from")
+    with create_new_folder(path, KIND) as writer:
+        tell(f"parting {data.graph.num_nodes:,} vertices by {method}")
+        parts = assign(data.graph, num_parts, method)
+        order = np.argsort(parts, kind="stable")
+        place = np.empty(len(order), np.uint32 if len(order) < 1 << 32 else np.int64)
+        place[order] = np.arange(len(order), dtype=place.dtype)
+        writer.add("place", place)
+        bounds = np.searchsorted(parts[order], np.arange(num_parts + 1))
+        writer.meta.update(name=data.name, method=method, bounds=bounds.tolist(), **_quality(data, parts, num_parts))
+        tell("writing the graph")
+        with create_folder(writer.folder / GRAPH, "dataset") as graph:
+            replace(data, x=None, validate=False).write_to(graph)
+        for part in range(num_parts):
+            tell(f"writing part {part} of {num_parts}")
+            with create_folder(part_folder(writer.folder, part), PART_KIND) as rows:
+                nodes = order[bounds[part] : bounds[part + 1]]
+                _copy_rows(data.x, nodes, rows.create("x", data.x.dtype, (len(nodes), data.x.shape[1])))
+                rows.meta.update(part=part, bounds=bounds.tolist(), name=data.name)
+
+
+def _quality(data: Dataset, parts: Array, num_parts: int) -> dict[str, object]:
+    """The cut, and each part's share of the expected requests, as the header states them."""
+    sizes = vertex_sizes(data.graph)
+    columns = Columns(data.graph.indptr, data.graph.indices, np.empty(0, np.int32), sizes)
+    num_cut = sum(int(counts.sum()) for _, counts in pairs_between(columns, parts, num_parts))
+    requests = loads_of(sizes, parts, num_parts)[:, 1]
+    return {"cut": num_cut / max(1, data.graph.num_edges), "requests": (requests / max(1, requests.sum())).tolist()}
+
+
+def _copy_rows(x: Array, nodes: Array, out: Array) -> None:
+    """Copy rows in pieces, so that memory stays small."""
+    step = max(1, PIECE_BYTES // max(1, x[:1].nbytes))
+    for begin in range(0, len(nodes), step):
+        out[begin : begin + step] = x[nodes[begin : begin + step]]
+
+
+def open_partition(path: str | Path) -> Partition:
+    """Open a folder that ``write_partition`` made. Parts may be missing but for those that are used.
+
+    Raises:
+        InputError: not such a folder, or one that is truncated or altered.
+    """
+    path = Path(path)
+    arrays, meta = open_folder(path, KIND, verify=False)
+    with complete_header(path):
+        return Partition(
+            data=Dataset.open(path / GRAPH),
+            place=arrays["place"],
+            bounds=np.array(meta["bounds"], np.int64),
+            method=meta["method"],
+            cut=meta["cut"],
+            requests=np.array(meta["requests"]),
+            path=path,
+        )

@@ -1,0 +1,25 @@
+"""What holds a run up whose features are read from a disk: the disk, or what reads from it, if it is either of them."""
+
+from __future__ import annotations
+
+from hoptrain.engine.storage.filler import Filled
+from hoptrain.engine.timeline import FEED_SHARE, Totals
+
+
+def slow_rows(totals: Totals, filled: Filled, wait_s: float) -> str | None:
+    """One sentence, where the trainer spent a tenth of its time or more waiting for rows of features; see ``hoptrain.engine.timeline.bottleneck``.
+
+    Args:
+        totals: of the run.
+        filled: likewise.
+        wait_s: seconds that its trainer waited for rows.
+    """
+    if totals.elapsed <= 0 or wait_s < FEED_SHARE * totals.elapsed:
+        return None
+    waited = f"trainer waited {min(wait_s / totals.elapsed, 1.0):.0%} of the time for rows"
+    if filled.read_s < filled.work_s:
+        return f"bottleneck: sampling ahead, to know which rows to read ({waited}): smaller fanouts, or a larger batch_size"
+    busy = filled.read_s + filled.work_s
+    rate = f"{filled.num_reads / busy:,.0f} reads and {filled.num_bytes / busy / 1e6:,.0f} MB a second"
+    missed = f"{filled.num_missed / max(1, filled.num_used):.0%} of the rows are read"
+    return f"bottleneck: the disk ({waited}; {rate}, {missed}): more data.memory, or a faster disk"

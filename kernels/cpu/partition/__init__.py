@@ -1,0 +1,1 @@
+"""What parts a graph, in passes over its columns."""

@@ -1,0 +1,48 @@
+"""How much memory a cache of rows may take where nobody says it: what the control group or the machine leaves, less what the run needs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hoptrain.engine import HeteroGraph, InputError, QueueOptions
+from hoptrain.engine.machine import available_memory
+from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
+
+_PROCESS_BYTES = 128 << 20
+"""Of a sampler process its own: Python, NumPy and Numba's code take 80 MiB."""
+_SPARE_BYTES, _SPARE_SHARE = 256 << 20, 8
+"""For training, which nobody knows before: a part of this many of what is free, and so much at the least."""
+_BATCHES_IN_TRAINING = 2
+"""The one in use, and a copy of it."""
+
+
+def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, queue: QueueOptions, num_ranks: int) -> tuple[int, str]:
+    """Bytes for a cache of rows, and where they come from, in words.
+
+    Args:
+        task: the loader's; its first batch is made.
+        tables: the names of the stores that are not to lie in memory.
+        num_workers: sampler processes of a rank.
+        queue: of the loader.
+        num_ranks: ranks on this machine.
+
+    Raises:
+        InputError: nothing is left.
+    """
+    free = available_memory()
+    columns = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
+    beside = [array for each in columns for array in each.arrays().values()] + [y for name, y in task.stores.items() if name not in tables]
+    table = min(DIRECT_TABLE_BYTES, 4 * max(len(store) for name, store in task.stores.items() if name in tables))
+    needs = {
+        "graph and labels": sum(array.nbytes for array in beside if mapped_file(array) is not None),
+        "sampler processes": (num_workers * num_ranks + 1) * (_PROCESS_BYTES + table),
+        "batches": num_ranks * (num_workers * (queue.prefetch + 1) + _BATCHES_IN_TRAINING) * task.rehearse(0),
+        "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),
+    }
+    left = free - sum(needs.values())
+    said = f"{free / 2**30:.2f} that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
+    if left <= 0:
+        raise InputError(f"memory is auto, {said}: nothing is left; free some, use fewer num_workers, or say how much it may be")
+    return left, f" ({said})"

@@ -1,0 +1,62 @@
+"""The folder of a data set in parts: every row has one place, and nothing of another partition is taken."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.partition import folder as module
+from hoptrain.engine.partition.folder import open_partition, part_folder, write_partition
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(1)
+    graph = Graph.from_edges(*rng.integers(0, 50, (2, 300)), 50)
+    x = rng.random((50, 3)).astype(np.float16)
+    return Dataset(name="made", graph=graph, x=x, y=rng.integers(0, 2, 50), splits={"train": np.arange(9)})
+
+
+def test_every_row_is_at_its_place(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PIECE_BYTES", 20)
+    write_partition(data, tmp_path / "parts", 3, "range")
+    found = open_partition(tmp_path / "parts")
+    nodes = np.arange(50)
+    owners = found.owner(nodes)
+    assert found.num_parts == 3
+    assert set(owners.tolist()) == {0, 1, 2}
+    for part in range(3):
+        mine = nodes[owners == part]
+        assert np.array_equal(found.rows(part)[found.place[mine] - found.bounds[part]], data.x[mine])
+        assert len(found.rows(part)) == len(mine)
+    assert found.data.x is None
+    assert found.data.y.tolist() == data.y.tolist()
+    assert found.data.splits["train"].tolist() == list(range(9))
+    assert np.array_equal(found.data.graph.indices, data.graph.indices)
+    cut = (owners[data.graph.indices] != owners[data.graph.destinations()]).mean()
+    assert found.cut == cut
+    assert found.requests.sum() == pytest.approx(1)
+
+
+def test_a_part_of_another_partition_is_refused(data, tmp_path):
+    write_partition(data, tmp_path / "two", 2, "range")
+    write_partition(data, tmp_path / "three", 3, "range")
+    shutil.rmtree(part_folder(tmp_path / "three", 1))
+    with pytest.raises(InputError, match="part-1 is not a folder"):
+        open_partition(tmp_path / "three").rows(1)
+    shutil.copytree(part_folder(tmp_path / "two", 1), part_folder(tmp_path / "three", 1))
+    with pytest.raises(InputError, match=r"part-1 is part 1 of 2 of made, cut at other vertices: bring the one that was made with .*three"):
+        open_partition(tmp_path / "three").rows(1)
+    assert len(open_partition(tmp_path / "three").rows(0))
+
+
+def test_bad_input(data, tmp_path):
+    write_partition(data, tmp_path / "parts", 1, "range")
+    with pytest.raises(InputError, match="exists: partition folders are not written over"):
+        write_partition(data, tmp_path / "parts", 1, "range")
+    with pytest.raises(InputError, match=r"part 1 of .*parts: its parts are 0 to 0; choose one"):
+        open_partition(tmp_path / "parts").rows(1)
+    with pytest.raises(InputError, match="made has no features: its parts would be empty"):
+        write_partition(Dataset(name="made", graph=data.graph), tmp_path / "none", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["parts"]

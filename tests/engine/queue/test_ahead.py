@@ -1,0 +1,175 @@
+"""A thread that makes the next batch: the same batches, one ahead, and nothing under way when the iterator has ended."""
+
+import gc
+import os
+import signal
+import threading
+import time
+import traceback
+from itertools import count, islice
+
+import numpy as np
+import pytest
+from reference.tasks import Numbers
+
+from hoptrain.engine import InputError, WorkerError
+from hoptrain.engine.queue.ahead import run_ahead, run_inline
+
+
+def values(batches):
+    return [(int(arrays["step"][0]), arrays["values"].tolist()) for arrays, _ in batches]
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("hoptrain-ahead")]
+
+
+class Noted(Numbers):
+    """Notes where a batch begins and ends, and takes its time."""
+
+    def __init__(self, seconds=0.0, **options):
+        super().__init__(**options)
+        self.seconds, self.notes, self.makers, self.value = seconds, [], set(), 0
+
+    def make_batch(self, epoch, step, allocate):
+        self.notes.append(("begins", step))
+        self.makers.add(threading.current_thread())
+        time.sleep(self.seconds)
+        made = super().make_batch(epoch, step, allocate)
+        self.notes.append(("ends", step))
+        return made
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 11])
+def test_the_same_batches_as_without_the_thread(number):
+    task = Numbers(sizes=(10, 3, 400_000, 1, 0))
+    assert values(run_ahead(task, 1, range(number))) == values(run_inline(task, 1, range(number)))
+    assert threads() == []
+
+
+def test_one_batch_is_made_while_one_is_used_and_no_more():
+    task, asked = Noted(), []
+
+    def steps():
+        for step in count():
+            assert threading.current_thread() is threading.main_thread()
+            asked.append(step)
+            yield step
+
+    batches = run_ahead(task, 0, steps())
+    for step in range(5):
+        assert int(next(batches)[0]["step"][0]) == step
+        deadline = time.monotonic() + 30
+        while ("ends", step + 1) not in task.notes:
+            assert time.monotonic() < deadline, "the next batch is made while this one is used"
+        assert asked == list(range(step + 2))
+        assert ("begins", step + 2) not in task.notes
+    batches.close()
+    assert threading.main_thread() not in task.makers
+    assert len(task.makers) == 1
+
+
+def test_memory_is_that_of_three_batches():
+    places = set()
+    for arrays, _ in run_ahead(Numbers(), 0, range(40)):
+        places.add(arrays["values"].ctypes.data)
+        del arrays
+    assert len(places) <= 3
+
+
+def test_batches_may_be_kept():
+    assert values(list(run_ahead(Numbers(sizes=(1000,)), 3, range(20)))) == [(step, [300 + step] * 1000) for step in range(20)]
+
+
+@pytest.mark.parametrize(("action", "kind", "message"), [("raise", RuntimeError, "broken at 2"), ("input", InputError, "seed 2 is bad")])
+def test_what_goes_wrong_is_raised_where_its_batch_is_due(action, kind, message):
+    batches = run_ahead(Numbers(actions={2: action}), 0, range(6))
+    assert [int(arrays["step"][0]) for arrays, _ in islice(batches, 2)] == [0, 1]
+    with pytest.raises(kind, match=message) as raised:
+        next(batches)
+    assert "make_batch" in "".join(traceback.format_tb(raised.tb)), "its traceback tells the place in the task"
+    del raised
+    assert list(batches) == []
+    assert threads() == []
+
+
+def test_an_error_of_the_steps_ends_the_thread():
+    def steps():
+        yield 0
+        raise InputError("no step after 0: rule; remedy")
+
+    with pytest.raises(InputError, match="no step after 0"):
+        list(run_ahead(Numbers(), 0, steps()))
+    assert threads() == []
+
+
+@pytest.mark.parametrize("how", ["break", "close", "collected"])
+def test_nothing_is_under_way_after_an_early_end(how):
+    task = Noted(seconds=0.05)
+    batches = run_ahead(task, 0, range(50))
+    if how == "break":
+        for _ in batches:
+            break
+        del batches
+    elif how == "close":
+        next(batches)
+        batches.close()
+    else:
+        circle = [batches]
+        circle.append(circle)
+        next(batches)
+        del batches, circle
+        gc.collect()
+    assert threads() == []
+    assert [step for what, step in task.notes if what == "begins"] == [step for what, step in task.notes if what == "ends"] == [0, 1]
+
+
+def test_ctrl_c_arrives_while_a_batch_is_awaited():
+    task = Noted(seconds=0.5)
+    batches = run_ahead(task, 0, range(50))
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    assert time.monotonic() - begin < 30
+    assert threads() == []
+    timer.join()
+
+
+def test_what_changed_since_a_batch_was_begun_makes_it_anew():
+    class Reads(Numbers):
+        value = 0
+
+        def make_batch(self, epoch, step, allocate):
+            allocate([("values", np.dtype(np.int64), (1,))])["values"][0] = self.value
+
+    task, found = Reads(), []
+    for arrays, _ in run_ahead(task, 0, range(6), state=lambda: task.value):
+        found.append(int(arrays["values"][0]))
+        time.sleep(0.01)
+        task.value += 10
+    assert found == [0, 10, 20, 30, 40, 50]
+
+
+def test_a_fork_is_told_to_begin_anew_and_its_parent_goes_on():
+    task = Noted(seconds=0.05)
+    batches = run_ahead(task, 0, range(4))
+    assert int(next(batches)[0]["step"][0]) == 0
+    child = os.fork()  # while the thread makes the next batch
+    if child == 0:
+        try:
+            next(batches)
+        except WorkerError as error:
+            says = "take a new iterator" in str(error)
+            here = values(run_ahead(Numbers(), 1, range(3))) == values(run_inline(Numbers(), 1, range(3)))
+            os._exit(0 if says and here else 2)
+        finally:
+            os._exit(3)
+    deadline = time.monotonic() + 60
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    assert [step for step, _ in values(batches)] == [1, 2, 3]

@@ -1,0 +1,72 @@
+"""A graph of more than 2**31 edges with features of 200 GB, in sparse files: it opens, is planned and is sampled."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset
+from hoptrain.engine.store import FORMAT, HEADER, VERSION
+from hoptrain.samplers import NeighborSampler, SampleLoader
+
+NUM_NODES, WIDTH, NUM_EDGES = 1 << 20, 48_000, (1 << 31) + (1 << 20)
+SEEDS = np.append(np.sort(np.random.default_rng(0).choice(NUM_NODES - 1, 63, replace=False)), NUM_NODES - 1)
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    """The folder: seeds have 20 sources each that were drawn, and a row with the number of its vertex in it; all other bytes are holes."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shapes = {"indptr": ("<i8", (NUM_NODES + 1,)), "indices": ("<i4", (NUM_EDGES,)), "x": ("<f4", (NUM_NODES, WIDTH))}
+    shapes |= {"y": ("<i8", (NUM_NODES,)), "split_train": ("<i8", (len(SEEDS),))}
+    if shutil.disk_usage(tmp_path).free < 1 << 30:
+        pytest.skip("the file system of temporary files has less than 1 GiB free")
+    try:
+        maps = {name: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", *layout) for name, layout in shapes.items()}
+    except OSError as error:
+        pytest.skip(f"the file system of temporary files has no sparse files of 200 GB ({error})")
+    degree = NUM_EDGES // NUM_NODES
+    maps["indptr"][:] = np.minimum(np.arange(NUM_NODES + 1) * degree, NUM_EDGES)
+    maps["indptr"][-1] = NUM_EDGES
+    maps["split_train"][:] = SEEDS
+    sources = np.random.default_rng(1).integers(0, NUM_NODES, (len(SEEDS), degree))
+    for seed, own in zip(SEEDS, sources, strict=True):
+        maps["indices"][maps["indptr"][seed] : maps["indptr"][seed] + degree] = own
+    entries = {name: {"file": f"{name}.npy", "dtype": dtype, "shape": list(shape), "crc32": 0} for name, (dtype, shape) in shapes.items()}
+    meta = {"name": "sparse", "num_classes": 1, "is_sorted": False, "info": {}}
+    (folder / HEADER).write_text(json.dumps({"format": FORMAT, "version": VERSION, "kind": "dataset", "meta": meta, "arrays": entries}))
+    return folder, maps["x"]
+
+
+def test_it_opens_is_planned_and_is_sampled(sparse):
+    folder, x = sparse
+    data = Dataset.open(folder)
+    assert data.graph.num_edges == NUM_EDGES > 1 << 31
+    assert data.graph.indptr.dtype == np.int64
+    assert data.x.nbytes > 200e9
+    options = {"batch_size": 8, "seed": 3, "num_workers": 0}
+    used = set()
+    with SampleLoader(data, NeighborSampler([5]), memory="64MiB", **options) as loader:
+        task, schedule = loader._task, loader.schedule
+        for epoch in range(2):
+            for step in range(schedule.num_steps):
+                ids = task.sampled(epoch, step).node_ids.astype(np.int64)
+                used |= set(ids.tolist())
+                x[ids, 0], x[ids, -1] = ids, ids
+        x.flush()
+        found, beyond = 0, 0
+        for _ in range(2):
+            for batch in loader:
+                np.testing.assert_array_equal(batch.x[:, [0, -1]].astype(np.int64), batch.node_ids[:, None].repeat(2, axis=1))
+                assert batch.x[0, 1] == 0
+                found, beyond = found + 1, beyond + int((batch.blocks[0].edge_ids > 1 << 31).sum())
+        assert found == 2 * schedule.num_steps == 16
+        assert beyond >= 2 * 5  # the last vertex's
+        filled = loader.tier.filled
+        assert filled.num_missed < filled.num_used
+        assert filled.num_missed >= len(used)
+    disk = sum(file.stat().st_blocks * 512 for file in folder.iterdir())
+    assert disk < 1 << 28

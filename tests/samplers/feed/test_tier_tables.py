@@ -1,0 +1,144 @@
+"""Features beyond memory of several tables: those of a typed graph's vertices, and of edges, by one plan each and one budget."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, HeteroDataset, InputError
+from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.engine.storage.shared_rows import shared_out, slots_for
+from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers.feed import memory_left
+
+
+def skewed(draw, number, size):
+    return (number * draw.random(size) ** 3).astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def with_edges(tmp_path_factory):
+    """4000 vertices with features and 30,000 edges, in another order than their places, with features of their own."""
+    draw, number, num_edges = np.random.default_rng(1), 4000, 30_000
+    edges = np.stack([skewed(draw, number, num_edges), draw.integers(0, number, num_edges)])
+    x, edge_attr = draw.random((number, 32), dtype=np.float32), draw.random((num_edges, 5), dtype=np.float32)
+    folder = tmp_path_factory.mktemp("edges") / "data"
+    given = {"splits": {"train": np.arange(0, number, 7)}, "edge_attr": edge_attr, "edge_index": edges}
+    Dataset(x=x, y=draw.integers(0, 3, number), **given).save(folder)
+    return Dataset.open(folder)
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """Papers, authors and a few fields, which every step uses; authors have no features."""
+    draw = np.random.default_rng(2)
+    num = {"paper": 5000, "author": 900, "field": 12}
+    edges = {
+        ("paper", "cites", "paper"): (skewed(draw, 5000, 30_000), draw.integers(0, 5000, 30_000)),
+        ("author", "writes", "paper"): (draw.integers(0, 900, 9000), draw.integers(0, 5000, 9000)),
+        ("field", "of", "paper"): (draw.integers(0, 12, 9000), draw.integers(0, 5000, 9000)),
+        ("paper", "in", "field"): (draw.integers(0, 5000, 9000), draw.integers(0, 12, 9000)),
+    }
+    x = {"paper": draw.random((5000, 24), dtype=np.float32), "field": draw.random((12, 3), dtype=np.float32)}
+    data = HeteroDataset(
+        graph=HeteroGraph.from_edges(num, edges),
+        x=x,
+        y=draw.integers(0, 3, 5000),
+        seed_type="paper",
+        splits={"train": np.arange(0, 5000, 9)},
+    )
+    folder = tmp_path_factory.mktemp("typed") / "data"
+    data.save(folder)
+    return HeteroDataset.open(folder)
+
+
+def same(data, sampler, **options):
+    """Two epochs with a memory have the batches of those without; returns the tier."""
+    with (
+        SampleLoader(data, sampler, batch_size=64, seed=5, **options) as tiered,
+        SampleLoader(data, sampler, batch_size=64, seed=5) as plain,
+    ):
+        for _ in range(2):
+            for ours, theirs in zip(tiered, plain, strict=True):
+                for found, wanted in zip(rows_of(ours), rows_of(theirs), strict=True):
+                    np.testing.assert_array_equal(found, wanted)
+        return tiered.tier
+
+
+def rows_of(batch):
+    own = [batch.x[kind] for kind in sorted(batch.x)] if isinstance(batch.x, dict) else [batch.x]
+    edges = [] if isinstance(batch.x, dict) else [block.edge_attr for block in batch.blocks]
+    return [*own, batch.y, *edges]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.long), pytest.param({"num_workers": 2}, marks=pytest.mark.long), {"lookahead": 0}],
+    ids=["here", "workers", "when asked for"],
+)
+def test_features_of_edges(with_edges, options):
+    tier = same(with_edges, NeighborSampler([3, 2]), memory="900KiB", **options)
+    assert sorted(tier.rows) == ["edge_attr", "x"]
+    assert tier.filled.num_missed < tier.filled.num_used or options.get("lookahead") == 0
+
+
+@pytest.mark.parametrize("options", [{}, pytest.param({"num_workers": 2}, marks=pytest.mark.long)], ids=["here", "workers"])
+def test_features_of_types(typed, options):
+    tier = same(typed, HeteroSampler([3, 2], "paper"), memory="400KiB", **options)
+    assert sorted(tier.rows) == ["x.field", "x.paper"]
+    fields, papers = sorted(tier.shared.tables)
+    assert (fields.num_rows, fields.num_slots) == (12, 24)
+    assert papers.num_slots < 5000
+    assert 0 < tier.filled.num_missed < tier.filled.num_used
+
+
+def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
+    small, one, other = shared_out(30 << 20, [(1000, 100), (1 << 20, 256), (1 << 18, 4096)])
+    assert small.num_slots == 2000
+    assert small.num_bytes < 300_000
+    left = (30 << 20) - small.num_bytes
+    halves = [slots_for(left // 2, 1 << 20, 256), slots_for(left // 2, 1 << 18, 4096)]
+    np.testing.assert_allclose([table.num_slots for table in (one, other)], halves, atol=1)
+    assert sum(table.num_bytes for table in (small, one, other)) <= 30 << 20
+    (alone,) = shared_out(1 << 20, [(1000, 100)])
+    assert alone == small
+    with pytest.raises(InputError, match=r"memory is \d[\d,]* bytes: what tells where each of 1,000,000 rows lies takes 8,000,000"):
+        shared_out(9_000_000, [(1_000_000, 4), (1_000_000, 8)])
+
+
+@pytest.mark.parametrize("name", ["typed", "with_edges"])
+def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch):
+    data = request.getfixturevalue(name)
+    sampler = HeteroSampler([3, 2], "paper") if name == "typed" else NeighborSampler([3, 2])
+    monkeypatch.setattr(memory_left, "available_memory", lambda: 1 << 30)
+    with caplog.at_level(logging.INFO, "hoptrain"):
+        tier = same(data, sampler, memory="auto")
+    graph = sum(file.stat().st_size for file in (data.path / "graph" if name == "typed" else data.path).glob("*ind*.npy"))
+    assert graph < 1 << 20
+    assert all(table.num_slots == 2 * table.num_rows for table in tier.shared.tables)
+    (said,) = [line for line in caplog.messages if line.startswith("memory: ")]
+    assert (
+        "GiB (1.00 that are free less 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)" in said
+    )
+    rows = sum(table.num_rows for table in tier.shared.tables)
+    assert said.endswith(f"room for {rows:,} of {rows:,} rows (100 %), whose use is known 256 steps ahead")
+
+
+def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
+    """More workers leave less: a process, and its batches."""
+    monkeypatch.setattr(memory_left, "available_memory", lambda: 8 << 30)
+    with SampleLoader(with_edges, NeighborSampler([3, 2]), batch_size=64) as loader:
+        task, queue = loader._task, loader._queue
+        batch, tables = task.rehearse(0), ["x", "edge_attr"]
+        none, one = (memory_left.memory_left(task, tables, number, queue, 1)[0] for number in (0, 1))
+        assert none - one == memory_left._PROCESS_BYTES + 4 * 30_000 + (queue.prefetch + 1) * batch
+        in_memory = sum(array.nbytes for array in with_edges.graph.arrays().values()) + with_edges.y.nbytes
+        task.graph, task.stores["y"] = with_edges.graph.in_memory(), np.array(with_edges.y)
+        assert memory_left.memory_left(task, tables, 0, queue, 1)[0] - none == in_memory
+
+
+def test_auto_where_nothing_is_left_is_one_line(with_edges, monkeypatch):
+    monkeypatch.setattr(memory_left, "available_memory", lambda: 200 << 20)
+    loader = SampleLoader(with_edges, NeighborSampler([3, 2]), memory="auto")
+    with loader, pytest.raises(InputError, match=r"memory is auto, 0.20 that are free less .* for training: nothing is left; free some"):
+        list(loader)

@@ -1,0 +1,187 @@
+"""``hoptrain data import``: what is made of tables, and what is said of rows that are wrong."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset
+from hoptrain.engine.datasets.tables import rows
+from hoptrain.trainers.cli import main
+
+EDGES = "source,target,weight,kind\nann,bob,1,5\nbob,cid,0.5,6\n# a comment\ncid,ann,2,7\n\nann,dan,1,8\nbob,ann,3,9\n"
+FEATURES = "id,age,h\nbob,1,0.5\nann,2,1.5\ncid,3,0\ndan,4,1\n"
+LABELS = "id,team\nann,red\nbob,blue\ncid,red\n"
+SPLIT = "id,part\nann,train\nbob,val\ncid,test\n"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rows, "BYTES", 16)  # so that everything comes in pieces
+    for name, text in {"edges.csv": EDGES, "x.csv": FEATURES, "y.csv": LABELS, "split.csv": SPLIT}.items():
+        (tmp_path / name).write_text(text)
+
+
+def imported(*options, code=0):
+    assert main(["data", "import", "--out", "mine", *map(str, options)]) == code
+    return Dataset.open("mine") if code == 0 else None
+
+
+def pairs(data):
+    """Edges in the order of their ids: (source, destination)."""
+    order = np.argsort(data.graph.ids_of(np.arange(data.graph.num_edges)))
+    return list(zip(data.graph.indices[order].tolist(), data.graph.destinations()[order].tolist(), strict=True))
+
+
+def test_tables_with_names_for_ids(capsys):
+    data = imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "y.csv", "--split", "split.csv")
+    assert pairs(data) == [(1, 0), (0, 2), (2, 1), (1, 3), (0, 1)]
+    order = np.argsort(data.graph.ids_of(np.arange(5)))
+    assert data.graph.weights[order].tolist() == [1, 0.5, 2, 1, 3]
+    assert data.edge_attr.tolist() == [[5], [6], [7], [8], [9]]
+    assert data.x.tolist() == [[1, 0.5], [2, 1.5], [3, 0], [4, 1]]
+    assert (data.y.tolist(), data.meta["classes"]) == ([0, 1, 1, -1], ["blue", "red"])
+    assert {name: ids.tolist() for name, ids in data.splits.items()} == {"train": [1], "val": [0], "test": [2]}
+    assert Path("mine/ids.csv").read_text().splitlines() == ["vertex,id", "0,bob", "1,ann", "2,cid", "3,dan"]
+    assert "num_nodes=4, num_edges=5" in capsys.readouterr().out
+
+
+def test_without_features_vertices_are_in_the_order_of_their_ids(tmp_path):
+    (tmp_path / "web.txt.gz").write_bytes(gzip.compress(b"# Nodes: 4\n# From\tTo\n30\t7\n7\t1000000\n8\t7\n"))
+    data = imported("--edges", "web.txt.gz")
+    assert pairs(data) == [(2, 0), (0, 3), (1, 0)]
+    assert Path("mine/ids.csv").read_text().splitlines()[1:] == ["0,7", "1,8", "2,30", "3,1000000"]
+    assert data.x is None
+
+
+def test_ids_that_are_numbers_of_vertices_need_no_file(tmp_path):
+    (tmp_path / "edges.txt").write_text("2 0\n0 1\n1 0\n")
+    assert pairs(imported("--edges", "edges.txt")) == [(2, 0), (0, 1), (1, 0)]
+    assert not (tmp_path / "mine" / "ids.csv").exists()
+
+
+def test_labels_bring_vertices_without_edges(tmp_path):
+    (tmp_path / "labels.csv").write_text("zoe,1\nann,0\n")
+    data = imported("--edges", "edges.csv", "--columns", "src,dst,-,-", "--labels", "labels.csv")
+    assert data.y.tolist() == [0, -1, -1, -1, 1]
+    assert data.graph.weights is None
+    assert data.edge_attr is None
+
+
+def test_an_undirected_graph(tmp_path):
+    data = imported("--edges", "edges.csv", "--drop", "weight", "--undirected")
+    assert sorted(pairs(data)) == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (2, 0), (2, 1), (3, 0)]
+    assert [data.edge_attr[i, 0] for i in data.graph.ids_of(np.arange(8))] == [9, 7, 8, 5, 6, 7, 6, 8]
+    (tmp_path / "calls.csv").write_text("src,dst,time\n0,1,5\n1,0,6\n1,1,7\n")
+    (tmp_path / "mine").rename(tmp_path / "other")
+    timed = imported("--edges", "calls.csv", "--undirected")
+    assert pairs(timed) == [(0, 1), (1, 0), (1, 1), (1, 0), (0, 1)]
+    assert sorted(timed.graph.times.tolist()) == [5, 5, 6, 6, 7]
+
+
+def test_arrays(tmp_path):
+    (tmp_path / "edges.tsv").write_text("0\t1\t30\tx\n4\t1\t20\ty\n")
+    np.save("x.npy", np.linspace(0, 1, 10).reshape(5, 2))
+    np.save("y.npy", np.array([0, 1, 0, -1, 1]))
+    data = imported("--edges", "edges.tsv", "--columns", "src,dst,time,-", "--features", "x.npy", "--labels", "y.npy", "--split", "random")
+    assert (data.x.dtype, data.graph.num_nodes, data.graph.times.tolist()) == (np.float32, 5, [30, 20])
+    assert sorted(np.concatenate(list(data.splits.values())).tolist()) == [0, 1, 2, 4]
+
+
+def test_labels_that_are_targets(tmp_path):
+    (tmp_path / "y.csv").write_text("ann,0.5\nbob,2\ncid,\n")
+    data = imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "y.csv")
+    assert data.is_regression
+    np.testing.assert_array_equal(data.y, np.array([2, 0.5, np.nan, np.nan], np.float32))
+
+
+def test_parquet_is_the_same(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install hoptrain[parquet]")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"from": ["ann", "bob"], "to": ["bob", "ann"], "weight": [0.5, 1]}
+    parquet.write_table(pyarrow.table(columns), "edges.parquet")
+    parquet.write_table(pyarrow.table({"id": ["ann", "bob"], "v": [[1.0, 2.0], [0.5, 1.0]]}), "x.parquet")
+    data = imported("--edges", "edges.parquet", "--features", "x.parquet")
+    assert (pairs(data), data.x.tolist()) == ([(0, 1), (1, 0)], [[1, 2], [0.5, 1]])
+    parquet.write_table(pyarrow.table({"a": [5, 7], "b": [7, 5], "w": [0.5, -1]}), "e.parquet")
+    (tmp_path / "mine").rename(tmp_path / "other")
+    imported("--edges", "e.parquet", "--columns", "src,dst,weight", code=2)
+
+
+BAD = 'source,target,weight\nann,bob,1\nbob,cid,-0.5\n# a comment\ncid,ann\neve,ann,2\n,bob,1\n"ann,bob,1\nann,dan,1\n'
+TOLD = [
+    "bad.csv, line 3: weight is '-0.5': weights are finite and not negative; correct it",
+    "bad.csv, line 5: it has 2 cells: 3 is what the first line has; correct it, or name the --delimiter",
+    "bad.csv, line 6: src is 'eve': no vertex of x.csv has this id; add it there, or drop the row",
+    "bad.csv, line 7: src is '': each vertex has an id; correct it or drop the row",
+    "bad.csv, line 8: it is '\"ann,bob,1': a quote that is opened is closed in the same line; correct it",
+]
+
+
+@pytest.mark.parametrize("size", [16, 1 << 24])
+def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(rows, "BYTES", size)
+    (tmp_path / "bad.csv").write_text(BAD)
+    imported("--edges", "bad.csv", "--features", "x.csv", code=2)
+    *told, last = capsys.readouterr().err.splitlines()
+    assert sorted(told) == TOLD
+    assert last == "hoptrain: bad.csv: 5 rows cannot be read; correct them, or leave them out by --skip-bad-rows"
+    assert not (tmp_path / "mine").exists()
+    data = imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows")
+    assert pairs(data) == [(1, 0), (1, 3)]
+    assert data.meta["skipped_rows"] == {"bad.csv": 5}
+    assert "5 rows were left out" in capsys.readouterr().out
+
+
+def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
+    (tmp_path / "bad.csv").write_text("src,dst\n0,1\n" + "x,1\n" * 30)
+    imported("--edges", "bad.csv", code=2)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("bad.csv, line 3: src is 'x': the first ids are whole numbers, so all have to be")
+    assert (len(told), told[20]) == (22, "bad.csv: and 10 rows more")
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "message"),
+    [
+        ({"e": "0 1 2\n"}, (), "e has 3 columns and no header: say what they are, as --columns src,dst,weight"),
+        ({"e": "0 1 2\n"}, ("--columns", "src,dst"), "--columns src,dst: e has 3 columns (0, 1, 2), and two of them are src and dst"),
+        ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all have to be"),
+        ({"e": "0 1\n"}, ("--delimiter", "ab"), "--delimiter is 'ab': it is one character, 'tab' or 'space'; give one"),
+        ({"e": "# nothing\n"}, (), "e is empty: a table has a row a line"),
+        ({"e": "src\n1\n"}, (), "e has the one column src: an edge has two ends"),
+        ({"e": "0 1\n", "y": "0,1\n0,2\n"}, ("--labels", "y"), "y, line 2: id is '0': each vertex has one row"),
+        ({"e": "0 1\n", "y": "0,1,5\n0,2,7\n"}, ("--labels", "y"), "y has the columns 0, 1, 2: it needs two, id and label"),
+        ({"e": "0 1\n", "y": "0,1\na,2\n"}, ("--labels", "y"), "y, line 2: id is 'a': no vertex of the edges has this id"),
+        ({"e": "0 1\n", "x": "id,a\n0,1\n"}, ("--features", "x"), "e, line 1: dst is '1': no vertex of x has this id"),
+        ({"e": "0 1\n", "x": "id,a\n0,1\n1,KDD\n"}, ("--features", "x"), "x, line 3: a is 'KDD': it has to be a finite number"),
+        ({"e": "0 1\n"}, ("--features", "no.csv"), "no.csv cannot be read"),
+        ({"e": "0 1\n"}, ("--features", "x.npy"), "e, line 1: dst is '1': the array of features or labels has rows 0 to 0"),
+        ({"e": "0 1\n", "x.npy": "0 1"}, ("--features", "x.npy"), "x.npy cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(files, options, message, tmp_path, capsys):
+    np.save("x.npy", np.ones((1, 2)))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    imported("--edges", "e", *options, code=2)
+    assert any(line.removeprefix("hoptrain: ").startswith(message) for line in capsys.readouterr().err.splitlines())
+    assert not (tmp_path / "mine").exists()
+
+
+def test_nothing_is_written_over(capsys):
+    imported("--edges", "edges.csv")
+    imported("--edges", "edges.csv", code=2)
+    assert "mine exists: dataset folders are not written over" in capsys.readouterr().err
+
+
+def test_text_of_other_encodings_and_line_ends(tmp_path, capsys):
+    (tmp_path / "e.csv").write_bytes(b"\xef\xbb\xbfsrc,dst\r\nJos\xc3\xa9,b\r\n\r\nb,c\r\n")
+    assert pairs(imported("--edges", "e.csv")) == [(0, 1), (1, 2)]
+    assert "José" in (tmp_path / "mine" / "ids.csv").read_text("utf-8")
+    (tmp_path / "e.csv").write_bytes(b"src,dst\nb,c\nJos\xe9,b\n")
+    (tmp_path / "mine").rename(tmp_path / "other")
+    imported("--edges", "e.csv", code=2)
+    assert "e.csv, line 3: it is b'Jos\\xe9,b': text is UTF-8" in capsys.readouterr().err

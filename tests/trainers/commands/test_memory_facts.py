@@ -1,0 +1,70 @@
+"""What ``hoptrain data info --memory`` foretells is what a loader with so much memory reads, and its mistakes are one line each."""
+
+import re
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.trainers.cli import main
+from hoptrain.trainers.commands import memory_facts
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """2000 vertices with 128 bytes of features each, opened from their folder."""
+    draw = np.random.default_rng(3)
+    edges = np.stack([(2000 * draw.random(12_000) ** 3).astype(np.int64), draw.integers(0, 2000, 12_000)])
+    folder = tmp_path_factory.mktemp("facts") / "data"
+    splits = {"train": np.arange(0, 2000, 5)}
+    Dataset(x=draw.random((2000, 32), dtype=np.float32), y=draw.integers(0, 3, 2000), edge_index=edges, splits=splits).save(folder)
+    return folder
+
+
+def numbers(text):
+    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)]
+
+
+def test_an_epoch_reads_what_was_foretold(saved):
+    data = Dataset.open(saved)
+    facts = dict(memory_facts.memory_facts(data, "130KiB", [3, 2], 32))
+    with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, memory="130KiB") as loader:
+        list(loader)
+        before = loader.tier.filled
+        list(loader)
+        second = loader.tier.filled.minus(before)
+    assert numbers(facts["rows an epoch"])[:2] == [second.num_used, second.num_missed]
+    assert 0.1 < second.num_missed / second.num_used < 0.9
+    assert numbers(facts["epoch"])[:5] == [13, 32, 3, 2, 26]
+    assert numbers(facts["memory"])[-3:-1] == [loader.tier.shared.tables[0].num_slots, 2000]
+    assert numbers(facts["reads an epoch"])[0] <= second.num_missed
+    assert float(facts["sampling ahead"].split()[0]) >= 0
+
+
+def test_a_plan_for_which_there_is_no_time_is_of_fewer_steps(saved, monkeypatch):
+    monkeypatch.setattr(memory_facts, "_PLAN_S", 0.0)
+    facts = dict(memory_facts.memory_facts(Dataset.open(saved), "auto", [3, 2], 32))
+    assert "predicted from 1 steps" in facts["epoch"]
+    assert "2,000 of 2,000 rows (100%)" in facts["memory"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--memory", "0.5"], "memory is 0.5: it is bytes with their unit, or auto"),
+        (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it is whole numbers with commas between them"),
+        (["--fanouts", "3,2"], "--fanouts is 3,2 without --memory"),
+        (["--batch-size", "3"], "--batch-size is 3 without --memory"),
+    ],
+)
+def test_mistakes(saved, options, message, capsys):
+    assert main(["data", "info", str(saved), *options]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_data_without_features(tmp_path):
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    Dataset(y=np.zeros(3, np.int64), edge_index=edges, splits={"train": np.arange(3)}).save(tmp_path / "plain")
+    with pytest.raises(InputError, match=r"memory is 8GiB: .* has no features to be read from a disk"):
+        memory_facts.memory_facts(Dataset.open(tmp_path / "plain"), "8GiB", [3], 2)

@@ -1,0 +1,138 @@
+"""What a memory size would give for features that are read from a disk: a plan of the first epochs, and a short measurement of the file's reads."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.placement.hot_rows import parsed_size
+from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.filler import FORESEEN_BYTES
+from hoptrain.engine.storage.plan import RowPlan
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
+from hoptrain.samplers import HeteroSampler, NeighborSampler
+from hoptrain.samplers.feed.loader import plain_schedule
+from hoptrain.samplers.feed.memory_left import memory_left
+from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows, feature_files
+from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.trainers.commands.table import megabytes
+
+_PLAN_S, _READ_S = 20.0, 2.0
+"""How long the plan may take, and the reads."""
+_WORKERS = 2
+"""As a run has by default."""
+_KEPT_STEPS = 64
+"""Whose rows are read for the measurement."""
+
+
+class _Steps(NamedTuple):
+    """What some steps took: each has the rows used and, by table, those read; and the seconds that a step took to be sampled and planned."""
+
+    used: list[int]
+    missed: list[int]
+    rows: list[list[Array]]
+    step_s: float
+
+
+def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int) -> list[list[str]]:
+    """Lines (what, value) about an epoch with so much memory.
+
+    Args:
+        data: a ``Dataset`` or a ``HeteroDataset``, opened from a folder.
+        memory: as ``SampleLoader``'s.
+        fanouts: of neighbour sampling.
+        batch_size: seeds of a step.
+
+    Raises:
+        InputError: a size that cannot be, or is too small; data without features.
+    """
+    sampler: Any = NeighborSampler(fanouts) if isinstance(data, Dataset) else HeteroSampler(fanouts, data.seed_type)
+    sampler, schedule = plain_schedule(data, sampler, batch_size=batch_size)
+    stores = sampler.stores_of(data)
+    files = feature_files(stores)
+    if not files:
+        raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
+    task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
+    share, size = (0, 0) if memory == "auto" else parsed_size(memory, "memory")
+    if share:
+        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
+    size = size or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
+    tables = shared_out(size, [(file.shape[0], file.row_bytes) for file in files.values()])
+    task.stores = {name: i for i, name in enumerate(files)}
+    steps = _planned(StepRows(tasks=[task], num_tables=len(files)), tables, schedule.num_steps)
+    return _lines(steps, list(files.values()), tables, size, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
+
+
+def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _Steps:
+    """Two epochs, or as many of their steps as there is time for."""
+    plans = [
+        RowPlan(np.empty(table.num_rows, np.int32), table.num_slots, LOOKAHEAD, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES)
+        for table in tables
+    ]
+    later = ((epoch, step) for epoch in range(3) for step in range(num_steps))  # the third is known, and not gone through
+
+    def foresee(number: int) -> None:
+        for epoch, step in islice(later, number):
+            for plan, rows in zip(plans, rows_of(epoch, step), strict=True):
+                plan.foresee(rows)
+
+    begin, found = time.perf_counter(), _Steps([], [], [], 0.0)
+    foresee(1)
+    for tag in range(1, 2 * num_steps + 1):  # in the order of hoptrain.engine.storage.filler
+        reads = [plan.next(tag) for plan in plans]
+        for plan, own in zip(plans, reads, strict=True):
+            plan.told(own)
+        foresee(min(plan.wanted for plan in plans))
+        found.used.append(sum(own.num_used for own in reads))
+        found.missed.append(sum(len(own.rows) for own in reads))
+        found.rows.append([own.rows for own in reads])
+        del found.rows[:-_KEPT_STEPS]
+        if time.perf_counter() - begin > _PLAN_S:
+            break
+    return found._replace(step_s=(time.perf_counter() - begin) / len(found.used))
+
+
+def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], size: int, num_steps: int, batch: str) -> list[list[str]]:
+    warm = slice(len(steps.used) // 2, None)
+    used, missed = (float(np.mean(counts[warm])) * num_steps for counts in (steps.used, steps.missed))
+    rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
+    lines = [
+        ["memory", f"{size / 2**20:,.1f} MiB, room for {slots:,} of {rows:,} rows ({slots / rows:.0%})"],
+        ["epoch", f"{num_steps:,} steps of {batch}; predicted from {len(steps.used):,} steps, of which the second half counts"],
+        ["rows an epoch", f"{used:,.0f} used, {missed:,.0f} of them read ({missed / max(1, used):.0%})"],
+    ]
+    num_read, seconds = _timed_reads(steps.rows, files)
+    if missed and num_read:
+        reads, num_bytes = (sum(getattr(file, name) for file in files) for name in ("num_reads", "num_bytes"))
+        lines.append(
+            ["disk", f"{reads / seconds:,.0f} reads and {num_bytes / 1e6 / seconds:,.0f} MB a second, measured for {seconds:.1f} s"]
+        )
+        lines.append(
+            [
+                "reads an epoch",
+                f"{missed * reads / num_read:,.0f} of {megabytes(missed * num_bytes / num_read)} in all: {missed / num_read * seconds:,.1f} s",
+            ]
+        )
+    lines.append(["sampling ahead", f"{steps.step_s * num_steps:,.1f} s an epoch, beside these"])
+    return lines
+
+
+def _timed_reads(steps: list[list[Array]], files: list[FileRows]) -> tuple[int, float]:
+    """Read the rows of steps for as long as that may take; returns how many these were, and the seconds."""
+    number, seconds = 0, 0.0
+    for step in reversed(steps):
+        for file, rows in zip(files, step, strict=True):
+            out = np.empty((len(rows), file.row_bytes), np.uint8)
+            begin = time.perf_counter()
+            file.read(rows, np.arange(len(rows)), out)
+            number, seconds = number + len(rows), seconds + time.perf_counter() - begin
+        if seconds > _READ_S:
+            break
+    return number, seconds
