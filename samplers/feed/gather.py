@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.features.quantized import Columns, QuantizedRows
+from hoptrain.engine.features.quantized import Columns, QuantizedRows, Rows, codes_of
 from hoptrain.kernels.cpu import gather as kernels
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -38,6 +38,12 @@ def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[
             yield from ((key, store, ids_at(key, places)) for key, places in batch.edge_places().items())
         else:
             yield name, store, ids_of[name]
+
+
+def split_columns(stores: Mapping[str, Rows]) -> tuple[dict[str, Any], dict[str, Columns]]:
+    """What is gathered, cached and sent of stores, arrays or their codes, and what the codes of those that are quantised stand for."""
+    columns = {name: rows.columns for name, rows in stores.items() if isinstance(rows, QuantizedRows)}
+    return {name: codes_of(rows) for name, rows in stores.items()}, columns
 
 
 def with_columns(rows: Mapping[str, Any], columns: Mapping[str, Columns]) -> dict[str, Any]:

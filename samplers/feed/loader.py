@@ -13,7 +13,6 @@ from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.features.quantized import QuantizedRows, codes_of
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
@@ -25,7 +24,7 @@ from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size
-from hoptrain.samplers.feed.gather import with_columns
+from hoptrain.samplers.feed.gather import split_columns, with_columns
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import Tier, tier_options
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -115,12 +114,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
         workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
-        stores = sampler.stores_of(data)
-        # What is gathered, cached and sent are codes; a batch has them with what they stand for.
-        self._columns = {name: rows.columns for name, rows in stores.items() if isinstance(rows, QuantizedRows)}
-        codes = {name: codes_of(rows) for name, rows in stores.items()}
-        self._of_tier = tier_options(codes, sampler, schedule, workspace.device, memory, lookahead)
-        self._task = SampleTask(graph=data.graph, stores=codes, sampler=sampler, schedule=schedule, workspace=workspace)
+        stores, self._columns = split_columns(sampler.stores_of(data))
+        self._of_tier = tier_options(stores, sampler, schedule, workspace.device, memory, lookahead)
+        self._task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace)
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         task = self._task
