@@ -12,7 +12,7 @@ from hoptrain.trainers.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["index", "loaders", "reproducibility", "coming_from_lightning", "larger_than_memory"]
+PAGES = ["index", "loaders", "reproducibility", "coming_from_lightning", "larger_than_memory", "narrow_features"]
 """Those whose examples no test of their own runs."""
 
 
