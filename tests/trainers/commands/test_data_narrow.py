@@ -1,5 +1,6 @@
 """``hoptrain data convert --features``, what ``data info`` says of it, and a training on it."""
 
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -33,6 +34,21 @@ def test_convert_and_info(real, capsys, features):
     bytes_of = {path.name: path.stat().st_size for path in (Dataset.open("narrow").path).glob("x*.npy")}
     table = {"int8": 7, "int4": 4}.get(features, 14) * real.graph.num_nodes
     assert table + 128 in bytes_of.values()
+
+
+def test_what_a_memory_would_give_counts_codes(tmp_path, monkeypatch, capsys):
+    """A row of int8 is a quarter as long, so that more of them stay."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    x, edges = random.random((3000, 40), dtype=np.float32), random.integers(0, 3000, (2, 9000))
+    data = Dataset(edge_index=edges, x=x, y=np.zeros(3000, int), splits={"train": np.arange(900)})
+    data.save("real")
+    data.save("narrow", features="int8")
+    kept = {}
+    for folder in ("real", "narrow"):
+        assert hoptrain(f"data info {folder} --memory 200KiB --fanouts 3,2 --batch-size 64") == 0
+        kept[folder] = int(re.search(r"room for ([\d,]+) of 3,000 rows", capsys.readouterr().out)[1].replace(",", ""))
+    assert 2 * kept["real"] < kept["narrow"] < 3000
 
 
 @pytest.mark.parametrize(
