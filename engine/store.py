@@ -51,9 +51,13 @@ class FolderWriter:
         return array
 
     def add(self, name: str, array: Array) -> None:
-        """Write an array that is in memory."""
+        """Write an array; one that ``create`` made is there already."""
+        path = self.folder / f"{name}.npy"
+        if isinstance(array, np.memmap) and str(array.filename) == str(path.resolve()):
+            array.flush()
+            return
         try:
-            np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
+            np.save(path, array, allow_pickle=False)
         except OSError as error:
             if error.errno is None:  # NumPy's, of a write that was cut short
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

@@ -13,17 +13,20 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import QuantizedRows, Rows
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows
 
 
-def take_rows(table: Array, ids: Array) -> Array:
-    """``table[ids]`` of a table (V, ...), for ids (N,) in [0, V).
+def take_rows(table: Rows, ids: Array) -> Array:
+    """``table[ids]`` of a table (V, ...), for ids (N,) in [0, V); of ``QuantizedRows`` the numbers.
 
     Raises:
         InputError: the file has no such row any more, or its device fails.
     """
+    if isinstance(table, QuantizedRows):
+        return table.columns.expand(take_rows(table.codes, ids))
     file = mapped_file(table)
     if file is None or table.nbytes <= available_memory():
         taken: Array = np.take(table, ids, axis=0)

@@ -13,6 +13,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.partition.folder import KIND as PARTITION
@@ -35,6 +36,9 @@ def add_parser(subparsers: Any) -> None:
     import_tables.add_parser(actions)
     for action in (convert, parts):
         action.add_argument("dest", help="the new folder; it must not exist")
+    convert.add_argument(
+        "--features", choices=FORMATS, help="a narrower format of the features of vertices and edges; by default as they are"
+    )
     for action in (listing, info, convert, parts):
         action.add_argument("--root", help="a folder that holds data sets")
     for action in (info, convert, parts):
@@ -110,7 +114,7 @@ def _print_partition(args: argparse.Namespace) -> int:
 def run_convert(args: argparse.Namespace) -> int:
     """Write a data set as a folder; returns 0."""
     data = load_any(args.name, root=args.root, scale=args.scale)
-    data.save(args.dest)
+    data.save(args.dest, features=args.features)
     number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
     print(f"{args.name}: {number:,} vertices, {data.graph.num_edges:,} edges written to {args.dest}")
     return 0
@@ -124,7 +128,8 @@ def facts(data: Dataset) -> list[list[str]]:
         ["folder", str(data.path)],
         ["vertices", f"{graph.num_nodes:,}"],
         ["edges", f"{graph.num_edges:,}"],
-        ["features", f"{data.num_features:,}"],
+        ["features", f"{data.num_features:,}{_as_format(data.x)}"],
+        *([] if data.edge_attr is None else [["edge features", f"{data.num_edge_features:,}{_as_format(data.edge_attr)}"]]),
         ["classes", f"{data.num_classes:,}{' (several per vertex)' if data.is_multilabel else ''}"],
         ["in-degree", f"min {degrees.min()}, mean {degrees.mean():.2f}, max {degrees.max()}" if len(degrees) else "-"],
         ["isolated", f"{count_isolated(data):,}"],
@@ -137,12 +142,16 @@ def facts(data: Dataset) -> list[list[str]]:
     return lines + _meta_facts(data)
 
 
+def _as_format(rows: Rows | None) -> str:
+    return "" if rows is None else f" ({format_of(rows)})"
+
+
 def typed_facts(data: HeteroDataset) -> list[list[str]]:
     """Lines (what, value) about a data set on a typed graph."""
     lines = [["name", data.name], ["folder", str(data.path)]]
     for kind, number in data.graph.num_nodes.items():
         x = data.x.get(kind)
-        features = "no features" if x is None else f"{x.shape[1]:,} features ({x.dtype})"
+        features = "no features" if x is None else f"{x.shape[1]:,} features{_as_format(x)}"
         lines.append([f"type {kind}", f"{number:,} vertices, {features}"])
     for relation, columns in data.graph.relations.items():
         lines.append([f"relation {relation_name(relation)}", f"{columns.num_edges:,} edges"])

@@ -16,6 +16,7 @@ from hoptrain.engine.storage.filler import FORESEEN_BYTES
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
 from hoptrain.samplers import HeteroSampler, NeighborSampler
+from hoptrain.samplers.feed.gather import split_columns
 from hoptrain.samplers.feed.loader import plain_schedule
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
@@ -55,7 +56,7 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, sp
     """
     sampler: Any = NeighborSampler(fanouts) if isinstance(data, Dataset) else HeteroSampler(fanouts, data.seed_type)
     sampler, schedule = plain_schedule(data, sampler, split=split, batch_size=batch_size)
-    stores = sampler.stores_of(data)
+    stores, _ = split_columns(sampler.stores_of(data))
     files = feature_files(stores)
     if not files:
         raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
