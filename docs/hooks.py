@@ -16,6 +16,7 @@ from mkdocs.structure.files import File, Files
 
 import hoptrain
 from hoptrain import samplers
+from hoptrain.engine.errors import EXPLAINED
 from hoptrain.trainers.commands import lightning
 from hoptrain.trainers.commands.parser import OptionParser
 from hoptrain.trainers.tasks import TASKS
@@ -39,9 +40,15 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point at the results and the notebooks' pages where they lie in the site."""
+    """Point at the results and the notebooks' pages where they lie in the site, and put in the entries that the code states."""
     markdown = re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
+    markdown = markdown.replace("<!-- entries -->", entries())
     return markdown.replace(f"]({RESULTS}", "](results/") if page.file.src_uri.count("/") == 0 else markdown
+
+
+def entries() -> str:
+    """The causes and cures of messages, by name."""
+    return "\n\n".join(f"## {name} {{#{name}}}\n\n{cause}\n\n**Cure.** {cure}" for name, (cause, cure) in EXPLAINED.items())
 
 
 def reference_page(room: str, title: str) -> str:

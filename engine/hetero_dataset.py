@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from itertools import combinations
@@ -15,7 +16,6 @@ from hoptrain.engine.dataset import (
     SPLITS,
     as_ids,
     as_labels,
-    check_features,
     check_labels,
     check_split,
     check_targets,
@@ -24,10 +24,14 @@ from hoptrain.engine.dataset import (
     split_of,
 )
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.engine.features.checks import check_features, taken_in
+from hoptrain.engine.features.quantized import Rows, files_of, narrowed, rows_in
+from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
 KIND = "hetero-dataset"
+_log = logging.getLogger(__name__)
+_MOST_NAMED = 8
 _GRAPH = "graph"
 """The folder of the graph, in that of its data set."""
 
@@ -40,7 +44,7 @@ class HeteroDataset:
         name: for messages and logs.
         graph: the typed graph.
         seed_type: the type of the vertices that are trained on; V of them.
-        x: (V_t, F_t) features as stored, for the types t that have some; all arrays may be NumPy's or torch's.
+        x: (V_t, F_t) features as stored, or ``QuantizedRows``, for the types t that have some; all arrays may be NumPy's or torch's.
         y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 targets of a regression, NaN
             for none; or None.
         splits: vertex ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
@@ -52,7 +56,7 @@ class HeteroDataset:
 
     graph: HeteroGraph
     seed_type: str
-    x: Mapping[str, Array] = field(default_factory=dict)
+    x: Mapping[str, Rows] = field(default_factory=dict)
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
     name: str = "data"
@@ -93,8 +97,11 @@ class HeteroDataset:
 
     def _take_in(self) -> None:
         """Tensors as arrays, masks as ids, labels as int64 where they are classes."""
+        for field_name in ("x", "splits"):
+            if not isinstance(getattr(self, field_name), Mapping):
+                raise InputError(f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, splits by name; give one")
         number = self.graph.num_nodes.get(self.seed_type, 0)
-        object.__setattr__(self, "x", {key: as_array(rows) for key, rows in self.x.items()})
+        object.__setattr__(self, "x", {key: taken_in(rows) for key, rows in self.x.items()})
         object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})
         if self.y is not None:
             y = as_labels(as_array(self.y))
@@ -119,7 +126,7 @@ class HeteroDataset:
         """
         return split_of(self.name, self.splits, name)
 
-    def stores(self) -> dict[str, Array]:
+    def stores(self) -> dict[str, Rows]:
         """Rows by vertex, by the name that they have for a batch: ``x.TYPE`` and ``y``."""
         return {f"x.{key}": rows for key, rows in self.x.items()} | ({} if self.y is None else {"y": self.y})
 
@@ -127,22 +134,29 @@ class HeteroDataset:
         """With each relation also turned round, in memory: see ``HeteroGraph.with_reverse``."""
         return replace(self, graph=self.graph.with_reverse(), meta={**self.meta, "reverse": "added"}, path=None, validate=False)
 
-    def save(self, path: str | Path) -> None:
-        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``HeteroDataset.open``."""
+    def save(self, path: str | Path, features: str | None = None) -> None:
+        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``HeteroDataset.open``; arguments as of ``Dataset.save``."""
         with create_new_folder(Path(path), KIND) as writer:
-            self.write_to(writer)
+            self.write_to(writer, features)
 
-    def write_to(self, writer: FolderWriter) -> None:
-        """Write the graph, as a folder in the new one, the arrays, and what the header states."""
+    def write_to(self, writer: FolderWriter, features: str | None = None) -> None:
+        """Write the graph, as a folder in the new one, the arrays, and what the header states; ``features`` as of ``save``."""
         self.graph.save(writer.folder / _GRAPH)
-        for name, array in self._arrays().items():
+        tables = self._tables()
+        if features is not None:
+            tables = narrowed(self.name, tables, features, writer.create)
+        for name, array in self._arrays(tables).items():
             writer.add(name, array)
         facts = {"name": self.name, "seed_type": self.seed_type, "num_classes": self.num_classes, "info": dict(self.meta)}
         writer.meta.update(facts, features=list(self.x))
 
-    def _arrays(self) -> dict[str, Array]:
-        """By the name of its file; features by the number of their type among ``features``, since a type may be called anything."""
-        x = {f"x_{number}": rows for number, rows in enumerate(self.x.values())}
+    def _tables(self) -> dict[str, Rows]:
+        """Features by the number of their type among ``features``, since a type may be called anything."""
+        return {f"x_{number}": rows for number, rows in enumerate(self.x.values())}
+
+    def _arrays(self, tables: Mapping[str, Rows]) -> dict[str, Array]:
+        """By the name of its file, with features ``tables``."""
+        x = {file: array for name, rows in tables.items() for file, array in files_of(name, rows).items()}
         return x | ({} if self.y is None else {"y": self.y}) | {f"split_{name}": ids for name, ids in self.splits.items()}
 
     @classmethod
@@ -163,7 +177,7 @@ class HeteroDataset:
                 name=meta["name"],
                 graph=HeteroGraph.open(path / _GRAPH, verify=verify),
                 seed_type=meta["seed_type"],
-                x={name: arrays[f"x_{number}"] for number, name in enumerate(meta["features"])},
+                x={name: rows_in(arrays, f"x_{number}") for number, name in enumerate(meta["features"])},
                 y=arrays.get("y"),
                 splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
                 num_classes=meta["num_classes"],
@@ -177,6 +191,7 @@ class HeteroDataset:
         """A ``dgl.DGLGraph`` with its types: of each type ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
 
         By default that is the only type with a ``label``. Edges keep DGL's ids; weights have no name of their own there: ``HeteroGraph.from_edges`` takes them.
+        What is left, features of edges too, ``meta["not_carried"]`` and a warning name.
 
         Raises:
             InputError: as ``from_pyg``.
@@ -184,6 +199,9 @@ class HeteroDataset:
         held = {kind: graph.nodes[kind].data for kind in graph.ntypes}
         seed_type = _seed_type(name, [kind for kind, own in held.items() if "label" in own], seed_type)
         seeds = held.get(seed_type, {})
+        left = {kind: {*own} - {"feat"} for kind, own in held.items()} | {
+            kind: {*graph.edges[kind].data} for kind in graph.canonical_etypes
+        }
         return cls(
             name=name,
             graph=HeteroGraph.from_dgl(graph),
@@ -191,6 +209,7 @@ class HeteroDataset:
             x={kind: own["feat"] for kind, own in held.items() if "feat" in own},
             y=seeds.get("label"),
             splits={split: as_array(seeds[f"{split}_mask"]).astype(bool) for split in SPLITS if f"{split}_mask" in seeds},
+            meta=_not_carried(name, left, seed_type, "label"),
         )
 
     @classmethod
@@ -199,7 +218,8 @@ class HeteroDataset:
     ) -> HeteroDataset:
         """A ``torch_geometric.data.HeteroData``: its edges, and of each type ``x`` where it has some.
 
-        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``.
+        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``. What is left,
+        features of edges too, ``meta["not_carried"]`` and a warning name.
 
         Args:
             data: the graph.
@@ -211,18 +231,39 @@ class HeteroDataset:
         Raises:
             InputError: no type has labels, or several have, and none was named; something that a data set cannot hold.
         """
+        graph = HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr)
         labelled = [kind for kind in data.node_types if getattr(data[kind], "y", None) is not None]
         seed_type = _seed_type(name, labelled, seed_type)
         seeds = data[seed_type] if seed_type in data.node_types else None  # else it would be added there
         masks = {split: getattr(seeds, f"{split}_mask", None) for split in SPLITS}
+        left = {kind: {*data[kind].keys()} - {"x", "num_nodes", time_attr} for kind in data.node_types}
+        left |= {kind: {*data[kind].keys()} - {"edge_index", weight_attr, time_attr} for kind in data.edge_types}
         return cls(
             name=name,
-            graph=HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr),
+            graph=graph,
             seed_type=seed_type,
             x={kind: x for kind in data.node_types if (x := getattr(data[kind], "x", None)) is not None},
             y=getattr(seeds, "y", None),
             splits={split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None},
+            meta=_not_carried(name, left, seed_type, "y"),
         )
+
+
+def _not_carried(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str) -> dict[str, Any]:
+    """``meta`` of a data set made from another library's object: what that holds besides, by type, said in a line, too.
+
+    Of ``seed_type`` labels and masks are taken over.
+    """
+    of_seeds = {labels, *(f"{split}_mask" for split in SPLITS)}
+    left = sorted(
+        f"{kind if isinstance(kind, str) else relation_name(kind)} {key}"
+        for kind, keys in held.items()
+        for key in (keys - of_seeds if kind == seed_type else keys)
+    )
+    if left:
+        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+        _log.warning("%s: a HeteroDataset does not hold %s%s: no batch will have them", name, ", ".join(left[:_MOST_NAMED]), more)
+    return {"not_carried": left} if left else {}
 
 
 def _seed_type(name: str, labelled: list[str], seed_type: str | None) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, id_dtype, offset_dtype
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, naming
 from hoptrain.engine.graph import (
     as_ids,
     as_offsets,
@@ -56,18 +58,23 @@ class RelationColumns:
         weights: Array | None = None,
         times: Array | None = None,
         edge_ids: Array | None = None,
+        validate: bool = True,
     ) -> None:
         """Take CSC arrays (without a copy where dtypes allow) with sources in [0, num_src), and what each entry of ``indices`` has.
+
+        With ``validate=False`` they are trusted, and not read: those of a graph that was saved.
 
         Raises:
             InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
         """
-        indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
-        check_offsets(indptr, len(indices))
-        weights, times = checked_weights(weights, len(indices)), checked_times(times, len(indices))
-        edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
-        self.indptr: Array = read_only(indptr.astype(offset_dtype(len(indices)), copy=False))
-        self.indices: Array = read_only(narrow_ids(indices, num_src))
+        if validate:
+            indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
+            check_offsets(indptr, len(indices))
+            weights, times = checked_weights(weights, len(indices)), checked_times(times, len(indices))
+            edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
+            indptr, indices = indptr.astype(offset_dtype(len(indices)), copy=False), narrow_ids(indices, num_src)
+        self.indptr: Array = read_only(indptr)
+        self.indices: Array = read_only(indices)
         self.weights: Array | None = None if weights is None else read_only(weights)
         self.times: Array | None = None if times is None else read_only(times)
         self.edge_ids: Array | None = None if edge_ids is None else read_only(edge_ids)
@@ -160,8 +167,9 @@ class HeteroGraph:
                     f"indptr of {relation_name(relation)} has {len(indptr):,} entries: it holds one more than the {num_dst:,} vertices of type "
                     f"{relation[2]!r}; rebuild it by HeteroGraph.from_edges"
                 )
-            options = {name: values.get(relation) for name, values in given.items()}
-            self.relations[relation] = RelationColumns(indptr, indices, num_src, **options)
+            options: Any = {name: values.get(relation) for name, values in given.items()}
+            with naming(relation_name(relation)):
+                self.relations[relation] = RelationColumns(indptr, indices, num_src, **options)
 
     @classmethod
     def from_edges(
@@ -181,23 +189,25 @@ class HeteroGraph:
         """
         graph = cls(num_nodes, {})
         _check_named(edges, weights=weights or {}, times=times or {})
-        columns, orders = {}, {}
-        for relation, (src, dst) in edges.items():
+        columns, orders, given = {}, {}, {"weights": {}, "times": {}}  # type: ignore[var-annotated]
+        for relation, ends in edges.items():
             num_src, num_dst = graph._sizes(relation)
-            src, dst = as_ids(src, "src").astype(np.int64, copy=False), as_ids(dst, "dst").astype(np.int64, copy=False)
-            if len(src) != len(dst):
-                raise InputError(f"{relation_name(relation)} has {len(src):,} sources and {len(dst):,} destinations: give as many of each")
-            check_ids(src, num_src, f"{relation_name(relation)}: the source of edge")
-            check_ids(dst, num_dst, f"{relation_name(relation)}: the destination of edge")
-            indptr, indices, orders[relation] = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
-            columns[relation] = (indptr[: num_dst + 1], indices)
-        return cls(
-            num_nodes,
-            columns,
-            weights={key: checked_weights(own, len(orders[key]))[orders[key]] for key, own in (weights or {}).items()},  # type: ignore[index]
-            times={key: checked_times(own, len(orders[key]))[orders[key]] for key, own in (times or {}).items()},  # type: ignore[index]
-            edge_ids={key: order for key, order in orders.items() if (order[1:] < order[:-1]).any()},
-        )
+            with naming(relation_name(relation)):
+                if len(ends) != 2:
+                    raise InputError(f"its edges are {len(ends)} arrays: give two, sources and destinations")
+                src, dst = (as_ids(own, what).astype(np.int64, copy=False) for own, what in zip(ends, ("src", "dst"), strict=True))
+                if len(src) != len(dst):
+                    raise InputError(f"{len(src):,} sources and {len(dst):,} destinations: give as many of each")
+                check_ids(src, num_src, "the source of edge")
+                check_ids(dst, num_dst, "the destination of edge")
+                indptr, indices, order = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
+                columns[relation], orders[relation] = (indptr[: num_dst + 1], indices), order
+                if weights and relation in weights:
+                    given["weights"][relation] = checked_weights(weights[relation], len(src))[order]  # type: ignore[index]
+                if times and relation in times:
+                    given["times"][relation] = checked_times(times[relation], len(src))[order]  # type: ignore[index]
+        edge_ids = {key: order for key, order in orders.items() if (order[1:] < order[:-1]).any()}
+        return cls(num_nodes, columns, **given, edge_ids=edge_ids)
 
     @classmethod
     def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> HeteroGraph:
@@ -211,7 +221,9 @@ class HeteroGraph:
         Raises:
             InputError: a name that no type has, or times of both kinds; as ``from_edges``.
         """
-        edges = {tuple(relation): tuple(as_array(data[relation].edge_index)) for relation in data.edge_types}
+        if not hasattr(data, "edge_types"):
+            raise InputError(f"the graph is a {type(data).__name__}: one with types is a HeteroData of PyG's; Graph.from_pyg takes a Data")
+        edges = {tuple(relation): _ends(data, relation) for relation in data.edge_types}
         weights = {key: as_weights(own) for key, own in _stored(data, data.edge_types, weight_attr).items()}
         times = {key: as_array(own) for key, own in _stored(data, data.edge_types, time_attr).items()}
         of_nodes = {name: as_array(own) for name, own in _stored(data, data.node_types, time_attr).items()}
@@ -222,7 +234,7 @@ class HeteroGraph:
                 )
         if of_nodes:
             times = {relation: of_nodes[relation[0]][src] for relation, (src, _) in edges.items() if relation[0] in of_nodes}
-        return cls.from_edges({name: int(data[name].num_nodes) for name in data.node_types}, edges, weights=weights, times=times)
+        return cls.from_edges({name: _number(data, name) for name in data.node_types}, edges, weights=weights, times=times)
 
     @classmethod
     def from_dgl(cls, graph: Any) -> HeteroGraph:
@@ -261,7 +273,7 @@ class HeteroGraph:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> HeteroGraph:
-        """Open a folder memory-mapped; ``verify`` compares checksums, by default for folders up to 256 MiB.
+        """Open a folder memory-mapped, trusting what ``save`` wrote; ``verify`` compares checksums, by default for folders up to 256 MiB.
 
         Raises:
             InputError: not such a folder, or one that is truncated or altered.
@@ -269,12 +281,12 @@ class HeteroGraph:
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
         with complete_header(path):
-            relations = [tuple(relation) for relation in meta["relations"]]
-            indptr, indices, weights, times, edge_ids = (
-                {relation: arrays[f"{name}_{i}"] for i, relation in enumerate(relations) if f"{name}_{i}" in arrays} for name in _ARRAYS
-            )
-            columns = {relation: (indptr[relation], indices[relation]) for relation in relations}
-            return cls(meta["num_nodes"], columns, weights=weights, times=times, edge_ids=edge_ids)
+            graph = cls(meta["num_nodes"], {})
+            for i, (source, name, destination) in enumerate(meta["relations"]):
+                own: Any = {each: arrays.get(f"{each}_{i}") for each in _ARRAYS}
+                columns = RelationColumns(own.pop("indptr"), own.pop("indices"), graph.num_nodes[source], **own, validate=False)
+                graph.relations[source, name, destination] = columns
+            return graph
 
     @property
     def num_edges(self) -> int:
@@ -317,8 +329,10 @@ class HeteroGraph:
 
     def _sizes(self, relation: Relation) -> tuple[int, int]:
         """Numbers of vertices of a relation's source and destination types."""
-        if len(relation) != 3 or any(":" in part for part in relation):
-            raise InputError(f"{relation} is no relation: it is (source type, name, destination type), without a ':' in them; rename it")
+        if len(relation) != 3 or any(not isinstance(part, str) or ":" in part for part in relation):
+            raise InputError(
+                f"{relation} is no relation: it is (source type, name, destination type), texts without a ':' in them; rename it"
+            )
         source, _, destination = relation
         for name in (source, destination):
             if name not in self.num_nodes:
@@ -332,9 +346,9 @@ def relation_name(relation: Relation) -> str:
 
 
 def _checked_number(name: str, number: int) -> int:
-    if number < 0:
+    if not hasattr(number, "__index__") or number < 0:
         raise InputError(f"num_nodes of {name!r} is {number}: a type has 0 vertices or more; correct it")
-    return int(number)
+    return index(number)
 
 
 def _check_named(relations: Mapping[Relation, Any], **given: Mapping[Relation, Any]) -> None:
@@ -350,6 +364,34 @@ def _check_named(relations: Mapping[Relation, Any], **given: Mapping[Relation, A
 def _stored(data: Any, types: Sequence[Any], attr: str | None) -> dict[Any, Any]:
     """What PyG's object holds under a name, by type."""
     return {} if attr is None else {kind: data[kind][attr] for kind in types if attr in data[kind]}
+
+
+def _ends(data: Any, relation: Relation) -> tuple[Array, Array]:
+    """Sources and destinations of an edge type of PyG's."""
+    edge_index = getattr(data[relation], "edge_index", None)
+    if edge_index is None:
+        raise InputError(
+            f"{relation_name(relation)} has no edge_index but {', '.join(data[relation].keys()) or 'nothing'}: it holds (2, E) edges; give it "
+            "one, as by an adj_t's coo()"
+        )
+    rows = as_array(edge_index)
+    if rows.ndim != 2 or len(rows) != 2:
+        raise InputError(
+            f"edge_index of {relation_name(relation)} has shape {rows.shape}: it is (2, E), sources above destinations; reshape it"
+        )
+    return rows[0], rows[1]
+
+
+def _number(data: Any, name: str) -> int:
+    """How many vertices a type of PyG's has, stated or by its rows; edges do not tell."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyG's own, where it cannot tell
+        number = data[name].num_nodes
+    if number is None:
+        raise InputError(
+            f"type {name!r} has neither num_nodes nor x: edges do not tell how many vertices there are; set data[{name!r}].num_nodes"
+        )
+    return int(number)
 
 
 def _where(*found: Mapping[Any, Any]) -> str:

@@ -63,9 +63,11 @@ class TypedSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         return seeds
 
     def check_graph(self, graph: HeteroGraph) -> None:
-        """Refuse one that has not ``seed_type``, or too many types or relations for the addresses of random numbers."""
+        """Refuse one that has not ``seed_type``, no relation, or too many types or relations for the addresses of random numbers."""
         if self.seed_type is not None and self.seed_type not in graph.num_nodes:
             raise InputError(f"seed_type is {self.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")
+        if not graph.relations:
+            raise InputError("the graph has no relations: there are no edges to sample; give it some by HeteroGraph.from_edges")
         for what, number in (("relations", len(graph.relations)), ("types", len(graph.num_nodes))):
             if number > MOST_RELATIONS:
                 raise InputError(f"the graph has {number} {what}: {type(self).__name__} takes at most {MOST_RELATIONS}; join some")

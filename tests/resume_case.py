@@ -30,6 +30,7 @@ from hoptrain.trainers.tasks.hetero import HeteroClassifier
 from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
 from hoptrain.trainers.tasks.items.hops import HopDataModule, SIGNClassifier
 from hoptrain.trainers.tasks.items.images import ImageClassifier, ImageDataModule
+from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule, EdgePredictor
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
@@ -57,7 +58,21 @@ SAMPLERS = {
     "pipeline": lambda: s.NeighborSampler([3, 3]),
 }
 ONE_A_BATCH = ("saint-node", "saint-edge", "saint-walk", "ripple")
-TASKS = (*SAMPLERS, "links", "hops", "images", "graphs", "hetero", "events", "graphs-targets", "graphs-labels", "triples", "recommend")
+TASKS = (
+    *SAMPLERS,
+    "links",
+    "hops",
+    "images",
+    "graphs",
+    "hetero",
+    "events",
+    "graphs-targets",
+    "graphs-labels",
+    "triples",
+    "recommend",
+    "edges",
+    "balanced",
+)
 MOMENTS = (
     "on_train_batch_start", "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_start",
     "on_train_epoch_end", "on_validation_start", "on_validation_batch_start", "on_validation_end", "on_save_checkpoint", "while it is written",
@@ -216,6 +231,14 @@ def parts(case, folder):
         sampler = s.LinkSampler(s.NeighborSampler([3, 3]))
         module = LinkDataModule(dataset=str(data / "random"), sampler=sampler, batch_size=256, num_workers=case["workers"], seed=4)
         return module, scheduled(LinkPredictor, case)(module.num_features, module.num_hops, hidden_channels=8, out_channels=4, dropout=0.2)
+    if task == "edges":
+        known = Dataset.open(data / "random")
+        labelled = replace(known, edge_y=(known.graph.indices + known.graph.destinations()) % 3, validate=True)
+        module = EdgeDataModule(
+            labelled, s.LinkSampler(s.NeighborSampler([3, 3]), num_negatives=0), batch_size=256, num_workers=case["workers"], seed=4
+        )
+        sizes = {"hidden_channels": 8, "out_channels": 4, "dropout": 0.2}
+        return module, scheduled(EdgePredictor, case)(module.num_features, module.num_classes, module.num_hops, **sizes)
     if task == "recommend":
         rng = np.random.default_rng(3)
         src, dst = np.divmod(rng.permutation(30 * 40)[:400], 40)
@@ -242,7 +265,8 @@ def parts(case, folder):
         sizes = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
         return module, scheduled(EventPredictor, case)(module.num_nodes, module.message_channels, **sizes, lr=0.01)
     batch_size = 1 if task in ONE_A_BATCH else 2 if task == "cluster" else 16
-    module = GraphDataModule(str(data / "random"), SAMPLERS[task](), batch_size=batch_size, num_workers=case["workers"], seed=4)
+    feed = {"batch_size": batch_size, "num_workers": case["workers"], "seed": 4, "balanced": task == "balanced"}
+    module = GraphDataModule(str(data / "random"), SAMPLERS["neighbor" if task == "balanced" else task](), **feed)
     kind = AdaptiveNodeClassifier if task == "asgcn" else NodeClassifier
     options = {"arch": case["arch"], "norm": case["norm"], "hidden_channels": 8, "heads": 2, "dropout": 0.3, "lr": 0.01}
     return module, scheduled(kind, case)(module.num_features, module.num_classes, module.num_hops, **options)

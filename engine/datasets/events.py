@@ -156,7 +156,16 @@ class Events:
 
     @classmethod
     def from_pyg(cls, data: Any, **others: Any) -> Events:
-        """From PyG's ``TemporalData``: ``src``, ``dst``, ``t`` and, where there are some, ``msg``. ``others`` are as of the class."""
+        """From PyG's ``TemporalData``: ``src``, ``dst``, ``t`` and, where there are some, ``msg``. ``others`` are as of the class.
+
+        Raises:
+            InputError: it has none of these; as the class.
+        """
+        missing = [name for name in ("src", "dst", "t") if getattr(data, name, None) is None]
+        if missing:
+            raise InputError(
+                f"{type(data).__name__} has no {', '.join(missing)}: events are PyG's TemporalData; give one, or arrays to Events"
+            )
         return cls(src=data.src, dst=data.dst, t=data.t, messages=getattr(data, "msg", None), **others)
 
 
@@ -182,12 +191,18 @@ def load_events(name: str, *, root: str | Path | None = None) -> Events:
     missing = {"src", "dst", "t"} - arrays.keys()
     if missing:
         raise InputError(f"{path} has no {', '.join(sorted(missing))}: events are src, dst and t; choose another file")
+    for key, shapes in (("num_nodes", ((), (1,))), ("ends", ((2,),))):
+        if key in arrays and (arrays[key].shape not in shapes or arrays[key].dtype.kind not in "iu"):
+            number = "two integers" if key == "ends" else "an integer"
+            raise InputError(
+                f"{path}: {key} is {arrays[key].dtype} of shape {arrays[key].shape}: it is {number}; correct it or leave it out"
+            )
     return Events(
         src=arrays["src"],
         dst=arrays["dst"],
         t=arrays["t"],
         messages=arrays.get("messages", arrays.get("msg")),
-        num_nodes=int(arrays.get("num_nodes", 0)),
+        num_nodes=arrays["num_nodes"].item() if "num_nodes" in arrays else 0,
         destinations=arrays.get("destinations", _NONE),
         ends=tuple(arrays["ends"].tolist()) if "ends" in arrays else None,
         name=path.stem,

@@ -49,7 +49,9 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
     return data
 
 
-def load_hetero_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0, add_reverse: bool = False) -> HeteroDataset:
+def load_hetero_dataset(
+    name: str, *, root: str | Path | None = None, scale: float = 1.0, add_reverse: bool = False, seed_type: str | None = None
+) -> HeteroDataset:
     """Open a data set on a typed graph; where it is looked for, and what is kept, as by ``load_dataset``.
 
     Args:
@@ -57,15 +59,18 @@ def load_hetero_dataset(name: str, *, root: str | Path | None = None, scale: flo
         root: a folder that holds data sets, or to which they are downloaded.
         scale: share of a ``synthetic:`` set to generate, in (0, 1].
         add_reverse: turn each relation round as well (``HeteroGraph.with_reverse``), once: that is kept in the cache, too.
+        seed_type: the type that is trained on, of a folder of tables where several types have labels; other data sets state theirs.
 
     Raises:
-        InputError: as ``load_dataset``; or the data set has vertices of one kind only.
+        InputError: as ``load_dataset``; or the data set has vertices of one kind only, or another ``seed_type``.
     """
-    data = load_any(name, root=root, scale=scale)
+    data = load_any(name, root=root, scale=scale, seed_type=seed_type)
     if isinstance(data, Dataset):
         raise InputError(
             f"{name} has vertices of one kind: task: nodes trains on it; choose a data set with several ('hoptrain data list')"
         )
+    if seed_type not in (None, data.seed_type):
+        raise InputError(f"seed_type is {seed_type!r}: {name} has labels of {data.seed_type} alone; leave it out")
     return _reversed(data) if add_reverse else data
 
 
@@ -77,13 +82,13 @@ def _reversed(data: HeteroDataset) -> HeteroDataset:
     return open_cached_typed(key, lambda writer: data.with_reverse().write_to(writer))
 
 
-def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset | HeteroDataset:
-    """``load_dataset`` or ``load_hetero_dataset``, by what is found."""
+def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, seed_type: str | None = None) -> Dataset | HeteroDataset:
+    """``load_dataset`` or ``load_hetero_dataset``, by what is found; ``seed_type`` is that of tables."""
     root, scale = existing_root(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):
         _check_unscaled(name, scale)
-        return _open_path(Path(name))
+        return _open_path(Path(name), seed_type)
     if root is not None:
         folder = next((folder for folder in (root / name, root) if is_folder(folder)), None)
         if folder is not None:
@@ -91,7 +96,7 @@ def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0) -
     if source is None or not source.is_scalable:
         _check_unscaled(name, scale)
     if root is not None and source is None and is_tables(root / name):
-        return load_tables(root / name)
+        return load_tables(root / name, seed_type)
     file = npz.find_npz(name, root)
     if file is not None:
         return _open_path(file)
@@ -114,9 +119,9 @@ def _is_path(name: str) -> bool:
     return os.sep in name or name.endswith(".npz") or is_folder(Path(name)) or is_tables(Path(name))
 
 
-def _open_path(path: Path) -> Dataset | HeteroDataset:
+def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
     if path.suffix != ".npz":
-        return load_tables(path) if is_tables(path) and not is_folder(path) else open_either(path)
+        return load_tables(path, seed_type) if is_tables(path) and not is_folder(path) else open_either(path)
     return load_hetero_npz(path) if is_typed(path) else npz.load_npz(path)
 
 

@@ -59,6 +59,8 @@ class SmallGraphs:
 
     def __post_init__(self, validate: bool) -> None:
         y = as_labels(as_array(self.y))
+        object.__setattr__(self, "ptr", as_array(self.ptr))
+        object.__setattr__(self, "splits", {split: as_array(ids) for split, ids in self.splits.items()})
         object.__setattr__(
             self, "num_classes", self.num_classes or (num_classes_of(y) if y.ndim in (1, 2) and y.dtype.kind in "iubf" else 0)
         )

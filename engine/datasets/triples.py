@@ -161,8 +161,11 @@ def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
     splits = {split: arrays[key] for split, keys in _MEMBERS.items() for key in keys if key in arrays}
     if "train" not in splits:
         raise InputError(f"{path} has no train: triples are train, valid and test of shape (N, 3); choose another file")
-    numbers = {number: int(arrays[number]) for number in ("num_nodes", "num_relations") if number in arrays}
-    return Triples(splits=splits, **numbers, name=path.stem)
+    numbers = {number: arrays[number] for number in ("num_nodes", "num_relations") if number in arrays}
+    for number, value in numbers.items():
+        if value.size != 1 or value.dtype.kind not in "iu":
+            raise InputError(f"{path}: {number} is {value.dtype} of shape {value.shape}: it is an integer; correct it or leave it out")
+    return Triples(splits=splits, **{number: int(value.item()) for number, value in numbers.items()}, name=path.stem)
 
 
 def _read_folder(folder: Path) -> Triples:

@@ -22,7 +22,8 @@ from hoptrain.dgl.sampler import Sampled
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, is_known, plain_rows
+from hoptrain.samplers.feed.early import runs_ahead
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
 
 _of_dgl = dgl.dataloading.dataloader
 
@@ -37,8 +38,8 @@ class DataLoader(dgl.dataloading.DataLoader):
     An epoch's seed comes from torch's generator, its order with ``use_ddp`` from ``torch.initial_seed()``. Features by the name of the sampler's
     first ``prefetch_node_feats`` are gathered by the workers: what is written into them during an epoch shows in the next one.
 
-    Without workers a thread samples the next batch while this one is used (``use_prefetch_thread``), on a machine with several cores. By default there
-    is none where code of the user's would be asked for its seeds a batch early: a sampler or an ``exclude`` that is neither DGL's nor hoptrain's.
+    Without workers a thread may sample the next batch while this one is used (``use_prefetch_thread``). By default there is one where the training leaves
+    cores free, unless code of the user's would be asked for its seeds a batch early: a sampler or an ``exclude`` that is neither DGL's nor hoptrain's.
     """
 
     graph: Any
@@ -144,7 +145,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         hoptrains, converted = own.of(self.graph)
         work = Work(converted.graph, hoptrains, self._stores(own), self._versions)
         wanted = self._is_thread_wanted
-        yield from self._feed.epoch(work, place, batches, made, is_known(sampler) if wanted is None else wanted)
+        yield from self._feed.epoch(work, place, batches, made, runs_ahead(sampler) if wanted is None else wanted)
 
     def _indices(self, seed: int) -> list[Any]:
         """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""

@@ -15,7 +15,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.pyg.features import features_of, put, without
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, is_known, plain_rows
+from hoptrain.samplers.feed.early import runs_ahead
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
 
 
 class Fed:
@@ -57,7 +58,7 @@ class Fed:
         def made(step: int, index: list[int], source: Source) -> Any:
             return self.assembled(index, source, place.state(step))
 
-        for batch in self._feed.epoch(self._work(), place, _dealt_out(loader._index_sampler, place), made, is_known(self)):
+        for batch in self._feed.epoch(self._work(), place, _dealt_out(loader._index_sampler, place), made, runs_ahead(self)):
             yield batch.pin_memory() if loader.pin_memory and torch.cuda.is_available() else batch
             del batch
 

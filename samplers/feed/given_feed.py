@@ -52,26 +52,6 @@ class Place(NamedTuple):
         return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
 
 
-_KNOWN = ("hoptrain", "torch", "torch_geometric", "dgl")
-_ASKED = ("sampler", "batch_sampler", "node_sampler", "link_sampler", "neg_sampling", "negative_sampler", "exclude")
-"""Where loaders and samplers keep those that they ask."""
-
-
-def is_known(*objects: object) -> bool:
-    """Whether asking these, and those that they ask, a step early changes nothing.
-
-    Their classes are those of the libraries, and they draw by torch's own generator, which starts at the batch's address. Of a user's class, function
-    or generator nobody knows what else it reads.
-    """
-    for each in objects:
-        if type(each).__module__.partition(".")[0] not in _KNOWN or getattr(each, "generator", None) is not None:
-            return False
-        asked = [getattr(each, name, None) for name in _ASKED]
-        if not is_known(*(other for other in asked if other is not None and not isinstance(other, str))):
-            return False
-    return True
-
-
 class Work(NamedTuple):
     """What batches are made of. Another object in one of the places starts the workers anew."""
 
@@ -193,9 +173,10 @@ class GivenFeed:
         self._work: Work | None = None
         self._owner = 0
         self._task: SampleTask
+        self._state: Callable[[], object]
 
     def epoch(
-        self, work: Work, place: Place, indices: Iterable[Index], made: Callable[[int, Index, Source], Any], may_run_ahead: bool = False
+        self, work: Work, place: Place, indices: Iterable[Index], made: Callable[[int, Index, Source], Any], is_ahead: bool = False
     ) -> Iterator[Any]:
         """The loader's batches of an epoch.
 
@@ -206,8 +187,8 @@ class GivenFeed:
                 they may run ahead, else for none.
             made: (step, index, source) -> the loader's batch; it asks the source once. With workers, or ahead, it is called twice for each step:
                 before, for what it asks of the source, which raises ``Asked``, and then with the batch.
-            may_run_ahead: whether without workers a thread may sample the next batch while the consumer has this one. All else is done in the
-                consumer's thread, so that this is about ``indices`` and ``made`` alone: that asking them a step early changes nothing.
+            is_ahead: whether without workers a thread samples the next batch while the consumer has this one. All else is done in the consumer's
+                thread, a step early for ``indices``, and for what ``made`` asks.
 
         Raises:
             InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew; see ``Work.check``.
@@ -218,10 +199,9 @@ class GivenFeed:
             work.check()
             self.close()
             self._owner, self._task = os.getpid(), self._task_for(work, place)
-        self._work = work
+        self._work, self._state = work, work.state
         self._schedule.begin(place.seed, place.num_steps)
         self._iteration += 1
-        is_ahead = may_run_ahead and self._task.workspace.threads > 1
         batches = self._sent if self._workers else self._made_ahead if is_ahead else self._here
         return batches(self._iteration, place.epoch, indices, made)
 
@@ -256,7 +236,7 @@ class GivenFeed:
                 self._schedule.give(step, under_way[-1][1])
                 yield step
 
-        with closing(run_ahead(self._task, epoch, steps(), self._memory, self._work.state)) as self._thread:
+        with closing(run_ahead(self._task, epoch, steps(), self._memory, self._state)) as self._thread:
             for step in count():
                 self._check_iteration(iteration, step)
                 release_copied()

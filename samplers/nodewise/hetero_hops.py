@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,9 +39,14 @@ class HeteroFanoutSampler(TypedSampler):
             if "" in given:
                 raise InputError(f"default is {list(default)} beside fanouts for all relations, {fanouts}: leave one of them out")
             given = {**given, "": default}
-        self.fanouts: dict[str, tuple[int, ...]] = {
-            name if isinstance(name, str) else ":".join(name): tuple(map(int, own)) for name, own in given.items()
-        }
+        try:
+            self.fanouts: dict[str, tuple[int, ...]] = {
+                name if isinstance(name, str) else ":".join(name): tuple(map(index, own)) for name, own in given.items()
+            }
+        except TypeError:
+            raise InputError(
+                f"fanouts are {fanouts!r}: give whole numbers, one for each hop, such as [15, 10], or a list for each relation"
+            ) from None
         """By the name of a relation; "" stands for all that are not named."""
         lengths = {len(own) for own in self.fanouts.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:

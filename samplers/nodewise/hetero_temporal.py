@@ -70,6 +70,10 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         self.strategy = strategy
         self.replace: bool = replace
         self.repeats_edges: bool = replace
+        if seed_times is not None and not isinstance(seed_times, Mapping):
+            raise InputError(
+                f"seed_times are a {type(seed_times).__name__}: they are by type, a time for each of its vertices; give a dictionary"
+            )
         self.seed_times: dict[str, Array] = {kind: checked_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
         self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, load_dataset, load_hetero_dataset
 
@@ -119,14 +119,27 @@ def test_splits_of_two_families_may_share_vertices():
     assert len(data(splits={"train_5": np.array([0]), "val_6": np.array([0]), "extra": np.array([0])}).splits) == 3
 
 
-def dgl(**of_a):
+class DGLEdges:
+    """What ``DGLGraph.edges`` is: called, the ends; by type, what edges hold."""
+
+    def __init__(self, **held):
+        self.held = held
+
+    def __call__(self, etype):
+        return torch.tensor([3, 0]), torch.tensor([1, 0])
+
+    def __getitem__(self, etype):
+        return SimpleNamespace(data=self.held)
+
+
+def dgl(of_edges=(), **of_a):
     """What is asked of a heterograph of DGL's."""
     held = {"a": of_a, "b": {"feat": torch.ones(2, 3)}}
     return SimpleNamespace(
         ntypes=["a", "b"],
         canonical_etypes=[("a", "r", "b")],
         nodes={kind: SimpleNamespace(data=own) for kind, own in held.items()},
-        edges=lambda etype: (torch.tensor([3, 0]), torch.tensor([1, 0])),
+        edges=DGLEdges(**dict(of_edges)),
         num_nodes={"a": 4, "b": 2}.__getitem__,
     )
 
@@ -150,3 +163,44 @@ def test_from_pyg_takes_weights_and_times_by_name():
     columns = HeteroDataset.from_pyg(theirs, weight_attr="weight", time_attr="time").graph.relations[("a", "r", "b")]
     assert (columns.weights.tolist(), columns.times.tolist()) == ([2.0, 0.5], [7, 8])
     assert columns.ids_of(np.arange(2)).tolist() == [1, 0]
+
+
+def test_what_is_not_taken_over_is_named(caplog):
+    theirs = pyg(y=torch.zeros(4), year=torch.ones(4))
+    theirs["b"].y, theirs["b"].train_mask = torch.ones(2), torch.ones(2, dtype=torch.bool)
+    theirs["a", "r", "b"].edge_attr, theirs["a", "r", "b"].time = torch.ones(2, 3), torch.arange(2)
+    made = HeteroDataset.from_pyg(theirs, "a", name="theirs", time_attr="time")
+    assert made.meta["not_carried"] == ["a year", "a:r:b edge_attr", "b train_mask", "b y"]
+    (line,) = caplog.messages
+    assert line == "theirs: a HeteroDataset does not hold a year, a:r:b edge_attr, b train_mask, b y: no batch will have them"
+    caplog.clear()
+    made = HeteroDataset.from_dgl(
+        dgl({"feat": torch.ones(2, 3), "w": torch.ones(2)}, label=torch.zeros(4, dtype=torch.int64), year=torch.ones(4))
+    )
+    assert made.meta["not_carried"] == ["a year", "a:r:b feat", "a:r:b w"]
+    assert len(caplog.messages) == 1
+    caplog.clear()
+    assert HeteroDataset.from_pyg(pyg(y=torch.zeros(4))).meta == {}
+    assert not caplog.messages
+
+
+def test_objects_that_are_no_typed_graph_of_pygs():
+    without, bent, unsized = pyg(y=torch.zeros(4)), pyg(y=torch.zeros(4)), pyg(y=torch.zeros(4))
+    del without["a", "r", "b"].edge_index
+    without["a", "r", "b"].adj_t = torch.eye(2)
+    bent["a", "r", "b"].edge_index = torch.zeros(5, 2, dtype=torch.int64)
+    unsized["c", "s", "a"].edge_index, unsized["c"].name = torch.zeros(2, 1, dtype=torch.int64), "c"
+    for theirs, message in (
+        (Data(edge_index=torch.zeros(2, 0)), r"the graph is a Data: .*; Graph\.from_pyg takes a Data"),
+        (without, "a:r:b has no edge_index but adj_t: it holds"),
+        (bent, r"edge_index of a:r:b has shape \(5, 2\): it is \(2, E\)"),
+        (unsized, r"type 'c' has neither num_nodes nor x: .* set data\['c'\]\.num_nodes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            HeteroDataset.from_pyg(theirs)
+
+
+def test_features_and_splits_are_dictionaries():
+    for changed in ({"x": np.ones((4, 2))}, {"splits": np.arange(2)}):
+        with pytest.raises(InputError, match=r"(x|splits) is no mapping: it is a dictionary"):
+            data(**changed)

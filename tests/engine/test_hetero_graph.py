@@ -127,7 +127,7 @@ def test_saved_and_opened(tmp_path):
     [
         ({WRITES: ([4], [0])}, "author:writes:paper: the source of edge 0 is vertex 4, but the graph has the 4 vertices"),
         ({WRITES: ([0], [3])}, "the destination of edge 0 is vertex 3"),
-        ({WRITES: ([0, 1], [0])}, "author:writes:paper has 2 sources and 1 destinations"),
+        ({WRITES: ([0, 1], [0])}, "author:writes:paper: 2 sources and 1 destinations"),
         ({("author", "writes", "book"): ([0], [0])}, "joins type 'book': num_nodes has author, paper"),
         ({("author", "a:b", "paper"): ([0], [0])}, "without a ':' in them"),
         ({("author", "paper"): ([0], [0])}, "is no relation"),
@@ -193,3 +193,28 @@ def test_relations_turned_round():
         InputError, match=r"^paper:rev_writes:author is there: author:writes:paper turned round is to have this name; rename it$"
     ):
         graph.with_reverse()
+
+
+def test_what_was_saved_is_opened_without_being_read(tmp_path, monkeypatch):
+    """As a plain graph: a large one has as many pages to read as files."""
+    HeteroGraph.from_edges(SIZES, EDGES).save(tmp_path / "graph")
+    monkeypatch.setattr("hoptrain.engine.hetero_graph.check_offsets", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("hoptrain.engine.hetero_graph.checked_edge_ids", lambda *_: pytest.fail("it was read"))
+    opened = HeteroGraph.open(tmp_path / "graph", verify=False)
+    assert opened.relations[WRITES].edge_ids.tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: HeteroGraph.from_edges(SIZES, {WRITES: np.zeros((5, 2), int)}), "author:writes:paper: its edges are 5 arrays: give two"),
+        (lambda: HeteroGraph.from_edges(SIZES, EDGES, times={WRITES: [0.5, 1, 2]}), "author:writes:paper: times are float64"),
+        (lambda: HeteroGraph.from_edges(SIZES, EDGES, weights={WRITES: [1.0, -1, 2]}), "author:writes:paper: the weight of edge 1 is -1"),
+        (lambda: HeteroGraph.from_edges({"a": 2}, {("a", 1, "a"): ([0], [1])}), r"\('a', 1, 'a'\) is no relation: it is"),
+        (lambda: HeteroGraph.from_edges({"a": 2.5}, {}), "num_nodes of 'a' is 2.5: a type has 0 vertices or more"),
+        (lambda: HeteroGraph.from_edges({"a": None}, {}), "num_nodes of 'a' is None"),
+    ],
+)
+def test_odd_arguments(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

@@ -12,7 +12,17 @@ from hoptrain.trainers.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["index", "loaders", "reproducibility", "coming_from_lightning", "larger_than_memory", "several_gpus", "resume"]
+PAGES = [
+    "index",
+    "loaders",
+    "reproducibility",
+    "coming_from_lightning",
+    "sampling",
+    "larger_than_memory",
+    "narrow_features",
+    "several_gpus",
+    "resume",
+]
 """Those whose examples no test of their own runs."""
 
 

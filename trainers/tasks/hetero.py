@@ -42,6 +42,7 @@ class HeteroDataModule(SampledDataModule):
         add_reverse: bool = False,
         splits: str | None = None,
         metapaths: list[list[str]] | None = None,
+        seed_type: str | None = None,
         **feed: Any,
     ) -> None:
         """Open the data set (and convert or download it the first time).
@@ -54,12 +55,13 @@ class HeteroDataModule(SampledDataModule):
             add_reverse: turn each relation round as well, as one more, rev_NAME.
             splits: which splits, where the data set has several by name: 60 takes train_60, val_60 and test_60.
             metapaths: relations along these in place of the data's, such as [[paper, author, paper]]; see ``with_metapaths``.
+            seed_type: the type that is trained on, where several tables of a folder have labels.
             feed: as ``SampledDataModule``.
 
         Raises:
             InputError: what cannot be trained on; see ``check_typed`` and ``with_metapaths``.
         """
-        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse)
+        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         if splits is not None:
             data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
         if isinstance(sampler, HeteroPinSAGESampler):
@@ -69,8 +71,7 @@ class HeteroDataModule(SampledDataModule):
         if metapaths is not None:
             data = with_metapaths(data, metapaths)
         sampler.check_data(data)
-        own = getattr(sampler, "seed_type", None)
-        if own != data.seed_type:
+        if (own := getattr(sampler, "seed_type", None)) != data.seed_type:
             raise InputError(f"the sampler's seed_type is {own!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
         check_typed(data, sampler.num_hops)
         super().__init__(data, sampler, **feed)
@@ -125,6 +126,8 @@ class HeteroClassifier(Labelled):
     once; or another score by its name.
     """
 
+    model: Any
+
     def __init__(
         self,
         in_channels: dict[str, int] | None = None,
@@ -175,8 +178,7 @@ class HeteroClassifier(Labelled):
         _check_model(model, takes, bool(relations and num_layers and num_classes), gnn)
         super().__init__(None)
         self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
-        self.takes = takes
-        self.model: Any = model
+        self.takes, self.model = takes, model
         self.learn(num_classes, multilabel, score, class_weight)
         if model is not None:
             self.note_module(model)

@@ -9,6 +9,7 @@ a plain graph, whose edges may have features, too (``engine/datasets/tables``).
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,24 +57,28 @@ def _stem(path: Path) -> str:
     return path.name[: -len(next(suffix for suffix in _SUFFIXES if path.name.endswith(suffix)))]
 
 
-def load_tables(folder: Path) -> Dataset | HeteroDataset:
-    """Convert a folder once, then open that; the key changes with the tables.
+def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
+    """Convert a folder once, then open that; the key changes with the tables and with ``seed_type``, as of ``read_tables``.
 
     Raises:
         InputError: as ``read_tables``.
     """
     files = table_files(folder)
     key = f"{folder.resolve().name}-tables{_VERSION}-{fingerprint(files)}"
+    if seed_type is not None:
+        key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a type may be called anything
     is_plain = any(path.parent == folder for path in files)
     open_one: Any = open_cached if is_plain else open_cached_typed
-    data: Dataset | HeteroDataset = open_one(key, lambda writer: read_tables(folder).write_to(writer))
+    data: Dataset | HeteroDataset = open_one(key, lambda writer: read_tables(folder, seed_type).write_to(writer))
     return data
 
 
-def read_tables(folder: Path) -> Dataset | HeteroDataset:
+def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
     """The data set in a folder, in memory, validated: one on a typed graph, or a ``Dataset`` of ``nodes.csv`` and ``edges.csv``.
 
-    The type that is trained on is the only one with labels.
+    Args:
+        folder: of the tables.
+        seed_type: the type of a typed graph that is trained on; by default the only one with labels.
 
     Raises:
         InputError: tables that are missing, or a row of one that cannot be: it names file, row, value and rule.
@@ -93,16 +98,14 @@ def read_tables(folder: Path) -> Dataset | HeteroDataset:
         )
     if plain:
         return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name)[0]
-    return _typed(folder, [path for path in files if path.parent.name == "nodes"], [p for p in files if p.parent.name == "edges"])
+    return _typed(
+        folder, [path for path in files if path.parent.name == "nodes"], [p for p in files if p.parent.name == "edges"], seed_type
+    )
 
 
-def _typed(folder: Path, of_nodes: list[Path], of_edges: list[Path]) -> HeteroDataset:
+def _typed(folder: Path, of_nodes: list[Path], of_edges: list[Path], seed_type: str | None) -> HeteroDataset:
     types = {_stem(path): _Type(path) for path in of_nodes}
-    labelled = [name for name, own in types.items() if own.y is not None]
-    if len(labelled) != 1:
-        raise InputError(
-            f"{folder}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; give one table a column label"
-        )
+    seed_type = _seed_type(folder, {name: own.y is not None for name, own in types.items()}, seed_type)
     edges: dict[Relation, tuple[Array, Array]] = {}
     options: dict[str, dict[Relation, Array]] = {"weights": {}, "times": {}}
     left: list[str] = []
@@ -113,18 +116,31 @@ def _typed(folder: Path, of_nodes: list[Path], of_edges: list[Path]) -> HeteroDa
         left += [f"{path.name}: {name}" for name in others]
         for name, values in own.items():
             options[name][relation] = values
-    seeds = types[labelled[0]]
+    seeds = types[seed_type]
     meta: dict[str, Any] = {"source": f"tables in {folder.name}"}
     meta |= ({} if seeds.classes is None else {"classes": seeds.classes}) | ({"not_carried": left} if left else {})
     return HeteroDataset(
         name=folder.name,
         graph=HeteroGraph.from_edges({name: len(own.numbers) for name, own in types.items()}, edges, **options),
-        seed_type=labelled[0],
+        seed_type=seed_type,
         x={name: own.x for name, own in types.items() if own.x is not None},
         y=seeds.y,
         splits=seeds.splits,
         meta=meta,
     )
+
+
+def _seed_type(folder: Path, is_labelled: dict[str, bool], seed_type: str | None) -> str:
+    """The type that is trained on, among all types."""
+    labelled = [name for name, has in is_labelled.items() if has]
+    if seed_type is None and len(labelled) != 1:
+        raise InputError(
+            f"{folder}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; "
+            + ("name it by data.seed_type" if labelled else "give one table a column label")
+        )
+    if seed_type is not None and seed_type not in is_labelled:
+        raise InputError(f"seed_type is {seed_type!r}: {folder} has tables of {', '.join(is_labelled)}; name one of these types")
+    return seed_type or labelled[0]
 
 
 def _relation(path: Path, types: dict[str, _Type]) -> Relation:

@@ -212,7 +212,7 @@ def test_a_sampler_around_one_of_hoptrain_s():
         assert torch.equal(outputs, indices * 2)
 
 
-def of_a_user(g, eids):
+def of_a_user(eids):
     """What is excluded."""
     return eids
 
@@ -229,7 +229,7 @@ AHEAD = {
 @pytest.mark.parametrize(("exclude", "asked", "is_ahead"), AHEAD.values(), ids=AHEAD)
 def test_a_thread_changes_nothing_and_asks_no_code_of_a_user_s(exclude, asked, is_ahead, monkeypatch):
     """Unless that is asked for."""
-    monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 2)
+    monkeypatch.setattr("hoptrain.samplers.feed.early.cores_are_free", lambda: True)
 
     def run(asked):
         torch.manual_seed(3)

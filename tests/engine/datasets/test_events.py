@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import TemporalData
+from torch_geometric.data import Data, TemporalData
 
 from hoptrain.engine import InputError
 from hoptrain.engine.datasets.events import Events, load_events
@@ -81,6 +81,12 @@ def test_mistakes_of_splits_and_files(tmp_path):
     np.savez(tmp_path / "other.npz", src=SRC)
     with pytest.raises(InputError, match="has no dst, t: events are src, dst and t"):
         load_events("other", root=tmp_path)
+    for key, value in (("ends", [2, 3, 4]), ("ends", 2), ("ends", [0.5, 0.7]), ("num_nodes", [7, 8]), ("num_nodes", "7")):
+        np.savez(tmp_path / "bent.npz", src=SRC, dst=DST, t=T, **{key: value})
+        with pytest.raises(InputError, match=rf"bent\.npz: {key} is .* of shape .*: it is (two integers|an integer); correct it"):
+            load_events("bent", root=tmp_path)
+    with pytest.raises(InputError, match="Data has no src, dst, t: events are PyG's TemporalData"):
+        Events.from_pyg(Data(x=torch.zeros(3, 1)))
     (tmp_path / "torn.npz").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"torn.npz cannot be read"):
         load_events("torn", root=tmp_path)

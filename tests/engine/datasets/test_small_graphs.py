@@ -179,3 +179,12 @@ def test_a_class_that_is_not_there():
     right = SmallGraphs.from_pyg(molecules())
     with pytest.raises(InputError, match=r"y\[2\] is 2: labels are in \[-1, 2\); correct it or num_classes"):
         SmallGraphs(vertices=right.vertices, ptr=right.ptr, y=right.y, num_classes=2)
+
+
+def test_lists_and_tensors_are_taken():
+    right = SmallGraphs.from_pyg(molecules())
+    splits = {"train": list(range(5)), "val": torch.arange(5, 8)}
+    for as_given in (list, torch.from_numpy):
+        again = SmallGraphs(vertices=right.vertices, ptr=as_given(right.ptr), y=as_given(right.y), splits=splits)
+        assert (again.ptr.tolist(), again.y.tolist()) == (right.ptr.tolist(), right.y.tolist())
+        assert {name: ids.tolist() for name, ids in again.splits.items()} == {"train": list(range(5)), "val": [5, 6, 7]}

@@ -109,6 +109,9 @@ def test_mistakes_of_files(tmp_path):
     np.savez(tmp_path / "other.npz", test=np.array(TEST))
     with pytest.raises(InputError, match=r"other\.npz has no train"):
         load_triples("other", root=tmp_path)
+    np.savez(tmp_path / "sizes.npz", train=np.array(TEST), num_relations=np.array([2, 3]))
+    with pytest.raises(InputError, match=r"sizes\.npz: num_relations is int64 of shape \(2,\): it is an integer"):
+        load_triples("sizes", root=tmp_path)
     (tmp_path / "broken.npz").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"broken\.npz cannot be read"):
         load_triples("broken", root=tmp_path)

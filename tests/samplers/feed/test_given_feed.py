@@ -2,7 +2,6 @@
 
 import multiprocessing
 import threading
-from functools import partial
 from itertools import count, islice
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 
 from hoptrain.engine import Graph, InputError, WorkerError
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work, is_known
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work
 
 ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
 
@@ -90,22 +89,16 @@ def test_an_epoch_without_an_end(work, feed, num_workers):
         assert asked == list(range(step + ahead))
 
 
-@pytest.fixture
-def cores(monkeypatch):
-    """A machine where a thread is of use."""
-    monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 2)
-
-
-def test_a_thread_changes_no_batch(work, feed, cores):
+def test_a_thread_changes_no_batch(work, feed):
     items = [np.arange(size) for size in (3, 40, 1, 20)]
     place = Place(7, 3, 1, 2, len(items))
     wanted = list(feed(0).epoch(work, place, items, made))
     ahead = feed(0)
     for _ in range(2):
-        assert list(ahead.epoch(work, place, items, made, may_run_ahead=True)) == wanted
+        assert list(ahead.epoch(work, place, items, made, is_ahead=True)) == wanted
 
 
-def test_a_thread_asks_for_one_step_ahead_and_all_in_the_consumer_s_thread(work, feed, cores):
+def test_a_thread_asks_for_one_step_ahead_and_all_in_the_consumer_s_thread(work, feed):
     asked = []
 
     def indices():
@@ -117,23 +110,23 @@ def test_a_thread_asks_for_one_step_ahead_and_all_in_the_consumer_s_thread(work,
         assert threading.current_thread() is threading.main_thread()
         return made(step, items, source)
 
-    for step, batch in enumerate(islice(feed(0).epoch(work, Place.of(7, 0, None), indices(), checked, may_run_ahead=True), 30)):
+    for step, batch in enumerate(islice(feed(0).epoch(work, Place.of(7, 0, None), indices(), checked, is_ahead=True), 30)):
         assert batch[:2] == contents(work.sampler.sample(work.graph, np.arange(step % 40 + 1), seed=7, batch=step))
         assert asked == list(range(step + 2))
 
 
-def test_a_new_epoch_ends_the_thread_of_the_one_before(work, feed, cores):
+def test_a_new_epoch_ends_the_thread_of_the_one_before(work, feed):
     one, place = feed(0), Place(7, 0, 0, 1, 4)
-    before = one.epoch(work, place, ITEMS * 2, made, may_run_ahead=True)
+    before = one.epoch(work, place, ITEMS * 2, made, is_ahead=True)
     next(before)
     wanted = list(feed(0).epoch(work, place, ITEMS * 2, made))
-    assert list(one.epoch(work, place, ITEMS * 2, made, may_run_ahead=True)) == wanted
+    assert list(one.epoch(work, place, ITEMS * 2, made, is_ahead=True)) == wanted
     with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
         next(before)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("hoptrain-ahead")]
 
 
-def test_rows_that_are_written_during_an_epoch_are_seen_as_without_the_thread(work, feed, cores):
+def test_rows_that_are_written_during_an_epoch_are_seen_as_without_the_thread(work, feed):
     x = torch.zeros(40, 2)
     rows = work._replace(stores={"x": x.numpy()}, state=lambda: x._version)
 
@@ -142,7 +135,7 @@ def test_rows_that_are_written_during_an_epoch_are_seen_as_without_the_thread(wo
         return source.rows()["x"][0, 0].item()
 
     found = []
-    for value in feed(0).epoch(rows, Place.of(7, 0, 4), ITEMS * 2, seen, may_run_ahead=True):
+    for value in feed(0).epoch(rows, Place.of(7, 0, 4), ITEMS * 2, seen, is_ahead=True):
         found.append(value)
         x += 1
     assert found == [0, 1, 2, 3]
@@ -152,13 +145,13 @@ def of_child(feed, batches, place, work, wanted):
     """In a fork: the iterator of the parent is not its own, a new one is as good as any."""
     with pytest.raises(WorkerError, match="another process began"):
         next(batches)
-    assert list(feed.epoch(work, place, ITEMS * 3, made, may_run_ahead=True)) == wanted
+    assert list(feed.epoch(work, place, ITEMS * 3, made, is_ahead=True)) == wanted
 
 
-def test_a_fork_iterates_anew(work, feed, cores):
+def test_a_fork_iterates_anew(work, feed):
     one, place = feed(0), Place(7, 0, 0, 1, 6)
     wanted = list(feed(0).epoch(work, place, ITEMS * 3, made))
-    batches = one.epoch(work, place, ITEMS * 3, made, may_run_ahead=True)
+    batches = one.epoch(work, place, ITEMS * 3, made, is_ahead=True)
     assert next(batches) == wanted[0]
     child = multiprocessing.get_context("fork").Process(target=of_child, args=(one, batches, place, work, wanted))
     child.start()
@@ -167,29 +160,6 @@ def test_a_fork_iterates_anew(work, feed, cores):
         child.kill()
     assert child.exitcode == 0
     assert list(batches) == wanted[1:]
-
-
-class Users(torch.utils.data.RandomSampler):
-    """A user's class."""
-
-
-ORDER = torch.utils.data.RandomSampler(range(9))
-SAMPLERS = {
-    "torch's": (True, ORDER),
-    "in torch's batches": (True, torch.utils.data.BatchSampler(ORDER, 3, False)),
-    "hoptrain's": (True, NeighborSampler([2])),
-    "a user's class": (False, Users(range(9))),
-    "a user's class in torch's batches": (False, torch.utils.data.BatchSampler(Users(range(9)), 3, False)),
-    "a user's generator": (False, torch.utils.data.RandomSampler(range(9), generator=torch.Generator())),
-    "a function": (False, partial(print)),
-    "a list": (False, [[1], [2]]),
-}
-
-
-@pytest.mark.parametrize(("is_so", "sampler"), SAMPLERS.values(), ids=SAMPLERS)
-def test_what_is_asked_a_step_early_is_known(is_so, sampler):
-    assert is_known(sampler) is is_so
-    assert is_known(ORDER, sampler) is is_so
 
 
 def test_large_items_make_room(work, feed):

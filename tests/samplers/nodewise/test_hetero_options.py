@@ -6,7 +6,7 @@ from scipy.stats import chisquare
 
 from hoptrain.engine import Graph, HeteroDataset, InputError
 from hoptrain.engine.hetero_graph import HeteroGraph
-from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, NeighborSampler, SampleLoader
 
 
 @pytest.mark.parametrize("options", [{"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
@@ -92,3 +92,13 @@ def contents(batch):
 def test_what_has_no_kernels_for_cuda_is_refused(options):
     with pytest.raises(InputError, match=r"^HeteroSampler with .* and device=\"cuda\": it has no kernels for CUDA; use device=\"cpu\"$"):
         HeteroSampler([1], **({"seed_type": "a"} | options)).sample(LONE_TYPES, np.array([0]), device="cuda")
+
+
+def test_odd_arguments():
+    for fanouts in ("3,3", 5, [2.5], {"a:r:b": 3}):
+        with pytest.raises(InputError, match=r"fanouts are .*: give whole numbers, one for each hop"):
+            HeteroSampler(fanouts, "v")
+    with pytest.raises(InputError, match="seed_times are a ndarray: they are by type"):
+        HeteroTemporalSampler([3], "v", seed_times=np.arange(4))
+    with pytest.raises(InputError, match="the graph has no relations: there are no edges to sample"):
+        HeteroSampler([3], "v").sample(HeteroGraph({"v": 4}, {}), np.arange(2))

@@ -11,10 +11,13 @@ import pytest
 from pytorch_lightning import Trainer
 
 from hoptrain.engine import load_dataset
+from hoptrain.engine.storage.filler import Filled
 from hoptrain.samplers import NeighborSampler
+from hoptrain.samplers.feed.tier import Tier
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.runs import callbacks
+from hoptrain.trainers.runs.callbacks import ProgressBar
 
 QUICK = ("fit", "--config", "quickstart", "--data.num_workers=0", "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false")
 
@@ -54,6 +57,36 @@ def test_splits_that_overlap(capsys):
     replace(data, splits=splits, path=None).save(Path("overlapping"))
     assert main([*QUICK, "--data.dataset=overlapping", "--trainer.max_epochs=1"]) == 0
     assert "digits-knn: 7 vertices are in train and test: scores tell of what was learnt" in capsys.readouterr().err
+
+
+def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
+    """The bar has the share of hits in the place of the queue, the log too, and the end names the disk."""
+    shown = []
+    monkeypatch.setattr(ProgressBar, "get_metrics", lambda *args, whole=ProgressBar.get_metrics: (shown.append(whole(*args)), shown[-1])[1])
+    monkeypatch.setattr(Tier, "run", slowly(Tier.run))
+    load_dataset("digits-knn").save(Path("saved"))
+    options = ("--data.memory=500KiB", "--data.batch_size=8", "--trainer.max_epochs=1", "--trainer.enable_progress_bar=true")
+    assert main([*QUICK, "--data.dataset=saved", *options]) == 0
+    out, err = capsys.readouterr()
+    assert "room for 1,657 of 1,797 rows (92 %), whose use is known 256 steps ahead" in " ".join(err.split())
+    last = [figures for figures in shown if "hit" in figures][-1]
+    assert 50 < int(last["hit"].removesuffix("%")) < 100
+    assert "queue" not in last
+    (table,) = Path("runs").glob("*/metrics.csv")
+    assert "hit_%" in table.read_text()
+    assert "bottleneck: the disk (trainer waited" in " ".join(out.split())
+
+
+def slowly(run):
+    """As if most of a run had been waiting for reads."""
+
+    def slow(self, *args):
+        for batch in run(self, *args):
+            self.wait_s += 1000.0
+            self.filled = self.filled.plus(Filled(read_s=1000.0))
+            yield batch
+
+    return slow
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small

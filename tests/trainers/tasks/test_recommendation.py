@@ -173,6 +173,10 @@ def test_mistakes():
         (lambda: parts(l2=-1.0), "l2 is -1.0 with embeddings dense: it is at least 0"),
         (lambda: parts(loss="warp"), "loss is 'warp': it is one of bce, bpr"),
         (lambda: parts(embeddings="yes"), "embeddings is 'yes': it is one of none, sparse, dense"),
+        (
+            lambda: fit(*parts(destinations=None, negatives="pairs", feed={"eval_negatives": "all"})),
+            r"loss is bpr and the sampler's negatives \"pairs\": it compares destinations of one source",
+        ),
         (lambda: fit(*parts(num_negatives=0)), "loss is bpr and the sampler's num_negatives 0"),
         (lambda: fit(*parts(embeddings="sparse"), gradient_clip_val=1.0), "torch does not clip sparse gradients"),
         (

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
-from hoptrain.samplers import MiniBatch
+from hoptrain.samplers import LinkSampler, MiniBatch
 from hoptrain.trainers.models.decoders import Decoder, DecoderName, make_decoder
 from hoptrain.trainers.models.ranks import ranks_among, ranks_among_all, scores_in_parts
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
@@ -127,10 +127,15 @@ class LinkPredictor(GraphTask):
             raise InputError(
                 "gradient_clip_val with embeddings sparse: torch does not clip sparse gradients; leave it out, or set embeddings: dense"
             )
-        self._check_negatives(data.sampler.num_negatives)
+        self._check_negatives(data.sampler)
 
-    def _check_negatives(self, number: int) -> None:
+    def _check_negatives(self, sampler: LinkSampler) -> None:
         """Whether a link has the negatives that the loss takes."""
+        number = sampler.num_negatives
+        if self.hparams["loss"] == "bpr" and sampler.negatives == "pairs":
+            raise InputError(
+                'loss is bpr and the sampler\'s negatives "pairs": it compares destinations of one source; draw them "uniform", or set loss: bce'
+            )
         if self.hparams["loss"] == "bpr" and not number:
             raise InputError("loss is bpr and the sampler's num_negatives 0: it compares a link with its negatives; give num_negatives 1")
         hard = self.hparams["hard_negatives"]

@@ -61,6 +61,26 @@ def test_a_typed_graph(tmp_path):
     assert load_hetero_dataset(str(folder)).graph.num_edges == 5
 
 
+def test_labels_of_several_types(tmp_path):
+    """A type for each training; one without labels may be named too, as links need none."""
+    folder = str(write(tmp_path / "mine", **{"nodes/author": "id,a,label,split\n10,1,0.5,train\n-3,0,,\n12,1,-2e3,val\n"}))
+    with pytest.raises(InputError, match=r"labels of author, paper: .* name it by data\.seed_type"):
+        load_hetero_dataset(folder)
+    for _ in range(2):
+        data = load_hetero_dataset(folder, seed_type="author", add_reverse=True)
+        np.testing.assert_array_equal(data.y, np.array([0.5, np.nan, -2000], np.float32))
+        assert (data.seed_type, data.num_classes, data.x["author"].tolist()) == ("author", 1, [[1], [0], [1]])
+        assert {name: ids.tolist() for name, ids in data.splits.items()} == {"train": [0], "val": [2]}
+        check(load_hetero_dataset(folder, seed_type="paper"))
+    bare = str(write(tmp_path / "bare", **{"nodes/paper": "id,f\np1,1\n007,2\n7,3\n"}))
+    assert load_hetero_dataset(bare, seed_type="author").y is None
+    with pytest.raises(InputError, match=r"seed_type is 'venue': .* has tables of author, paper; name one of these types"):
+        load_hetero_dataset(bare, seed_type="venue")
+    load_hetero_dataset(folder, seed_type="paper").save(tmp_path / "saved")
+    with pytest.raises(InputError, match=r"seed_type is 'author': .* has labels of paper alone; leave it out"):
+        load_hetero_dataset(str(tmp_path / "saved"), seed_type="author")
+
+
 def test_a_plain_graph(tmp_path):
     folder = tmp_path / "plain"
     files = dict.fromkeys(("nodes/paper", "nodes/author", "edges/author__writes__paper", "edges/paper__cites__paper"))
@@ -106,6 +126,7 @@ def test_parquet_is_the_same(tmp_path):
         ({"nodes/author": "id,a,label\n10,1,0\n-3,1,0\n12,1,0\n"}, "labels of author, paper: vertices of one type are trained on"),
         ({"nodes/paper": PAPERS.replace("label", "venue_")}, "paper.csv, line 2: venue_ is 'graphs'"),
         ({"nodes/paper": "id,label\n7,1\np1,-2\n007,\n"}, r"paper\.csv, line 3: label is -2: classes count from 0 on"),
+        ({"nodes/paper": "id\n7\np1\n007\n"}, "labels of no type: .* give one table a column label"),
         ({"nodes/paper": PAPERS.replace("p2,2,1.5,,", "p2,2,1.5,,train")}, "vertex 1 of split train has no label"),
         ({"nodes/author": None}, r"edges/author__writes__paper\.csv joins type author: there is no table nodes/author\.csv"),
         ({"edges/writes": "src,dst\n"}, r"writes\.csv names no relation: a table of edges is called SOURCE__NAME__DESTINATION"),
