@@ -19,6 +19,7 @@ import numpy as np
 from hoptrain.benchmarks.storage.policies import Fixed, Policy
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import Workspace
 from hoptrain.samplers.feed.gather import gather_rows
@@ -33,7 +34,7 @@ def features_of(data: Dataset) -> FileRows:
     """
     if data.x is None:
         raise InputError(f"{data.name} has no features: there is nothing to keep on a disk; choose another data set")
-    return FileRows.of(data.x, "features")
+    return FileRows.of(codes_of(data.x), "features")
 
 
 def join(group: Path) -> None:

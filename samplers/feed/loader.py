@@ -13,6 +13,7 @@ from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
+from hoptrain.engine.features.quantized import Columns
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
@@ -113,9 +114,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
         workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
-        stores, self._columns = split_columns(sampler.stores_of(data))
-        self._of_tier = tier_options(stores, sampler, schedule, workspace.device, memory, lookahead)
-        self._task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace)
+        self._task, self._columns = _task_on(data, sampler, schedule, workspace)
+        self._of_tier = tier_options(self._task, memory, lookahead)
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         task = self._task
@@ -155,6 +155,12 @@ class SampleLoader(EpochLoader[SomeBatch]):
         self._feed = None
         if self._tier is not None:
             self._tier.close()
+
+
+def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: Any, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:
+    """What batches are made of; and what its features' codes stand for, by store."""
+    stores, columns = split_columns(sampler.stores_of(data))
+    return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns
 
 
 def _workspace(

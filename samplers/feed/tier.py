@@ -26,7 +26,6 @@ from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
-from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.feed.gather import gather_rows
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
@@ -239,9 +238,7 @@ def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows]:
     return {name: FileRows.of(store, "features of edges" if name == "edge_attr" else "features") for name, store in tables.items()}
 
 
-def tier_options(
-    stores: Mapping[str, Any], sampler: Sampler[Any, Any], schedule: Any, device: str, memory: str | None, lookahead: int | None
-) -> dict[str, Any]:
+def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) -> dict[str, Any]:
     """The options of a ``Tier``, none without ``memory``.
 
     Raises:
@@ -256,15 +253,15 @@ def tier_options(
     num_bytes = memory_bytes(memory)
     if lookahead is not None and lookahead < 0:
         raise InputError(f"lookahead is {lookahead}: it is a number of steps, or 0; correct it")
-    if device != "cpu":
+    if (device := task.workspace.device) != "cpu":
         raise InputError(f'memory is {memory} with device="{device}": the host reads the features from the disk; sample on the cpu')
-    if not feature_files(stores) or not isinstance(schedule, Schedule):
+    if not feature_files(task.stores) or not isinstance(task.schedule, Schedule):
         raise InputError(
             f"memory is {memory}: it is for features of a data set, in batches that are not cut up in a pipeline; leave it out"
         )
-    if sampler.state() and lookahead != 0:
+    if task.sampler.state() and lookahead != 0:
         _log.warning(
-            "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(sampler).__name__
+            "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(task.sampler).__name__
         )
         lookahead = 0
     return {"memory": num_bytes, "lookahead": LOOKAHEAD if lookahead is None else lookahead}
