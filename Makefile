@@ -76,7 +76,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 types: $(TOOLS)
-	$(BIN)/python .ci/types.py
+	$(BIN)/python .ci/public_types.py
 
 release: $(TOOLS) types
 	$(BIN)/python .ci/release.py

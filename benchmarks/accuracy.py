@@ -7,7 +7,8 @@ graphs ``hoptrain.benchmarks.peers.whole_typed``. Beside those in ``PAIRED`` sta
 (``hoptrain.benchmarks.peers.plain_pairs``). A record has the CPU time of its run, worker processes included.
 
 With ``--events`` TGN is trained on JODIE's Wikipedia edits, by hoptrain and by PyG's example: test scores of the epoch with the best validation.
-With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.cases.accuracy``.
+With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.cases.accuracy``; with ``--features`` on features in
+narrower formats, see ``hoptrain.benchmarks.cases.narrow_features``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import yaml
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Graph, InputError, load_dataset
 from hoptrain.engine.datasets.small_graphs import FOLDS
+from hoptrain.engine.features.quantized import FORMATS
 from hoptrain.trainers.commands.configs import FOLDER
 
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
@@ -44,21 +46,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="runs of each configuration, with seeds 1, 2, ... (default 5)")
     parser.add_argument("--configs", nargs="+", help="only these, by file name without .yaml (default: all)")
     parser.add_argument("--samplers", action="store_true", help="compare samplers: accuracy with each, beside full neighbourhoods")
-    parser.add_argument("--data", nargs="+", help="with --samplers: data sets (default: all that have a setting)")
+    parser.add_argument("--data", nargs="+", help="with --samplers or --features: data sets (default: all that have a setting)")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="with --samplers: only those whose names begin so, and full neighbourhoods"
     )
     parser.add_argument("--root", metavar="DIR", help="with --samplers or --events: folder that holds the data sets")
     parser.add_argument("--events", action="store_true", help="TGN on Wikipedia's edits, beside PyG's example")
-    parser.add_argument("--epochs", type=int, help="with --events: epochs of each run (default 10)")
+    parser.add_argument("--features", nargs="+", choices=FORMATS, help="compare formats of features with float32")
+    parser.add_argument(
+        "--epochs", type=int, help="with --events (default 10) or --features (default the configuration's): epochs of each run"
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
     if args.events and (args.samplers or args.data or args.only or args.configs):
         raise InputError("--samplers, --data, --only or --configs with --events: it has one data set and one configuration; leave them out")
-    if args.epochs is not None and not args.events:
-        raise InputError(f"--epochs is {args.epochs}: it is for --events; add it, or leave --epochs out")
+    if args.epochs is not None and not (args.events or args.features):
+        raise InputError(f"--epochs is {args.epochs}: it is for --events and --features; add one, or leave --epochs out")
+    if args.features:
+        if args.samplers or args.events or args.configs or args.only or args.root:
+            raise InputError(
+                "--features with --samplers, --events, --configs, --only or --root: it has settings of its own; leave them out"
+            )
+        from hoptrain.benchmarks.cases.narrow_features import run_formats
+
+        with tempfile.TemporaryDirectory() as scratch:
+            return run_formats(args, _test_score, scratch)
     if args.samplers:
         from hoptrain.benchmarks.cases.accuracy import run_samplers  # here, lest --help wait for torch
 

@@ -38,6 +38,7 @@ from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS, SCHEDULES
 from hoptrain.samplers.cuda.drivers import driver_for
 from hoptrain.samplers.feed.device_feed import DeviceFeed
+from hoptrain.samplers.feed.gather import split_columns
 from hoptrain.samplers.feed.task import SampleTask
 
 COUNTED = ("replays", "launches", "host_to_device", "device_to_host", "synchronisations", "allocations")
@@ -154,7 +155,7 @@ def _of_feed(data: Dataset, sampler: NeighborSampler, workspace: Workspace, seed
     schedule: Any = SimpleNamespace(
         seed=SEED, batch_items=lambda _, step: seeds[step % bulk], batch_number=lambda step: step, num_step_items=lambda _: len(seeds[0])
     )
-    task = SampleTask(graph=data.graph, stores=data.stores(), sampler=sampler, schedule=schedule, workspace=workspace)
+    task = SampleTask(graph=data.graph, stores=split_columns(data.stores())[0], sampler=sampler, schedule=schedule, workspace=workspace)
     feed: DeviceFeed[Any] = DeviceFeed(task, bulk, placement="device")
     times = []
     for _ in range(2 + rounds):  # two that make the buffers, compile and capture

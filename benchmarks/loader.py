@@ -15,6 +15,9 @@ any case (``DEFAULT_WORKERS``). ``ratio`` and ``min_ratio_*`` are that default's
 setting of the faster peer, the least over graphs, fanouts and batch sizes; ``min_ratio_best_peer_malloc`` leaves tcmalloc out. A system that
 does not answer in time, dies, or samples another number of edges than hoptrain is left out, aloud.
 
+With ``--features`` hoptrain's default is also measured on the same features in narrower formats, twice: as numbers, which int8 and int4 become in the
+trainer, and, by the name's "codes", as what goes to a device, which expands them there. ``over_float32`` is its speed over that of the features as they are.
+
 ``idle_cpu_share`` is the CPU time, as a share of one core, of a trainer that waits for a slow sampler.
 """
 
@@ -22,11 +25,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +45,7 @@ from hoptrain.benchmarks.peers import hoptrain
 from hoptrain.benchmarks.peers.installed import call, tcmalloc
 from hoptrain.benchmarks.peers.loaders import Case, Consumer, Load, Open, idle_cpu_share
 from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.features.quantized import FORMATS
 
 DEFAULT_WORKERS = 0
 """What ``SampleLoader`` takes where nothing is said: in process, with all cores, since a loop that only loads has no use for them."""
@@ -67,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--batches", type=int, metavar="K", help="mini-batches of an epoch, one epoch a round (default 8, with --quick 2)")
     add("--workers", type=int, nargs="+", metavar="W", help="worker processes of each loader (default 0 1 2, with --quick 0 2)")
+    add("--features", nargs="+", choices=FORMATS, default=[], help="also measure hoptrain on features in these formats")
     add(
         "--patience",
         type=float,
@@ -106,16 +113,23 @@ def run(args: argparse.Namespace) -> Result:
     options.warn_if_busy()
     records: list[dict[str, Any]] = []
     answers = [{"idle_cpu_share": idle_cpu_share(2 if args.quick else 10)}]
-    for name, mode in product(args.graphs, args.modes):
-        data = options.load(name, args)
-        if data.x is None or data.y is None or data.path is None:
-            raise InputError(
-                f"{name} lacks features or labels, or has not been saved: a loader brings both from files; choose another data set"
-            )
-        cases = [_take_case(data, fanouts, size, conditions) for fanouts, size in product(args.fanouts or options.FANOUTS, args.batch_size)]
-        for rows, answer in _measure(data, mode, cases, [PEERS[name] for name in args.peers], conditions):
-            records += rows
-            answers.append(answer)
+    with tempfile.TemporaryDirectory(prefix="hoptrain-bench-") as scratch:
+        for name, mode in product(args.graphs, args.modes):
+            data = options.load(name, args)
+            if data.x is None or data.y is None or data.path is None:
+                raise InputError(
+                    f"{name} lacks features or labels, or has not been saved: a loader brings both from files; choose another data set"
+                )
+            cases = [
+                _take_case(data, fanouts, size, conditions) for fanouts, size in product(args.fanouts or options.FANOUTS, args.batch_size)
+            ]
+            narrow = {form: Path(scratch) / f"{key_of(name)}-{form}" for form in args.features}
+            for form, folder in narrow.items():
+                if not folder.exists():
+                    data.save(folder, features=form)
+            for rows, answer in _measure(data, mode, cases, [PEERS[name] for name in args.peers], conditions, narrow):
+                records += rows
+                answers.append(answer)
     timed = [record for record in records if record["batches_s"]]
     pictures.write(args.out / "loader.png", pictures.speeds, timed, *pictures.LOADER)
     return Result(records=records, summary=summarize(answers), seeds=[options.SEED])
@@ -177,10 +191,10 @@ def _own(mode: str) -> str:
 
 
 def _measure(
-    data: Dataset, mode: str, cases: Sequence[Case], peers: Sequence[Peer], conditions: Conditions
+    data: Dataset, mode: str, cases: Sequence[Case], peers: Sequence[Peer], conditions: Conditions, narrow: Mapping[str, Path]
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
     """For each case: its records, and its part of the summary."""
-    systems = list(_systems(data, mode, peers, conditions))
+    systems = [*_systems(data, mode, peers, conditions), *_on_narrow(mode, conditions, narrow)]
     try:
         for case in cases:
             place = {"graph": data.name, "fanouts": ",".join(map(str, case.fanouts)), "batch": case.batch_size}
@@ -206,6 +220,13 @@ def _systems(data: Dataset, mode: str, peers: Sequence[Peer], conditions: Condit
         child = Child(Consumer, peer.open_loaders, data.path, environment=environment, patience=conditions.patience)
         for workers in conditions.workers:
             yield LoaderSystem(family=peer.family, name=f"{peer.family} {allocator}", mode=mode, workers=workers, child=child)
+
+
+def _on_narrow(mode: str, conditions: Conditions, narrow: Mapping[str, Path]) -> Iterator[LoaderSystem]:
+    """Hoptrain's default on folders with features in other formats."""
+    for (form, folder), what in product(narrow.items(), ("", " codes")):
+        child = Child(Consumer, partial(hoptrain.open_loader, mode, as_codes=bool(what)), folder, patience=conditions.patience)
+        yield LoaderSystem(family=HOPTRAIN, name=f"{HOPTRAIN} {form}{what}", mode=mode, workers=DEFAULT_WORKERS, child=child)
 
 
 def _allocators() -> dict[str, dict[str, str]]:
@@ -272,6 +293,7 @@ def _row(system: LoaderSystem, costs: Mapping[str, Cost]) -> dict[str, Any]:
         "edges_batch": system.per_batch(lambda load: load.edges),
         "rows_batch": system.per_batch(lambda load: load.rows),
         "ratio": None if system.family == HOPTRAIN else cost.over(costs[_own(system.mode)].ns),
+        "over_float32": float(np.median(costs[_own(system.mode)].ns / cost.ns)) if system.name.startswith(f"{HOPTRAIN} ") else None,
         "left_out": None,
     }
 
@@ -288,4 +310,6 @@ def _answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
             family, allocator = row["system"].split()
             names = ["best_peer", f"best_peer_{key_of(graph)}", f"best_peer_{allocator}", key_of(family)]
             answers += [{f"min_ratio_{name}": row["ratio"]} for name in names]
+        if row["over_float32"] is not None:
+            answers.append({f"min_over_float32_{key_of(row['system'].removeprefix(HOPTRAIN).strip())}": row["over_float32"]})
     return summarize(answers)

@@ -1,7 +1,11 @@
-"""What ``mkdocs build`` makes besides the pages of this folder: options from the parser, the reference from the public names, results of benchmarks."""
+"""What ``mkdocs build`` makes besides the pages of this folder: options from the parser, the reference from the public names, results.
+
+Also pages of the notebooks, as they were run last.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +16,7 @@ from mkdocs.structure.files import File, Files
 
 import hoptrain
 from hoptrain import samplers
+from hoptrain.engine.errors import EXPLAINED
 from hoptrain.trainers.commands import lightning
 from hoptrain.trainers.commands.parser import OptionParser
 from hoptrain.trainers.tasks import TASKS
@@ -27,14 +32,23 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "options.md", content=options_page()))
     for room, title in ROOMS.items():
         files.append(File.generated(config, f"reference/{room}.md", content=reference_page(room, title)))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
     for path in sorted((ROOT / "benchmarks" / "results").iterdir()):
         files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point at the results where they lie in the site."""
+    """Point at the results and the notebooks' pages where they lie in the site, and put in the entries that the code states."""
+    markdown = re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
+    markdown = markdown.replace("<!-- entries -->", entries())
     return markdown.replace(f"]({RESULTS}", "](results/") if page.file.src_uri.count("/") == 0 else markdown
+
+
+def entries() -> str:
+    """The causes and cures of messages, by name."""
+    return "\n\n".join(f"## {name} {{#{name}}}\n\n{cause}\n\n**Cure.** {cure}" for name, (cause, cure) in EXPLAINED.items())
 
 
 def reference_page(room: str, title: str) -> str:
@@ -45,6 +59,25 @@ def reference_page(room: str, title: str) -> str:
         thing = getattr(hoptrain, name)
         parts.append(f"::: {thing.__module__}.{thing.__qualname__}\n")
     return "\n".join(parts)
+
+
+def notebook_page(path: Path) -> str:
+    """The cells of a notebook with their outputs: text, and pictures as part of the page."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source.replace(".ipynb)", ".md)") if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += [_output(output) for output in cell.get("outputs", ())]
+    title, _, rest = "\n\n".join(parts).partition("\n")
+    return f"{title}\n\n[This page as a notebook]({path.name})\n{rest}\n"
+
+
+def _output(output: Any) -> str:
+    held = output.get("data", {})
+    if "image/png" in held:
+        return f'<img alt="a picture that the cell drew" src="data:image/png;base64,{"".join(held["image/png"]).strip()}">'
+    text = "".join(output.get("text", held.get("text/plain", "")))
+    return "".join(f"    {line}\n" for line in text.splitlines())
 
 
 def options_page() -> str:

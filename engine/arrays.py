@@ -23,6 +23,14 @@ def to_bfloat16(values: Array) -> Array:
     return rounded.view(BFLOAT16)
 
 
+def as_float32(x: Array) -> Array:
+    """Numbers of any dtype that features have, also ``BFLOAT16``, as float32, one row after another; copied only if need be."""
+    if x.dtype == BFLOAT16:
+        x = (np.ascontiguousarray(x).view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(x, np.float32)
+
+
 def as_array(values: Any) -> Array:
     """A tensor of torch on whatever device, or anything that NumPy takes, as an array; torch.bfloat16 as ``BFLOAT16``. Copied only if need be."""
     if isinstance(values, np.ndarray):  # also one that is mapped from a file

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
+from hoptrain.engine.arrays import Array, as_array, is_integer
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.checks import check_edge_features, check_features, taken_in
+from hoptrain.engine.features.quantized import Rows, files_of, in_memory, narrowed, rows_in
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
@@ -31,7 +33,7 @@ class Dataset:
     Attributes:
         name: for messages and logs.
         graph: the graph; or give ``edge_index``.
-        x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), or None.
+        x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), ``QuantizedRows``, or None.
         edge_attr: (R, D) features of the edges as stored, of any dtype that x may have, or None: row i is of the edge whose id (``Graph.edge_ids``)
             is i, so that they stand in the order of ``edge_index``; R is more than the largest id. (R,) is taken as (R, 1).
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels, int8 with -1
@@ -51,8 +53,8 @@ class Dataset:
 
     name: str = "data"
     graph: Graph = None  # type: ignore[assignment]  # never None once it is made
-    x: Array | None = None
-    edge_attr: Array | None = None
+    x: Rows | None = None
+    edge_attr: Rows | None = None
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
     num_classes: int = 0
@@ -68,7 +70,7 @@ class Dataset:
         if validate:
             self._take_in(edge_index)
             check_features(self.name, self.x, self.graph.num_nodes)
-            check_edge_features(self.name, self.edge_attr, self.graph)
+            check_edge_features(self.name, self.edge_attr, num_edge_ids(self.graph))
             check = check_targets if self.y is not None and self.y.dtype.kind == "f" else check_labels
             check(self.name, self.y, self.graph.num_nodes, self.num_classes)
             for split, ids in self.splits.items():
@@ -86,9 +88,7 @@ class Dataset:
         """Tensors as arrays, masks as ids, edges as a graph, classes counted."""
         if (self.graph is None) == (edge_index is None):
             raise InputError(f"{self.name} has {'no edges' if edge_index is None else 'a graph and an edge_index'}: give one of the two")
-        rows_of = (None if array is None else as_array(array) for array in (self.x, self.y, self.edge_attr))
-        # The kernels that gather rows take them one behind another; a column or a transposed array is copied.
-        x, y, edge_attr = (rows if rows is None or rows.flags.c_contiguous else np.ascontiguousarray(rows) for rows in rows_of)
+        x, y, edge_attr = (taken_in(rows) for rows in (self.x, self.y, self.edge_attr))
         edge_attr = edge_attr[:, None] if edge_attr is not None and edge_attr.ndim == 1 else edge_attr
         rows = next((len(array) for array in (x, y) if array is not None and array.ndim), None)
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
@@ -169,7 +169,7 @@ class Dataset:
         """V: vertices that may be seeds."""
         return self.graph.num_nodes
 
-    def stores(self) -> dict[str, Array]:
+    def stores(self) -> dict[str, Rows]:
         """Rows by vertex, ``x`` and ``y``, and by edge id, ``edge_attr``: those that there are, by the name that they have for a batch."""
         return {name: rows for name, rows in (("x", self.x), ("y", self.y), ("edge_attr", self.edge_attr)) if rows is not None}
 
@@ -178,24 +178,37 @@ class Dataset:
 
         See ``Graph.in_memory``: for sampling within one process. Features lie there once more, beside what the system caches of their file.
         """
-        x, edge_attr = (None if rows is None else np.array(rows) for rows in (self.x, self.edge_attr))
-        return replace(self, graph=self.graph.in_memory(), x=x, edge_attr=edge_attr, validate=False)
+        return replace(self, graph=self.graph.in_memory(), x=in_memory(self.x), edge_attr=in_memory(self.edge_attr), validate=False)
 
-    def save(self, path: str | Path) -> None:
-        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``Dataset.open``."""
+    def save(self, path: str | Path, features: str | None = None) -> None:
+        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``Dataset.open``.
+
+        Args:
+            path: the folder.
+            features: what those of vertices and edges are written as: int8, int4, float16 or bfloat16; by default as they are.
+
+        Raises:
+            InputError: a folder that exists or cannot be written; as ``hoptrain.engine.features.quantized.narrowed``.
+        """
         with create_new_folder(Path(path), KIND) as writer:
-            self.write_to(writer)
+            self.write_to(writer, features)
 
-    def write_to(self, writer: FolderWriter) -> None:
-        """Write the arrays and what the header states into a new folder."""
-        for name, array in self.arrays().items():
+    def write_to(self, writer: FolderWriter, features: str | None = None) -> None:
+        """Write the arrays and what the header states into a new folder; ``features`` as of ``save``."""
+        given = self
+        if features is not None:
+            tables = {name: rows for name, rows in self.stores().items() if name != "y"}
+            tables = narrowed(self.name, tables, features, writer.create)
+            given = replace(self, x=tables.get("x"), edge_attr=tables.get("edge_attr"), validate=False)
+        for name, array in given.arrays().items():
             writer.add(name, array)
         writer.meta.update(dataset_meta(self))
 
     def arrays(self) -> dict[str, Array]:
         """Every array by the name of its file."""
         by_split = {f"{kind}_{split}": ids for kind, field in _BY_SPLIT.items() for split, ids in getattr(self, field).items()}
-        return self.graph.arrays() | self.stores() | ({} if self.edge_y is None else {"edge_y": self.edge_y}) | by_split
+        rows = {file: array for name, own in self.stores().items() for file, array in files_of(name, own).items()}
+        return self.graph.arrays() | rows | ({} if self.edge_y is None else {"edge_y": self.edge_y}) | by_split
 
     @classmethod
     def from_pyg(cls, data: Any, *, name: str = "data") -> Dataset:
@@ -242,8 +255,8 @@ class Dataset:
             return cls(
                 name=meta["name"],
                 graph=Graph.from_arrays(arrays, meta["is_sorted"]),
-                x=arrays.get("x"),
-                edge_attr=arrays.get("edge_attr"),
+                x=rows_in(arrays, "x"),
+                edge_attr=rows_in(arrays, "edge_attr"),
                 y=arrays.get("y"),
                 num_classes=meta["num_classes"],
                 edge_y=arrays.get("edge_y"),
@@ -317,27 +330,6 @@ def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "verti
             f"{name}: the mask of split {split} has shape {ids.shape}: it is one bool for each of the {num_nodes:,} {what}; give one, or ids"
         )
     return np.flatnonzero(ids)
-
-
-def check_features(name: str, x: Array | None, num_nodes: int) -> None:
-    """Refuse features that are not a row of finite numbers for each vertex."""
-    if x is None:
-        return
-    if x.ndim != 2 or len(x) != num_nodes:
-        raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} vertices; reshape x")
-    check_numbers(name, "x", x)
-
-
-def check_edge_features(name: str, edge_attr: Array | None, graph: Graph) -> None:
-    """Refuse features of edges that are not a row of finite numbers for each edge id."""
-    if edge_attr is None:
-        return
-    num_ids = num_edge_ids(graph)
-    if edge_attr.ndim != 2 or len(edge_attr) < num_ids:
-        raise InputError(
-            f"{name}: edge_attr has shape {edge_attr.shape}: it has a row for each edge in the order of edge_index, {num_ids:,} at least; reshape it"
-        )
-    check_numbers(name, "edge_attr", edge_attr)
 
 
 def check_labels(name: str, y: Array | None, number: int, num_classes: int, what: str = "vertex") -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import BFLOAT16, Array
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, reason_of, see
 
 PLACEMENTS = ("auto", "device", "pinned")
 """Where an array lies that a device reads: "device" memory, "pinned" host memory, or "auto", by what is free."""
@@ -74,7 +74,7 @@ def check_cuda(gpu: int | None = None) -> None:
     """
     reason = cuda_status(gpu)
     if reason is not None:
-        raise InputError(f'device is "cuda", but {reason}; or use device="cpu"')
+        raise InputError(f'device is "cuda", but {reason}; or use device="cpu"' + see("cuda"))
 
 
 def is_simulated() -> bool:

@@ -1,10 +1,11 @@
-"""What goes wrong, in two kinds: the caller's mistake and a worker's failure; and how a name that does not exist is answered."""
+"""What goes wrong: a mistake of the caller's or a worker's failure, what more there is to say of some, and how an unknown name is answered."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 
 class InputError(ValueError):
@@ -13,6 +14,64 @@ class InputError(ValueError):
 
 class WorkerError(RuntimeError):
     """A sampler process failed, died or went silent. The message names the worker, the batch and what is known."""
+
+
+EXPLAINED: Final = {
+    "workers": (
+        "A worker process failed, died or made nothing for `stall_timeout` seconds, `max_restarts` times in a row, or the system let none start. The message "
+        "has the last cause: an exception with its traceback, a signal, an exit code, or a limit.",
+        "After an exception mend the sampler; with `num_workers=0` it is raised where a debugger stops. SIGKILL without a reason mostly means that the machine "
+        "ran out of memory (`dmesg` tells): fewer workers, a smaller batch, or `slots_dir`. A sampler that is only slow: a larger `stall_timeout`. A limit: "
+        "`ulimit -a` shows it.",
+    ),
+    "memory": (
+        "The queue keeps some batches for each worker, of the largest size that the sampler may make. That memory is reserved before the first batch, so "
+        "that a training does not die in its middle; it is not there, in the control group of this process or on the machine.",
+        "Fewer `num_workers`, less `prefetch`, a smaller `batch_size`; or `slots_dir` (`--data.queue.slots_dir`), a folder on a disk with room.",
+    ),
+    "files": (
+        "Each batch in the queue is an open file or two. The limit of this process on open files is below what the workers need.",
+        "Raise it by `ulimit -n` as the message says, in the shell that starts the training; or fewer `num_workers`, less `prefetch`.",
+    ),
+    "sending": (
+        "With workers the sampler goes to processes of their own. It holds what stays with its process: an open file, a lock, a thread, a socket.",
+        "Open it in the worker, at the first batch, instead of in `__init__`; or `num_workers=0`.",
+    ),
+    "iterator": (
+        "A loader has one iterator at a time: a second `iter(loader)`, or `close()`, ends the one before. That one was asked for a batch.",
+        "One `for` loop over a loader at a time. For two at once make two loaders; their graph and features are in memory once.",
+    ),
+    "reader": (
+        "With `memory` one process of each machine reads the features for all ranks. It made no rows for longer than every rank waits.",
+        "Its own messages stand above, those of the first rank of this machine. If the disk is only slow: a smaller `batch_size`, or more `memory`.",
+    ),
+    "damaged": (
+        "A folder of data is kept with a checksum, a type and a shape for each array. One of them is not as it was written: the disk was full, a copy was cut "
+        "short, or somebody changed it.",
+        "Remove the folder and make it again, from the source that it came from; what lies in `$HOPTRAIN_CACHE` is made again by itself.",
+    ),
+    "returned": (
+        "The first batch of each process is checked in full: ids are integers that exist, a block's destinations are the first of its sources, weights "
+        "are finite. A sampler returned another one.",
+        "Call `sampler.sample(graph, seeds)` alone, and look at the array that the message names. `Program` builds blocks that are right by themselves.",
+    ),
+    "checkpoint": (
+        "The file is none of Lightning's, was cut short, holds code (checkpoints are read without any), or was written at a moment from which no run can go on "
+        "to the bit: in the middle of an optimiser's step, or by one of several ranks.",
+        "Another checkpoint, `last.ckpt` for instance. A checkpoint of a program of your own with more than tensors and plain values: load it there, and save "
+        "its `state_dict`.",
+    ),
+    "cuda": (
+        "Sampling on a GPU needs the extra `cuda`, a driver of NVIDIA's, and a device that can be seen. The message says which of them is missing.",
+        '`hoptrain doctor --gpu` looks for each and says what to do. Or `device="cpu"`, `--data.sampler_device cpu`.',
+    ),
+}
+"""Cause and cure of what no line can tell, by the name that messages end with. `hoptrain explain NAME` prints an entry, docs/errors.md has all."""
+
+
+def see(name: str) -> str:
+    """The end of a message: where its entry in ``EXPLAINED`` can be read, also without a network."""
+    return f" [hoptrain explain {name}]"
 
 
 def reason_of(error: Exception) -> str:

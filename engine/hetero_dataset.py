@@ -16,7 +16,6 @@ from hoptrain.engine.dataset import (
     SPLITS,
     as_ids,
     as_labels,
-    check_features,
     check_labels,
     check_split,
     check_targets,
@@ -25,6 +24,8 @@ from hoptrain.engine.dataset import (
     split_of,
 )
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.checks import check_features, taken_in
+from hoptrain.engine.features.quantized import Rows, files_of, narrowed, rows_in
 from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
@@ -43,7 +44,7 @@ class HeteroDataset:
         name: for messages and logs.
         graph: the typed graph.
         seed_type: the type of the vertices that are trained on; V of them.
-        x: (V_t, F_t) features as stored, for the types t that have some; all arrays may be NumPy's or torch's.
+        x: (V_t, F_t) features as stored, or ``QuantizedRows``, for the types t that have some; all arrays may be NumPy's or torch's.
         y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 targets of a regression, NaN
             for none; or None.
         splits: vertex ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
@@ -55,7 +56,7 @@ class HeteroDataset:
 
     graph: HeteroGraph
     seed_type: str
-    x: Mapping[str, Array] = field(default_factory=dict)
+    x: Mapping[str, Rows] = field(default_factory=dict)
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
     name: str = "data"
@@ -100,7 +101,7 @@ class HeteroDataset:
             if not isinstance(getattr(self, field_name), Mapping):
                 raise InputError(f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, splits by name; give one")
         number = self.graph.num_nodes.get(self.seed_type, 0)
-        object.__setattr__(self, "x", {key: as_array(rows) for key, rows in self.x.items()})
+        object.__setattr__(self, "x", {key: taken_in(rows) for key, rows in self.x.items()})
         object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})
         if self.y is not None:
             y = as_labels(as_array(self.y))
@@ -125,7 +126,7 @@ class HeteroDataset:
         """
         return split_of(self.name, self.splits, name)
 
-    def stores(self) -> dict[str, Array]:
+    def stores(self) -> dict[str, Rows]:
         """Rows by vertex, by the name that they have for a batch: ``x.TYPE`` and ``y``."""
         return {f"x.{key}": rows for key, rows in self.x.items()} | ({} if self.y is None else {"y": self.y})
 
@@ -133,22 +134,29 @@ class HeteroDataset:
         """With each relation also turned round, in memory: see ``HeteroGraph.with_reverse``."""
         return replace(self, graph=self.graph.with_reverse(), meta={**self.meta, "reverse": "added"}, path=None, validate=False)
 
-    def save(self, path: str | Path) -> None:
-        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``HeteroDataset.open``."""
+    def save(self, path: str | Path, features: str | None = None) -> None:
+        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``HeteroDataset.open``; arguments as of ``Dataset.save``."""
         with create_new_folder(Path(path), KIND) as writer:
-            self.write_to(writer)
+            self.write_to(writer, features)
 
-    def write_to(self, writer: FolderWriter) -> None:
-        """Write the graph, as a folder in the new one, the arrays, and what the header states."""
+    def write_to(self, writer: FolderWriter, features: str | None = None) -> None:
+        """Write the graph, as a folder in the new one, the arrays, and what the header states; ``features`` as of ``save``."""
         self.graph.save(writer.folder / _GRAPH)
-        for name, array in self._arrays().items():
+        tables = self._tables()
+        if features is not None:
+            tables = narrowed(self.name, tables, features, writer.create)
+        for name, array in self._arrays(tables).items():
             writer.add(name, array)
         facts = {"name": self.name, "seed_type": self.seed_type, "num_classes": self.num_classes, "info": dict(self.meta)}
         writer.meta.update(facts, features=list(self.x))
 
-    def _arrays(self) -> dict[str, Array]:
-        """By the name of its file; features by the number of their type among ``features``, since a type may be called anything."""
-        x = {f"x_{number}": rows for number, rows in enumerate(self.x.values())}
+    def _tables(self) -> dict[str, Rows]:
+        """Features by the number of their type among ``features``, since a type may be called anything."""
+        return {f"x_{number}": rows for number, rows in enumerate(self.x.values())}
+
+    def _arrays(self, tables: Mapping[str, Rows]) -> dict[str, Array]:
+        """By the name of its file, with features ``tables``."""
+        x = {file: array for name, rows in tables.items() for file, array in files_of(name, rows).items()}
         return x | ({} if self.y is None else {"y": self.y}) | {f"split_{name}": ids for name, ids in self.splits.items()}
 
     @classmethod
@@ -169,7 +177,7 @@ class HeteroDataset:
                 name=meta["name"],
                 graph=HeteroGraph.open(path / _GRAPH, verify=verify),
                 seed_type=meta["seed_type"],
-                x={name: arrays[f"x_{number}"] for number, name in enumerate(meta["features"])},
+                x={name: rows_in(arrays, f"x_{number}") for number, name in enumerate(meta["features"])},
                 y=arrays.get("y"),
                 splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
                 num_classes=meta["num_classes"],

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, see
 
 FORMAT = "hoptrain-arrays"
 VERSION = 1
@@ -51,9 +51,13 @@ class FolderWriter:
         return array
 
     def add(self, name: str, array: Array) -> None:
-        """Write an array that is in memory."""
+        """Write an array; one that ``create`` made is there already."""
+        path = self.folder / f"{name}.npy"
+        if isinstance(array, np.memmap) and str(array.filename) == str(path.resolve()):
+            array.flush()
+            return
         try:
-            np.save(self.folder / f"{name}.npy", array, allow_pickle=False)
+            np.save(path, array, allow_pickle=False)
         except OSError as error:
             if error.errno is None:  # NumPy's, of a write that was cut short
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
@@ -188,13 +192,15 @@ def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     try:
         array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
-        raise InputError(f"{file} is missing, truncated or no .npy file: remove {path} and convert it again") from None
+        raise InputError(f"{file} is missing, truncated or no .npy file: remove {path} and convert it again{see('damaged')}") from None
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise InputError(
-            f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again"
+            f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again{see('damaged')}"
         )
     if verify and crc32(file) != entry["crc32"]:
-        raise InputError(f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again")
+        raise InputError(
+            f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again{see('damaged')}"
+        )
     return array
 
 

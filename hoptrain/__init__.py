@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hoptrain.engine.datasets.events import Events, load_events
     from hoptrain.engine.datasets.small_graphs import SmallGraphs
     from hoptrain.engine.datasets.triples import Triples, load_triples
+    from hoptrain.trainers.runs.callbacks import FeedMonitor, ProgressBar
+    from hoptrain.trainers.runs.timeline import TimelineMonitor
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
     from hoptrain.trainers.tasks.events.data import EventDataModule
     from hoptrain.trainers.tasks.events.predictor import EventPredictor
@@ -49,6 +51,8 @@ _NAMES = {
     "Workspace",
     "trainers.models": "GNN",
     "trainers.models.inference": "exact_logits",
+    "trainers.runs.callbacks": "FeedMonitor ProgressBar",
+    "trainers.runs.timeline": "TimelineMonitor",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
     "trainers.tasks.events.data": "EventDataModule",
     "trainers.tasks.events.predictor": "EventPredictor",

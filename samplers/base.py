@@ -14,6 +14,7 @@ from typing_extensions import TypeVar  # with a default, as typing has it from P
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import Rows
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import check_address
@@ -85,7 +86,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         """The graph whose vertices a batch has: the one that is sampled, or what the sampler makes of it."""
         return graph
 
-    def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Array]:
+    def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Rows]:
         """Rows by vertex and by edge id, by the name that they have for a batch."""
         return data.stores()
 

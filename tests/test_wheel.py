@@ -1,31 +1,20 @@
 """The wheel alone, without the checkout: all of the packages, the configurations by name, and a training."""
 
-import os
 import subprocess
-import sys
 import zipfile
-from pathlib import Path
 
 import pytest
-import torch
 import yaml
+from wheel_case import ROOT, build_wheel, new_environment
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[1]
 FLOORS = ("benchmarks", "engine", "kernels", "samplers", "trainers")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy, since setuptools leaves its scratch beside the sources."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-    subprocess.run(["tar", "--null", "--files-from=-", "-cf", source / "tree.tar"], cwd=ROOT, input=tracked, check=True)
-    subprocess.run(["tar", "-xf", "tree.tar"], cwd=source, check=True)
-    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", out, source], check=True)
-    return next(out.glob("*.whl"))
+    return build_wheel(tmp_path_factory.mktemp("built"))
 
 
 def test_the_wheel_has_every_module_kernel_and_configuration(wheel):
@@ -40,13 +29,7 @@ def test_the_wheel_has_every_module_kernel_and_configuration(wheel):
 
 @pytest.mark.timeout(400)
 def test_a_user_without_the_checkout_trains_the_quickstart(wheel, tmp_path):
-    """The environment has hoptrain from the wheel, and what it needs from the folder where this one has it."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
-    site = tmp_path / "env" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-    zipfile.ZipFile(wheel).extractall(site)
-    (site / "needed.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "NUMBA_ENABLE_CUDASIM"))}
-    environment |= {"HOPTRAIN_CACHE": str(tmp_path / "cache")}
+    site, environment = new_environment(wheel, tmp_path)
 
     def hoptrain(*arguments):
         command = [tmp_path / "env" / "bin" / "python", "-m", "hoptrain.trainers.cli", *arguments]

@@ -93,7 +93,7 @@ class _DoctorParser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    from hoptrain.trainers.commands import bench, configs, data, doctor
+    from hoptrain.trainers.commands import bench, configs, data, doctor, explain
     from hoptrain.trainers.commands.arguments import Parser
 
     parser = Parser(
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, help_text in LIGHTNING.items():
         subparsers.add_parser(name, help=help_text)
-    for command in (configs, data, doctor, bench):
+    for command in (configs, data, doctor, explain, bench):
         command.add_parser(subparsers)
     return parser
 

@@ -49,6 +49,7 @@ from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import DeviceStream, cuda_status
 from hoptrain.engine.device_store import as_words, has_native, native_gather, numba_gather, to_device
+from hoptrain.engine.features.quantized import codes_of
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
@@ -101,7 +102,7 @@ def _measure_case(
     epoch = [schedule.batch_items(0, step) for step in range(schedule.num_steps)]
     timed = {_label(*case): TimedBulks(sampler, data.graph, spaces[case[:2]], seeds[case[2]]) for case in cases}
     copies = {_copied(memory): _copy(stream, memory) for memory in MEMORIES}
-    gathers = {} if data.x is None else _gathers(stream, data.x, sampler.sample(data.graph, epoch[0]).node_ids)
+    gathers = {} if data.x is None else _gathers(stream, codes_of(data.x), sampler.sample(data.graph, epoch[0]).node_ids)
     of_gathers = {_gathered(*way): gather for way, gather in gathers.items()}
     costs = time_rounds({**timed, "epoch": partial(_sample_epoch, auto, epoch, bulks[-1]), **copies, **of_gathers}, rounds)
     touched = {bulk: _bytes_per_edge(data, sampler, seeds[bulk][0]) for bulk in bulks}

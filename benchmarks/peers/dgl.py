@@ -123,6 +123,32 @@ def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
     return make
 
 
+def open_mapped(prepare: Callable[[], None], data: Dataset) -> Callable[[Case, int], Epoch]:
+    """Take the data set over with features that stay in their file, mapped; features come as bytes.
+
+    Args:
+        prepare: called when all else is in memory.
+        data: opened from a folder.
+
+    Raises:
+        InputError: DGL is not installed or cannot be imported.
+    """
+    graph = feature_graph(data, x=torch.from_numpy(np.asarray(data.x)))
+
+    def make(case: Case, workers: int) -> Epoch:
+        loader = data_loader(graph, torch.from_numpy(case.seeds), feature_sampler(case.fanouts), **persistent(case.batch_size, workers))
+        prepare()
+
+        def epoch() -> Iterator[tuple[int, Array]]:
+            for _, _, blocks in loader:
+                yield sum(block.num_edges() for block in blocks), blocks[0].srcdata["x"].numpy().view(np.uint8)
+                del blocks
+
+        return epoch
+
+    return make
+
+
 def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: int) -> Pair:
     """A script for DGL's ``DataLoader``: with the import line as it was, and with hoptrain's in its place.
 
@@ -171,8 +197,8 @@ def to_dgl(graph: Graph, layout: str = "csc", dtype: Any = None) -> Any:
     return dgl.graph((layout, (indptr, indices, indptr.new_empty(0))), num_nodes=graph.num_nodes)
 
 
-def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc") -> Any:
-    """A data set as DGL's graph with int64 ids, features ``x`` and labels ``y`` (V,), by default its own; ``formats`` None leaves all open.
+def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc", x: Any = None) -> Any:
+    """A data set as DGL's graph with int64 ids, features ``x`` and labels ``y`` (V,), by default copies of its own; ``formats`` None leaves all open.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -181,7 +207,8 @@ def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc"
     warnings.simplefilter("ignore")  # that pinning processes to cores may help; this process is DGL's alone
     graph = to_dgl(data.graph, dtype=np.int64)
     graph = graph if formats is None else graph.formats(formats)
-    graph.ndata["x"], graph.ndata["y"] = torch.tensor(data.x), torch.tensor(data.y) if labels is None else labels
+    graph.ndata["x"] = torch.tensor(data.x) if x is None else x
+    graph.ndata["y"] = torch.tensor(data.y) if labels is None else labels
     return graph
 
 

@@ -15,6 +15,7 @@ from hoptrain.benchmarks.peers.loaders import Case, Epoch
 from hoptrain.benchmarks.peers.systems import AlgorithmSystems, NeighborSystems, System
 from hoptrain.engine import Address, Dataset, Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import codes_of
 from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader, Sampler, Workspace
 from hoptrain.samplers.programs.cpu import walk
 from hoptrain.samplers.programs.program import Program
@@ -47,10 +48,11 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
     return systems
 
 
-def open_loader(mode: str, data: Dataset) -> Callable[[Case, int], Epoch]:
+def open_loader(mode: str, data: Dataset, *, as_codes: bool = False) -> Callable[[Case, int], Epoch]:
     """Take the loader with its defaults, but for the expansion.
 
-    Workers share the data set's files; in process it lies in memory, as peers have it.
+    Workers share the data set's files; in process it lies in memory, as peers have it. ``as_codes`` takes quantised features as a copy to a device does,
+    which expands them there; without it they are expanded here.
     """
     in_memory = cache(data.in_memory)
 
@@ -62,7 +64,7 @@ def open_loader(mode: str, data: Dataset) -> Callable[[Case, int], Epoch]:
 
         def epoch() -> Iterator[tuple[int, Array]]:
             for batch in loader:
-                yield batch.num_edges, batch.to("cpu").x.numpy()
+                yield batch.num_edges, codes_of(batch.x) if as_codes else batch.to("cpu").x.numpy()
                 del batch  # with it the slot
 
         return epoch

@@ -11,10 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from hoptrain.engine.arrays import BFLOAT16, Array
+from hoptrain.engine.arrays import Array, as_float32
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import check_room, convert_once
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.quantized import Rows, files_of
 from hoptrain.engine.store import HEADER, FolderWriter, open_folder
 
 KIND = "hop features"
@@ -48,11 +49,11 @@ def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) 
     return [arrays[f"hop{hop}"] for hop in range(num_hops + 1)]
 
 
-def _checksum(data: Dataset, x: Array) -> int:
+def _checksum(data: Dataset, x: Rows) -> int:
     """Of the data set's header, which has those of its files; of the arrays themselves, where they lie in memory."""
     if data.path is not None:
         return zlib.crc32((data.path / HEADER).read_bytes())
-    return checksum_of(data.graph.indptr, data.graph.indices, x)
+    return checksum_of(data.graph.indptr, data.graph.indices, *files_of("x", x).values())
 
 
 def checksum_of(*arrays: Array) -> int:
@@ -63,12 +64,12 @@ def checksum_of(*arrays: Array) -> int:
     return checksum
 
 
-def _write(writer: FolderWriter, data: Dataset, x: Array, num_hops: int, normalize: bool) -> None:
+def _write(writer: FolderWriter, data: Dataset, x: Rows, num_hops: int, normalize: bool) -> None:
     check_room(writer.folder, 4 * (num_hops + 1) * x.size)
     bounds = row_blocks(data.graph.indptr, x.shape[1])
     current = writer.create("hop0", np.float32, x.shape)
     for begin, end in bounds:
-        current[begin:end] = _as_float(x[begin:end], normalize)
+        current[begin:end] = _as_float(np.take(x, np.arange(begin, end), axis=0), normalize)
     scale = 1 / np.sqrt(data.graph.in_degrees().astype(np.float32) + 1)
     for hop in range(1, num_hops + 1):
         following = writer.create(f"hop{hop}", np.float32, x.shape)
@@ -78,9 +79,7 @@ def _write(writer: FolderWriter, data: Dataset, x: Array, num_hops: int, normali
 
 
 def _as_float(x: Array, normalize: bool) -> Array:
-    if x.dtype == BFLOAT16:
-        x = (np.ascontiguousarray(x).view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    rows: Array = x.astype(np.float32)
+    rows = as_float32(x)
     if normalize:
         rows = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-12)
     return rows

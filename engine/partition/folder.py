@@ -16,6 +16,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.quantized import QuantizedRows, format_of
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, vertex_sizes
 from hoptrain.engine.store import complete_header, create_folder, create_new_folder, open_folder
@@ -98,6 +99,8 @@ def write_partition(
     path = Path(path)
     if data.x is None:
         raise InputError(f"{data.name} has no features: its parts would be empty; give one with features")
+    if isinstance(data.x, QuantizedRows):
+        raise InputError(f"{data.name} has features of {format_of(data.x)}: parts hold arrays; part the data set that it was made from")
     with create_new_folder(path, KIND) as writer:
         tell(f"parting {data.graph.num_nodes:,} vertices by {method}")
         parts = assign(data.graph, num_parts, method)

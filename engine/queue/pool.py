@@ -15,7 +15,7 @@ from itertools import count, takewhile
 from typing import Any
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError, WorkerError
+from hoptrain.engine.errors import InputError, WorkerError, see
 from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
@@ -136,6 +136,7 @@ class WorkerPool:
             worker.wait(_TICK_S)
         raise WorkerError(
             f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
+            + see("iterator")
         )
 
     def _look_after_workers(self) -> None:
@@ -159,7 +160,7 @@ class WorkerPool:
             times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
                 f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
-                "a sampler that fails so needs mending; for a slow one raise stall_timeout"
+                "a sampler that fails so needs mending; for a slow one raise stall_timeout" + see("workers")
             )
         _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
         worker.replace()
@@ -172,6 +173,7 @@ def _pickle_task(task: Task) -> tuple[int, list[int]]:
     except (AttributeError, TypeError, pickle.PicklingError) as error:  # for locks, open files, sockets
         raise InputError(
             f"the sampler cannot be sent to worker processes ({error}): keep what is open, locked or running out of it, or use num_workers=0"
+            + see("sending")
         ) from error
     file = anonymous_file("hoptrain-task")
     with open(file, "wb", closefd=False) as stream:
@@ -184,7 +186,7 @@ def _reported_error(worker: WorkerProcess) -> Exception:
     if kind == "input":
         return InputError(text)
     where = "while it started" if step < 0 else f"at batch {step}"
-    return WorkerError(f"worker {worker.index} failed {where}:\n{text}")
+    return WorkerError(f"worker {worker.index} failed {where}{see('workers')}:\n{text}")
 
 
 def _close(owner: int, workers: list[WorkerProcess], files: list[int]) -> None:

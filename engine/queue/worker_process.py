@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import WorkerError
+from hoptrain.engine.errors import WorkerError, see
 from hoptrain.engine.queue.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.queue.shared_memory import anonymous_file
 from hoptrain.kernels.machine_code import CACHE_ROOT, CACHE_ROOT_VARIABLE
@@ -32,7 +32,9 @@ _STACK_S = 1.0  # how long a process may take to write its stack
 _KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
 _LOOK_S = 0.005  # how often one looks for the end of a process
 _MESSAGE_S = 5.0  # how long a message may wait for room in the socket, or for its second half: only a stopped process lets it wait
-_LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch"
+_LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch" + see(
+    "workers"
+)
 
 Notice = tuple[int, int, list[Spec], dict[str, Any]]
 """Step, slot, the arrays in it, and facts about the batch."""

@@ -26,7 +26,7 @@ from hoptrain.kernels.cpu.storage import reads as kernels
 
 BLOCK = 4096
 """Bytes: past the page cache, reads begin and end at multiples of it."""
-DEPTH = 16
+DEPTH = 32
 """Reads under way at once."""
 _MOST, _GAP = 256 << 10, 16 << 10
 """Bytes of one read, and bytes between two rows that are rather read than left out."""

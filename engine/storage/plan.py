@@ -60,10 +60,11 @@ class RowPlan:
         slot_of[:] = -1
         self._cache = kernels.CacheTables(
             slot_of=slot_of,
+            uses=np.zeros(len(slot_of), np.uint16),
             row_of=np.full(num_slots, -1, id_dtype(len(slot_of))),
             kept=np.zeros(num_slots, np.bool_),
             below=np.empty(num_slots, np.int32),
-            heads=np.empty(2 * lookahead + 1, np.int32),
+            heads=np.empty(2 * lookahead + kernels.NUM_CLASSES, np.int32),
             free=np.arange(num_slots, dtype=np.int32),
             released=np.zeros(num_slots, np.int64),
             counts=np.zeros(2, np.int64),
@@ -85,6 +86,7 @@ class RowPlan:
         """Take the distinct rows (B,) of the step after all that are known, ascending."""
         self._rows.append(rows)
         self._num_foreseen += len(rows)
+        kernels.count_uses(rows, self._cache.uses)
 
     def forget(self) -> None:
         """Other steps come than those foreseen."""

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.errors import InputError, WorkerError
+from hoptrain.engine.errors import InputError, WorkerError, see
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.ring import Spec, carve, total_bytes
@@ -36,7 +36,7 @@ from hoptrain.kernels.cpu.storage import reads as kernels
 _LOOK_S = 0.0005
 _LINE = 8  # numbers to a cache line: trainers do not write to one another's
 _RUN_BITS = 32
-PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 4, 17
+PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 17
 """What a ``RowPlan`` keeps for each row of the table, and for each slot beside its row's number."""
 FORESEEN_SHARE = 16
 """A part of this many is for the accesses that are foreseen."""
@@ -163,11 +163,13 @@ class SharedRows:
         tag, patience = tag_of(run, step), Patience(patience_s)
         while self.ready < tag:
             if self.arrays["taken"][rank, 0] >= tag_of(run + 1, -1):
-                raise WorkerError(f"the rows of step {step} are no longer asked for: its loader was iterated anew; take a new iterator")
+                raise WorkerError(
+                    f"the rows of step {step} are no longer asked for: its loader was iterated anew; take a new iterator" + see("iterator")
+                )
             if patience.is_over():
                 raise WorkerError(
                     f"the rows of step {step} have not come for {patience_s:g} s: the process that reads them has stopped; its messages "
-                    "stand above, on the first rank of this machine"
+                    "stand above, on the first rank of this machine" + see("reader")
                 )
             time.sleep(_LOOK_S)
 

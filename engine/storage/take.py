@@ -6,35 +6,41 @@ others out that are needed sooner, those of the graph among them.
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import QuantizedRows, Rows
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows
 
 
-def take_rows(table: Array, ids: Array) -> Array:
-    """``table[ids]`` of a table (V, ...), for ids (N,) in [0, V).
+def take_rows(table: Rows, ids: Array) -> Array:
+    """``table[ids]`` of a table (V, ...), for ids (N,) in [0, V); of ``QuantizedRows`` the numbers.
 
     Raises:
         InputError: the file has no such row any more, or its device fails.
     """
+    if isinstance(table, QuantizedRows):
+        return table.columns.expand(take_rows(table.codes, ids))
     file = mapped_file(table)
     if file is None or table.nbytes <= available_memory():
         taken: Array = np.take(table, ids, axis=0)
         return taken
     rows, place = np.unique(ids, return_inverse=True)
     out = np.empty((len(rows), *table.shape[1:]), table.dtype)
-    reader = _reader(str(file.filename), file.offset, table.shape, table.dtype)
+    path = str(file.filename)
+    inode = os.stat(path).st_ino if os.path.exists(path) else 0  # another file may have come in its place
+    reader = _reader(inode, path, file.offset, table.shape, table.dtype)
     reader.read(rows, np.arange(len(rows)), out.view(np.uint8).reshape(len(rows), reader.row_bytes))
     return out[place]
 
 
 @lru_cache(maxsize=16)
-def _reader(path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> FileRows:
+def _reader(inode: int, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> FileRows:
     """Kept open from one call to the next."""
     return FileRows(path, offset, shape, dtype)

@@ -112,8 +112,8 @@ def in_column(indptr, indices, source, destination):
 
 
 @overload(has_edge)
-def _compile_has_edge(transit, source, destination):
-    """Compiled code takes the same source; the simulator interprets it."""
+def _compile_has_edge(transit: Any, source: int, destination: int) -> Any:
+    """Compiled code takes the same source; the simulator interprets it. Numba wants the annotations to be the same, too."""
     return has_edge
 
 

@@ -11,20 +11,58 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hoptrain.engine.arrays import BFLOAT16
+from hoptrain.engine.features.quantized import Columns, QuantizedRows, codes_of
+from hoptrain.engine.queue.ring import Recycled
 
 if TYPE_CHECKING:
     import torch
 
 
+_expanded = Recycled()
+"""Memory of the numbers that batches' codes stand for."""
+
+
 def as_tensor(array: Any) -> torch.Tensor:
-    """A NumPy array as a torch tensor that shares its memory; ``BFLOAT16`` becomes ``torch.bfloat16``. A tensor stays as it is."""
+    """A NumPy array as a torch tensor that shares its memory; ``BFLOAT16`` becomes ``torch.bfloat16``. A tensor stays as it is.
+
+    ``QuantizedRows`` become float32, in memory that is used again when the tensor is gone.
+    """
     import torch
 
     if isinstance(array, torch.Tensor):
         return array
+    if isinstance(array, QuantizedRows):
+        numbers = _expanded([("rows", array.dtype, array.shape)])["rows"]
+        return torch.from_numpy(array.columns.expand(array.codes, numbers))
     if array.dtype == BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def expanded_here(rows: Any) -> Any:
+    """The numbers of ``QuantizedRows`` whose codes are a tensor; anything else as it is."""
+    import torch
+
+    if not isinstance(rows, QuantizedRows) or not isinstance(rows.codes, torch.Tensor):
+        return rows
+    return expand_tensor(rows.codes, rows.columns)
+
+
+def expand_tensor(codes: torch.Tensor, columns: Columns) -> torch.Tensor:
+    """``columns.expand`` of codes (N, width) uint8 on their device, by torch's current stream: (N, F) float32, the same bits."""
+    import torch
+
+    scale, zero = _on_device(columns, codes.device)
+    if columns.format == "int4":
+        codes = torch.stack([codes & 15, codes >> 4], dim=2).reshape(len(codes), -1)[:, : len(scale)]
+    return codes.float().mul_(scale).add_(zero)
+
+
+@lru_cache(maxsize=16)
+def _on_device(columns: Columns, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    import torch
+
+    return torch.tensor(columns.scale, device=device), torch.tensor(columns.zero, device=device)
 
 
 _under_way: deque[tuple[Any, list[Any]]] = deque()
@@ -35,7 +73,8 @@ _under_way: deque[tuple[Any, list[Any]]] = deque()
 def copies_to(device: Any) -> Iterator[Callable[[Any], torch.Tensor]]:
     """A function that copies an array to ``device``; what lies there already is not copied.
 
-    To a GPU the copies are queued on a stream beside torch's current one, which on leaving is told to wait for them.
+    To a GPU the copies are queued on a stream beside torch's current one, which on leaving is told to wait for them. ``QuantizedRows`` are copied as
+    codes and become numbers there.
     """
     import torch
 
@@ -53,7 +92,9 @@ def copies_to(device: Any) -> Iterator[Callable[[Any], torch.Tensor]]:
             return array.to(beside.device, non_blocking=True)
         sources.append(array)
         with torch.cuda.stream(beside):
-            tensor = as_tensor(array).to(beside.device, non_blocking=True)
+            tensor: torch.Tensor = as_tensor(codes_of(array)).to(beside.device, non_blocking=True)
+            if isinstance(array, QuantizedRows):
+                tensor = expand_tensor(tensor, array.columns)
         tensor.record_stream(current)
         return tensor
 

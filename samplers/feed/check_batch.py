@@ -11,6 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.engine.errors import see
 from hoptrain.samplers.base import Sampler, SomeBatch
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
@@ -65,7 +66,7 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
         elif isinstance(batch, MiniBatch):
             _check_plain(batch, sampler, sampler.graph_of(graph), asked)
     except BrokenRule as broken:
-        raise InputError(f"{type(sampler).__name__} returned {broken}") from None
+        raise InputError(f"{type(sampler).__name__} returned {broken}{see('returned')}") from None
 
 
 def _check_plain(batch: MiniBatch, sampler: Sampler[Any, Any], graph: Graph, asked: Array | None) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
 from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.device import DeviceStream, check_cuda
 from hoptrain.engine.device_store import DeviceRows
+from hoptrain.engine.errors import see
+from hoptrain.engine.features.quantized import Columns
 from hoptrain.samplers.base import SomeBatch
+from hoptrain.samplers.batch.transfer import expanded_here
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.device_cache import HitRates, keep_hot_rows
-from hoptrain.samplers.feed.gather import named_rows
+from hoptrain.samplers.feed.gather import named_rows, with_columns
 from hoptrain.samplers.feed.task import SampleTask
 
 _log = logging.getLogger(__name__)
@@ -32,7 +35,13 @@ class DeviceFeed(Generic[SomeBatch]):
     """
 
     def __init__(
-        self, task: SampleTask, bulk: int, placement: str = "auto", device_cache: float | str | None = None, epoch: int = 0
+        self,
+        task: SampleTask,
+        bulk: int,
+        placement: str = "auto",
+        device_cache: float | str | None = None,
+        epoch: int = 0,
+        columns: Mapping[str, Columns] | None = None,
     ) -> None:
         """Copy features and labels to where the device reads them; the sampler copies the graph with the first bulk.
 
@@ -42,6 +51,7 @@ class DeviceFeed(Generic[SomeBatch]):
             placement: of features and labels, "device", "pinned" or "auto".
             device_cache: what of the features, then in host memory, is kept in device memory as well: bytes or a share of the rows.
             epoch: in which the rows are counted that are to be kept there.
+            columns: what the codes of a store stand for, by its name: a batch has numbers.
 
         Raises:
             InputError: CUDA cannot be used; there is nothing to keep in the cache, or no room for it.
@@ -50,6 +60,7 @@ class DeviceFeed(Generic[SomeBatch]):
         check_cuda(workspace.gpu)
         if device_cache is not None and "x" not in task.stores:
             raise InputError(f"device_cache is {device_cache}: the data set has not one table of features for all vertices; leave it out")
+        self._columns = columns or {}
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
         # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
         self._beside = DeviceStream(workspace.gpu)
@@ -102,8 +113,8 @@ class DeviceFeed(Generic[SomeBatch]):
                 batch = batches[i].map(self._beside.copy)
                 check_batch(batch, self._task.sampler, self._task.graph)
                 rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
-                filled = batch.with_rows(rows)
                 self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
+                filled = batch.with_rows({name: expanded_here(own) for name, own in with_columns(rows, self._columns).items()})
                 gather_s = time.perf_counter() - begin
                 num_rows += len(rows["x"]) if self.hit_rates is not None else 0
                 if self.hit_rates is not None and step == bulks[-1][-1]:
@@ -139,4 +150,5 @@ class DeviceFeed(Generic[SomeBatch]):
         if run != self._run:
             raise WorkerError(
                 f"batch {step} was asked of an iterator that is no longer valid: its loader was iterated anew; take a new iterator"
+                + see("iterator")
             )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import Columns, QuantizedRows, Rows, codes_of
 from hoptrain.kernels.cpu import gather as kernels
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -37,6 +38,23 @@ def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[
             yield from ((key, store, ids_at(key, places)) for key, places in batch.edge_places().items())
         else:
             yield name, store, ids_of[name]
+
+
+def split_columns(stores: Mapping[str, Rows]) -> tuple[dict[str, Any], dict[str, Columns]]:
+    """What is gathered, cached and sent of stores, arrays or their codes, and what the codes of those that are quantised stand for."""
+    columns = {name: rows.columns for name, rows in stores.items() if isinstance(rows, QuantizedRows)}
+    return {name: codes_of(rows) for name, rows in stores.items()}, columns
+
+
+def with_columns(rows: Mapping[str, Any], columns: Mapping[str, Columns]) -> dict[str, Any]:
+    """A batch's rows by name, where those of quantised stores become what their codes stand for.
+
+    Args:
+        rows: arrays by their names in the batch, as ``named_rows`` has them.
+        columns: of the stores that are quantised.
+    """
+    of = {name: columns.get(name) or columns.get(name.partition(".")[0]) for name in rows}
+    return {name: own if (by := of[name]) is None else QuantizedRows(own, by) for name, own in rows.items()}
 
 
 def gather_rows(store: Array, ids: Array, out: Array, workspace: Workspace | None = None) -> None:

@@ -13,6 +13,7 @@ from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
+from hoptrain.engine.features.quantized import Columns
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
@@ -24,6 +25,7 @@ from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size
+from hoptrain.samplers.feed.gather import split_columns, with_columns
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import Tier, tier_options
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -46,6 +48,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
 
     With ``memory`` the rows of features are read from the data set's file, and those are kept that are used again soonest
     (``hoptrain.samplers.feed.tier``). Without it the file is mapped, and the system keeps what it has room for. Batches are the same.
+
+    Features that the data set has as codes (``QuantizedRows``) stay codes in a batch on the host: ``batch.to(device)`` expands them on the device, and
+    ``np.asarray(batch.x)`` here.
     """
 
     _feed: DeviceFeed[SomeBatch] | None = None
@@ -97,8 +102,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             capture: on "cuda" whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
             threads: threads of each worker, by default 1; without workers of this process, by default the cores that there are for a rank.
             page_lock: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
-            memory: bytes, such as "8GiB", that a machine spends on features, which are read from the data set's files, or "auto" for what is left
-                there; see the class.
+            memory: bytes, such as "8GiB", that a machine spends on features, which are read from files, or "auto" for what is left; see the class.
             lookahead: with ``memory`` how many steps ahead it is known which rows are used, by default 256; 0 where batches depend on the training.
             schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
 
@@ -110,9 +114,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
         workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
-        stores = sampler.stores_of(data)
-        self._of_tier = tier_options(stores, sampler, schedule, workspace.device, memory, lookahead)
-        self._task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace)
+        self._task, self._columns = _task_on(data, sampler, schedule, workspace)
+        self._of_tier = tier_options(self._task, memory, lookahead)
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         task = self._task
@@ -121,7 +124,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
 
                 task.workspace.meeting = meeting_of(task.schedule.world_size)
-                self._feed = DeviceFeed(task, epoch=epoch, **self._of_feed)
+                self._feed = DeviceFeed(task, epoch=epoch, columns=self._columns, **self._of_feed)
             return self._feed.run(epoch, steps)
         if self._of_tier and self._tier is None:
             self._tier = Tier(task, **self._of_tier, num_workers=self.num_workers, queue=self._queue)
@@ -134,7 +137,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
     def _filled(self, made: Batch) -> Any:
         """A batch from its slot's arrays and the header that came beside them."""
         arrays, header = made
-        return header.filled(arrays).out_of(self._task.sampler.graph_of(self._task.graph))
+        return header.filled(with_columns(arrays, self._columns)).out_of(self._task.sampler.graph_of(self._task.graph))
 
     @property
     def hit_rates(self) -> HitRates | None:
@@ -152,6 +155,12 @@ class SampleLoader(EpochLoader[SomeBatch]):
         self._feed = None
         if self._tier is not None:
             self._tier.close()
+
+
+def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: Any, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:
+    """What batches are made of; and what its features' codes stand for, by store."""
+    stores, columns = split_columns(sampler.stores_of(data))
+    return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns
 
 
 def _workspace(

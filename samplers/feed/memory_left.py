@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from hoptrain.engine import HeteroGraph, InputError, QueueOptions
 from hoptrain.engine.machine import available_memory
+from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
@@ -16,6 +17,23 @@ _SPARE_BYTES, _SPARE_SHARE = 256 << 20, 8
 """For training, which nobody knows before: a part of this many of what is free, and so much at the least."""
 _BATCHES_IN_TRAINING = 2
 """The one in use, and a copy of it."""
+
+
+def memory_bytes(memory: str) -> int | None:
+    """Bytes of the option ``memory``; None for auto.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if memory == "auto":
+        return None
+    try:
+        _, num_bytes = parsed_size(memory, "memory")
+    except InputError:
+        num_bytes = 0
+    if not num_bytes:
+        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
+    return num_bytes
 
 
 def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, queue: QueueOptions, num_ranks: int) -> tuple[int, str]:
@@ -42,7 +60,7 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
         "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),
     }
     left = free - sum(needs.values())
-    said = f"{free / 2**30:.2f} that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
+    said = f"{free / 2**30:.2f} GiB that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:
         raise InputError(f"memory is auto, {said}: nothing is left; free some, use fewer num_workers, or say how much it may be")
     return left, f" ({said})"

@@ -19,7 +19,6 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
@@ -27,9 +26,8 @@ from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
-from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.feed.gather import gather_rows
-from hoptrain.samplers.feed.memory_left import memory_left
+from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -154,7 +152,7 @@ class Tier:
         def make() -> SharedRows:
             room, said = (memory, "") if memory else memory_left(task, list(self.rows), num_workers, queue, len(ranks))
             tables = shared_out(room, [(file.shape[0], file.row_bytes) for file in files])
-            _say_room(room, said, tables, lookahead)
+            _say_room(said, tables, lookahead)
             return SharedRows.make(tables, len(ranks))
 
         self.shared, self._rank = _made_or_found(make, schedule.rank, ranks, meeting), ranks.index(schedule.rank)
@@ -222,11 +220,11 @@ def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], 
     return made or SharedRows(*found["where"])
 
 
-def _say_room(memory: int, said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
+def _say_room(said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
     rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
     _log.info(
-        "memory: %.2f GiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
-        memory / 2**30, said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
+        "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
+        f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
     )  # fmt: skip
 
 
@@ -240,9 +238,7 @@ def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows]:
     return {name: FileRows.of(store, "features of edges" if name == "edge_attr" else "features") for name, store in tables.items()}
 
 
-def tier_options(
-    stores: Mapping[str, Any], sampler: Sampler[Any, Any], schedule: Any, device: str, memory: str | None, lookahead: int | None
-) -> dict[str, Any]:
+def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) -> dict[str, Any]:
     """The options of a ``Tier``, none without ``memory``.
 
     Raises:
@@ -254,20 +250,18 @@ def tier_options(
                 f"lookahead is {lookahead} without memory: it tells how far ahead its rows are known; give memory, or leave it out"
             )
         return {}
-    share, num_bytes = (0, None) if memory == "auto" else parsed_size(memory, "memory")
-    if share:
-        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
+    num_bytes = memory_bytes(memory)
     if lookahead is not None and lookahead < 0:
         raise InputError(f"lookahead is {lookahead}: it is a number of steps, or 0; correct it")
-    if device != "cpu":
+    if (device := task.workspace.device) != "cpu":
         raise InputError(f'memory is {memory} with device="{device}": the host reads the features from the disk; sample on the cpu')
-    if not feature_files(stores) or not isinstance(schedule, Schedule):
+    if not feature_files(task.stores) or not isinstance(task.schedule, Schedule):
         raise InputError(
             f"memory is {memory}: it is for features of a data set, in batches that are not cut up in a pipeline; leave it out"
         )
-    if sampler.state() and lookahead != 0:
+    if task.sampler.state() and lookahead != 0:
         _log.warning(
-            "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(sampler).__name__
+            "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(task.sampler).__name__
         )
         lookahead = 0
     return {"memory": num_bytes, "lookahead": LOOKAHEAD if lookahead is None else lookahead}

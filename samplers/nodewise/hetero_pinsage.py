@@ -10,6 +10,7 @@ import numpy as np
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.metapaths import steps_of
+from hoptrain.engine.features.quantized import Rows
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_vertices
@@ -77,7 +78,7 @@ class HeteroPinSAGESampler(PinSAGESampler):
         """See ``Sampler.graph_of``: the types along the metapath one after another, the seeds' first; a step leads from each to the one before it."""
         return self._walked.get(graph, self._along)
 
-    def stores_of(self, data: Any) -> dict[str, Array]:
+    def stores_of(self, data: Any) -> dict[str, Rows]:
         """See ``Sampler.stores_of``: those of the seeds' type."""
         stores = data.stores()
         return {name: stores[key] for name, key in (("x", f"x.{self.seed_type}"), ("y", "y")) if key in stores}

@@ -9,6 +9,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array, as_array
+from hoptrain.engine.features.quantized import Rows
 from hoptrain.kernels.cpu.seeds.weighted import draw_seeds
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
@@ -92,7 +93,7 @@ class WeightedSeedSampler(Sampler[Any, Any]):
         """That of the sampler within."""
         return self.sampler.graph_of(graph)
 
-    def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Array]:
+    def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Rows]:
         """Those of the sampler within."""
         return self.sampler.stores_of(data)
 

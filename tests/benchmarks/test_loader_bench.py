@@ -46,6 +46,17 @@ def run(folder, out, *options):
 # The whole benchmark.
 
 
+def test_narrow_features(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "can_draw", lambda: False)
+    content = run(folder, tmp_path / "out", "--peers", "--workers", "0", "--modes", "new", "--features", "int8")
+    rows = {row["system"]: row for row in content["records"]}
+    assert list(rows) == ["hoptrain", "hoptrain int8", "hoptrain int8 codes"]
+    assert len({(row["edges_batch"], row["rows_batch"]) for row in rows.values()}) == 1
+    assert rows["hoptrain"]["over_float32"] is None
+    for name in ("int8", "int8_codes"):
+        assert content["summary"][f"min_over_float32_{name}"] == rows[f"hoptrain {name.replace('_', ' ')}"]["over_float32"] > 0
+
+
 def test_hoptrain_alone(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     content = run(folder, tmp_path / "out", "--peers", "--workers", "2", "--modes", "new")

@@ -12,7 +12,17 @@ from hoptrain.trainers.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["index", "loaders", "reproducibility", "coming_from_lightning", "larger_than_memory"]
+PAGES = [
+    "index",
+    "loaders",
+    "reproducibility",
+    "coming_from_lightning",
+    "sampling",
+    "larger_than_memory",
+    "narrow_features",
+    "several_gpus",
+    "resume",
+]
 """Those whose examples no test of their own runs."""
 
 
@@ -42,7 +52,7 @@ def test_examples_run(page, tmp_path, monkeypatch, capsys):
 
 
 def test_every_page_with_examples_is_run_by_a_test():
-    elsewhere = {"coming_from_pyg", "coming_from_dgl", "write_your_own_sampler", "your_own_model"}
+    elsewhere = {"coming_from_pyg", "coming_from_dgl", "write_your_own_sampler", "your_own_data", "your_own_model"}
     assert {page.stem for page in DOCS.glob("*.md") if examples(page.stem)} == elsewhere | set(PAGES)
 
 

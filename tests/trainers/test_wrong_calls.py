@@ -84,6 +84,9 @@ fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: 
 fit Q --data.num_workers -1                 | num_workers is -1: it is at least 0; correct it
 fit Q --data.num_workers 0 --data.queue.prefetch 3 | queue.prefetch is 3 and num_workers 0: ...
 fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
+fit Q --data.memory lots                    | memory is lots: it is bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.memory 0.5                     | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.lookahead 8                    | lookahead is 8 without memory: ...
 fit Q --data.features random                | data.features is random: it takes one of stored, degrees, walks
 fit Q --data.dataset corra                  | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
 fit Q --data.dataset bare                   | bare has no features: a model needs some; make them from the graph by features: walks (or degrees)
@@ -98,7 +101,7 @@ fit H --data.sampler.seed_type author       | seed_type is 'author', that of typ
 fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, gin, graphconv, hgt, han; did you mean rgcn?
 fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be shared by 3 heads: give a multiple of heads
 fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: matrices that rgcn's relations share, 0 for one each; ...
-fit H --model.seed_type author              | model.seed_type is no option: it comes from the data set; leave it out
+fit H --model.seed_type author              | model.seed_type is no option of its own: it is that of the data; give data.seed_type
 fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: their gradients are sparse, ...
 fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a vertex is looked at by its last event ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
@@ -131,11 +134,14 @@ fit --config CONFIGS/pubmed_sign.yaml --model.num_hops 2 | model.num_hops is no 
 fitt                                        | there is no 'fitt': choose one of fit, ...; did you mean fit?
 --nothing                                   | the following arguments are required: COMMAND; see 'hoptrain --help'
 data                                        | the following arguments are required: ACTION; see 'hoptrain data --help'
-data infoo cora                             | there is no 'infoo': choose one of list, info, convert; did you mean info?
+data infoo cora                             | there is no 'infoo': choose one of list, info, convert, partition, import; did you mean info?
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
 data info corra                             | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
+data info digits-knn --memory 0.5           | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
+data info digits-knn --fanouts 3,2          | --fanouts is 3,2 without --memory: it tells what is read from the disk; leave it out
+data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
-data list --rot x                           | unrecognized arguments: --rot x; did you mean --root?
+data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?
 data convert digits-knn a_file/x            | a_file/x cannot be written (...): make room, or name a folder of your own
 data convert digits-knn .                   | . exists: dataset folders are not written over; remove it or name another folder
 bench                                       | the following arguments are required: NAME, ...; see 'hoptrain bench --help'

@@ -1,6 +1,6 @@
 """``hoptrain bench NAME``: run one benchmark, print its table, write its ``results.json``.
 
-The benchmarks are found by looking: every module of ``hoptrain.benchmarks`` that defines ``run``. Only the chosen one is imported.
+The benchmarks are found by looking: every module of ``hoptrain.benchmarks``, or folder, that defines ``run``. Only the chosen one is imported.
 """
 
 from __future__ import annotations
@@ -66,17 +66,19 @@ def run(args: argparse.Namespace) -> int:
 def questions() -> dict[str, str]:
     """The question of every benchmark by name: the first line of its docstring, read without importing it."""
     found = {}
-    for path in sorted(_sources()):
+    for name, path in sorted(_sources().items()):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
-            found[path.stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
+            found[name.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
 
 
-def _sources() -> list[Path]:
+def _sources() -> dict[str, Path]:
+    """Modules and folders by name."""
     spec = importlib.util.find_spec(PACKAGE)
     folders = list(spec.submodule_search_locations or []) if spec else []
-    return [Path(folder) / f"{module.name}.py" for folder in folders for module in pkgutil.iter_modules([folder]) if not module.ispkg]
+    modules = [(Path(folder) / module.name, module) for folder in folders for module in pkgutil.iter_modules([folder])]
+    return {module.name: path / "__init__.py" if module.ispkg else path.with_suffix(".py") for path, module in modules}
 
 
 def option_parser(name: str, question: str, module: Any) -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.partition.folder import KIND as PARTITION
@@ -35,12 +36,16 @@ def add_parser(subparsers: Any) -> None:
     import_tables.add_parser(actions)
     for action in (convert, parts):
         action.add_argument("dest", help="the new folder; it must not exist")
+    convert.add_argument(
+        "--features", choices=FORMATS, help="a narrower format of the features of vertices and edges; by default as they are"
+    )
     for action in (listing, info, convert, parts):
         action.add_argument("--root", help="a folder that holds data sets")
     for action in (info, convert, parts):
         action.add_argument("--scale", type=float, default=1.0, help="share of a synthetic: set, in (0, 1]")
     info.add_argument("--memory", help="say what reading the features would take with so much memory, such as 8GiB, or auto")
     info.add_argument("--fanouts", help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10)")
+    info.add_argument("--split", help="with --memory: what the seeds are (default train)")
     info.add_argument("--batch-size", type=int, help="with --memory: seeds of a step (default 1024)")
     for action, run in ((listing, run_list), (info, run_info), (convert, run_convert)):
         action.set_defaults(run=run)
@@ -72,7 +77,7 @@ def _counts(entry: Entry) -> list[str]:
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what a data set holds, after its checksums have been verified, and what a memory size would give; returns 0."""
-    for option in ("fanouts", "batch_size"):
+    for option in ("fanouts", "batch_size", "split"):
         if args.memory is None and getattr(args, option) is not None:
             name = option.replace("_", "-")
             raise InputError(f"--{name} is {getattr(args, option)} without --memory: it tells what is read from the disk; leave it out")
@@ -85,7 +90,8 @@ def run_info(args: argparse.Namespace) -> int:
     if args.memory is not None:
         from hoptrain.trainers.commands.memory_facts import memory_facts  # here, lest other commands wait for samplers
 
-        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), args.batch_size or 1024)))
+        batch_size = 1024 if args.batch_size is None else args.batch_size
+        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), batch_size, args.split or "train")))
     return 0
 
 
@@ -108,7 +114,7 @@ def _print_partition(args: argparse.Namespace) -> int:
 def run_convert(args: argparse.Namespace) -> int:
     """Write a data set as a folder; returns 0."""
     data = load_any(args.name, root=args.root, scale=args.scale)
-    data.save(args.dest)
+    data.save(args.dest, features=args.features)
     number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
     print(f"{args.name}: {number:,} vertices, {data.graph.num_edges:,} edges written to {args.dest}")
     return 0
@@ -122,7 +128,8 @@ def facts(data: Dataset) -> list[list[str]]:
         ["folder", str(data.path)],
         ["vertices", f"{graph.num_nodes:,}"],
         ["edges", f"{graph.num_edges:,}"],
-        ["features", f"{data.num_features:,}"],
+        ["features", f"{data.num_features:,}{_as_format(data.x)}"],
+        *([] if data.edge_attr is None else [["edge features", f"{data.num_edge_features:,}{_as_format(data.edge_attr)}"]]),
         ["classes", f"{data.num_classes:,}{' (several per vertex)' if data.is_multilabel else ''}"],
         ["in-degree", f"min {degrees.min()}, mean {degrees.mean():.2f}, max {degrees.max()}" if len(degrees) else "-"],
         ["isolated", f"{count_isolated(data):,}"],
@@ -135,12 +142,16 @@ def facts(data: Dataset) -> list[list[str]]:
     return lines + _meta_facts(data)
 
 
+def _as_format(rows: Rows | None) -> str:
+    return "" if rows is None else f" ({format_of(rows)})"
+
+
 def typed_facts(data: HeteroDataset) -> list[list[str]]:
     """Lines (what, value) about a data set on a typed graph."""
     lines = [["name", data.name], ["folder", str(data.path)]]
     for kind, number in data.graph.num_nodes.items():
         x = data.x.get(kind)
-        features = "no features" if x is None else f"{x.shape[1]:,} features ({x.dtype})"
+        features = "no features" if x is None else f"{x.shape[1]:,} features{_as_format(x)}"
         lines.append([f"type {kind}", f"{number:,} vertices, {features}"])
     for relation, columns in data.graph.relations.items():
         lines.append([f"relation {relation_name(relation)}", f"{columns.num_edges:,} edges"])

@@ -30,7 +30,7 @@ def add_parser(actions: Any) -> None:
     parser = actions.add_parser(
         "import",
         help="make a data set of your own tables: edge lists, CSV, Parquet, .npy",
-        description="Make a data set of your own tables. Text may be compressed (.gz), with a header or without; lines that begin with # or %% are comments.",
+        description="Make a data set of your own tables. Text may be compressed (.gz), with a header or without; lines that begin with # or % are comments.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

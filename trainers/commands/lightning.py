@@ -235,6 +235,7 @@ _CHATTER = (
     "HPU available: ",
     "Trainer already configured with model summary",  # hoptrain's own
     "Restoring states from the checkpoint path",  # "Restored all states" or "Loaded model weights" follow
+    "` stopped: `max_",  # as it was told to; the line of the bottleneck follows
 )
 """Parts of Lightning's messages that do not help; that a GPU lies idle is another one, a warning."""
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import FORESEEN_BYTES
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
 from hoptrain.samplers import HeteroSampler, NeighborSampler
+from hoptrain.samplers.feed.gather import split_columns
 from hoptrain.samplers.feed.loader import plain_schedule
-from hoptrain.samplers.feed.memory_left import memory_left
+from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows, feature_files
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -41,7 +41,7 @@ class _Steps(NamedTuple):
     step_s: float
 
 
-def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int) -> list[list[str]]:
+def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, split: str = "train") -> list[list[str]]:
     """Lines (what, value) about an epoch with so much memory.
 
     Args:
@@ -49,25 +49,23 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int) ->
         memory: as ``SampleLoader``'s.
         fanouts: of neighbour sampling.
         batch_size: seeds of a step.
+        split: what the seeds are.
 
     Raises:
         InputError: a size that cannot be, or is too small; data without features.
     """
     sampler: Any = NeighborSampler(fanouts) if isinstance(data, Dataset) else HeteroSampler(fanouts, data.seed_type)
-    sampler, schedule = plain_schedule(data, sampler, batch_size=batch_size)
-    stores = sampler.stores_of(data)
+    sampler, schedule = plain_schedule(data, sampler, split=split, batch_size=batch_size)
+    stores, _ = split_columns(sampler.stores_of(data))
     files = feature_files(stores)
     if not files:
         raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
-    share, size = (0, 0) if memory == "auto" else parsed_size(memory, "memory")
-    if share:
-        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
-    size = size or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
+    size = memory_bytes(memory) or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
     tables = shared_out(size, [(file.shape[0], file.row_bytes) for file in files.values()])
     task.stores = {name: i for i, name in enumerate(files)}
     steps = _planned(StepRows(tasks=[task], num_tables=len(files)), tables, schedule.num_steps)
-    return _lines(steps, list(files.values()), tables, size, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
+    return _lines(steps, list(files.values()), tables, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
 
 
 def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _Steps:
@@ -99,12 +97,15 @@ def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _S
     return found._replace(step_s=(time.perf_counter() - begin) / len(found.used))
 
 
-def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], size: int, num_steps: int, batch: str) -> list[list[str]]:
+def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], num_steps: int, batch: str) -> list[list[str]]:
     warm = slice(len(steps.used) // 2, None)
     used, missed = (float(np.mean(counts[warm])) * num_steps for counts in (steps.used, steps.missed))
     rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
     lines = [
-        ["memory", f"{size / 2**20:,.1f} MiB, room for {slots:,} of {rows:,} rows ({slots / rows:.0%})"],
+        [
+            "memory",
+            f"{sum(table.num_bytes for table in tables) / 2**20:,.1f} MiB, room for {slots:,} of {rows:,} rows ({slots / rows:.0%})",
+        ],
         ["epoch", f"{num_steps:,} steps of {batch}; predicted from {len(steps.used):,} steps, of which the second half counts"],
         ["rows an epoch", f"{used:,.0f} used, {missed:,.0f} of them read ({missed / max(1, used):.0%})"],
     ]

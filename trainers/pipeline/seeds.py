@@ -188,6 +188,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             InputError: more chunks than seeds, a sampler whose batches are not asked for by seeds, or bulks on a device.
         """
         workers = options.get("num_workers", 0)
+        sampler.check_data(data)
         if not sampler.by_seeds:
             raise InputError(
                 f"chunks of {type(sampler).__name__}'s batches: they are not made from seeds, which could be cut; use another sampler"

@@ -18,8 +18,9 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import see
 
-_REMEDY = "give a .ckpt file that a run has written"
+_REMEDY = "give a .ckpt file that a run has written" + see("checkpoint")
 
 
 def last_checkpoint(folder: str, below: str = "") -> str | None:

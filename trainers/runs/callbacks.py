@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import BasePredictionWriter, ModelSummary, RichProgressBar
-from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
+from pytorch_lightning.callbacks.progress.rich_progress import ProcessingSpeedColumn, RichProgressBarTheme
 from rich import get_console
 from rich.progress import BarColumn
 from rich.table import Table
@@ -73,25 +73,70 @@ class FeedMonitor(Callback):
 
 
 class ProgressBar(RichProgressBar):
-    """Lightning's bar, with few figures in few characters: one line on 100 columns."""
+    """Lightning's bar, with few figures in few characters: one line on 80 columns.
+
+    In a notebook it is a line of text in the cell, which needs no widgets: rich's own bar shows nothing there without them.
+    """
 
     def __init__(self) -> None:
         """Two blanks stand between figures."""
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="  "))
+        self._in_notebook = get_console().is_jupyter
+        self._cell: Any = None  # the line in the notebook's cell
+        self._told_s = 0.0
+        if self._in_notebook:
+            self.disable()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """As Lightning's; in a notebook a new line a few times a second, and for the last batch of an epoch."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        done, total = batch_idx + 1, self.total_train_batches
+        if self._in_notebook and trainer.is_global_zero and (done == total or time.monotonic() - self._told_s > 0.25):
+            self._tell(trainer, pl_module, f"batch {done}/{total}")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """As Lightning's; in a notebook the line with the epoch's scores."""
+        super().on_train_epoch_end(trainer, pl_module)
+        if self._in_notebook and trainer.is_global_zero:
+            self._tell(trainer, pl_module, "done")
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """As Lightning's; the next training has a line of its own."""
+        super().on_train_end(trainer, pl_module)
+        self._cell = None
+
+    def _tell(self, trainer: Trainer, module: LightningModule, place: str) -> None:
+        from IPython.display import display  # there in every notebook
+
+        figures = "  ".join(f"{name}: {value}" for name, value in self.get_metrics(trainer, module).items())
+        line = {"text/plain": f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {place}  {figures}"}
+        self._told_s = time.monotonic()
+        if self._cell is None:
+            self._cell = display(line, raw=True, display_id=True)
+        else:
+            self._cell.update(line, raw=True)
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
-        """A short bar leaves room for figures."""
-        columns = super().configure_columns(trainer)
+        """A short bar leaves room for figures; where these had none, it goes, and the speed, since batches and seconds tell both."""
+        columns = list(super().configure_columns(trainer))
+        if get_console().width < 100:
+            return [column for column in columns if not isinstance(column, (BarColumn, ProcessingSpeedColumn))]
         for column in columns:
             if isinstance(column, BarColumn):
                 column.bar_width = 8
-        return list(columns)
+        return columns
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        """Epochs are counted from one, as ``max_epochs`` does: Lightning's last of two is 1/1."""
+        last = self.trainer.max_epochs
+        return f"Epoch {current_epoch + 1}" + (f"/{last}" if last is not None and last > 0 else "")
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """The figures as they are shown."""
         metrics = super().get_metrics(trainer, pl_module)
         shown = _SHOWN | {f"val_{getattr(pl_module, 'score_name', 'acc')}": ("val", "{:.3f}")}
-        return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics}
+        left_out = "queue" if "hit_%" in metrics else ""  # a line has no room for both
+        return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics and key != left_out}
 
 
 class LossWatch(Callback):
@@ -136,7 +181,8 @@ class Summary(ModelSummary):
         columns = {name: cells for name, cells in summary_data if name in ("Name", "Type", "Params")}
         table = Table(*columns)
         for row in zip(*columns.values(), strict=True):
-            table.add_row(*row)
+            if row[-1].strip() != "0":  # metrics and the like
+                table.add_row(*row)
         get_console().print(table)
         fixed = total_parameters - trainable_parameters
         print(f"{total_parameters:,} parameters{f', {fixed:,} of them fixed' if fixed else ''}, {model_size:.3g} MB", flush=True)

@@ -22,6 +22,9 @@ _RULES: dict[Kind, str] = {
     "time": "times are whole numbers; count a smaller unit",
     "number": "it has to be a finite number; encode it, or leave the column out",
 }
+EXACT = 1 << 53
+"""From here on a double is not every whole number."""
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 """A whole number as it is written by itself: 7, not 007 or 7.0."""
 
@@ -29,11 +32,11 @@ WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 def is_good(kind: Kind, values: Array) -> Array:
     """Which values (N,) or (N, D) of a column, of its kind's dtype already, are in their range: (N,) bool."""
     if kind == "key":
-        return values != ""
+        return np.array(values != "", bool)
     if kind not in ("weight", "number"):
         return np.ones(len(values), bool)
-    good = np.isfinite(values) & ((values >= 0) | (kind == "number"))
-    return good if good.ndim == 1 else good.all(axis=1)
+    good: Array = np.isfinite(values) & ((values >= 0) | (kind == "number"))
+    return good if good.ndim == 1 else np.all(good, axis=1)
 
 
 def parsed(kind: Kind, cell: str) -> Any:
@@ -41,12 +44,14 @@ def parsed(kind: Kind, cell: str) -> Any:
     if kind in ("key", "text"):
         return cell if cell or kind == "text" else None
     cell = cell.strip()
-    if kind in ("id", "time"):
-        return int(cell) if WHOLE.fullmatch(cell) else None
+    if WHOLE.fullmatch(cell) and kind in ("id", "time"):
+        return int(cell)
     try:
         number = float(cell) if "_" not in cell else math.nan
     except ValueError:
         return None
+    if kind in ("id", "time"):  # 7.0 is 7, as programs write whole numbers in a column with gaps; 007 is a name
+        return int(number) if abs(number) < EXACT and number.is_integer() and not _LEADING_ZERO.match(cell) else None
     return number if math.isfinite(number) and (number >= 0 or kind == "number") else None
 
 

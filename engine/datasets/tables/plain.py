@@ -59,13 +59,12 @@ def read_plain(
         split: a table of ids and names of splits, or "random", 60/20/20 of the labelled vertices.
         columns: what the columns of ``edges`` are, in their order; "-" for one that is left out.
         drop: columns of any table that are left out.
-        delimiter: of all tables; by default each is looked at.
-        header: whether text files begin with the names of their columns; by default each is looked at.
+        delimiter: of all tables, as ``header``: by default each is looked at.
+        header: whether text files begin with the names of their columns.
         is_text: take ids for names, also where they look like numbers.
-        undirected: add the reverse of each edge, numbered behind all of them. A loop has none, and of edges between the same two vertices the first
-            is kept, unless edges have times.
+        undirected: add the reverse of each edge that is no loop, numbered behind all; of equal edges the first is kept, unless edges have times.
         name: of the data set.
-        scratch: where a file without a name holds the edges meanwhile, 16 bytes an edge and more with weights, times and features.
+        scratch: where a file without a name holds the edges meanwhile: 16 bytes an edge, with weights, times and features more.
         bad: what becomes of rows that cannot be read; by default the first one is raised.
         progress: is told how far each file is read.
 
@@ -76,40 +75,56 @@ def read_plain(
     own_split = split if isinstance(split, Path) else None
     opened = partial(Table, delimiter=delimiter, header=header)
     table = _edge_table(opened(edges), columns, drop)
-    about = {
-        role: _read_one(path, role, opened, drop, bad, progress)
-        for role, path in (("features", features), ("label", labels), ("split", own_split))
-        if path is not None
-    }
+    about = _about({"features": features, "label": labels, "split": own_split}, opened, drop, bad, progress)
     tables = [own for own in about.values() if isinstance(own, VertexTable)]
     vertices = _vertices(about, is_number=not is_text, or_by=table)
+    own = _edges(table, vertices, bad, scratch, progress)
+    _number(own, tables, vertices)
+    own = _with_reverses(own, scratch) if undirected else own
+    y, splits, classes = _of_vertices(tables, vertices, bad)
+    y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
+    meta = _meta((edges, features, labels, own_split), classes, bad)
+    if split == "random":
+        splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
+    rows = about.get("features")
+    x = rows.x if isinstance(rows, VertexTable) else rows
+    graph = _graph(own, len(vertices), is_once=undirected and "times" not in own)
+    return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=own.get("features"), meta=meta), vertices.ids()
+
+
+def _edges(table: Table, vertices: Vertices, bad: BadRows, scratch: Path | None, progress: Progress | None) -> dict[str, Array]:
+    """What ``edge_pieces`` gives, in files without a name."""
     with _spools(scratch) as spools:
         for piece in edge_pieces(table, vertices, vertices, bad, features=features_of(table), progress=progress):
             for key, values in piece.items():
                 spools[key].append(values)
-        own = {key: spool.array() for key, spool in spools.items()}
-    _number(own, tables, vertices)
-    y, splits, classes = _of_vertices(tables, vertices, bad)
-    y = y if isinstance(about.get("label"), VertexTable | None) else about["label"]
-    meta: dict[str, Any] = {
-        "source": f"tables: {', '.join(path.name for path in (edges, features, labels, own_split) if path is not None)}"
-    }
-    if split == "random":
-        splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
-    meta |= ({"classes": classes} if classes else {}) | ({"skipped_rows": bad.skipped} if bad.skipped else {})
-    x = about.get("features")
-    graph = _graph(own := _with_reverses(own, scratch) if undirected else own, len(vertices), is_once=undirected and "times" not in own)
-    x = x.x if isinstance(x, VertexTable) else x
-    return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=own.get("features"), meta=meta), vertices.ids()
+        return {key: spool.array() for key, spool in spools.items()}
 
 
-def _read_one(
-    path: Path, role: str, opened: Callable[[Path], Table], drop: Sequence[str], bad: BadRows, progress: Progress | None
-) -> VertexTable | Array:
-    """A file about vertices: a table, or an array with a row for each."""
-    if path.suffix == ".npy":
-        return narrow_features(_npy(path)) if role == "features" else _npy(path)
-    return VertexTable(_vertex_table(opened(path), drop, None if role == "features" else role), bad, progress)
+def _about(
+    paths: Mapping[str, Path | None],
+    opened: Callable[[Path], Table],
+    drop: Sequence[str],
+    bad: BadRows,
+    progress: Progress | None,
+) -> dict[str, VertexTable | Array]:
+    """The files about vertices that are given, by their role: tables, or arrays with a row for each vertex."""
+    about: dict[str, VertexTable | Array] = {}
+    for role, path in paths.items():
+        if path is None:
+            continue
+        if path.suffix == ".npy" and role == "split":
+            raise InputError(f"{path}: a split is a table of ids and names of splits, or 'random'; write it as text")
+        if path.suffix == ".npy":
+            about[role] = narrow_features(_npy(path)) if role == "features" else _npy(path)
+        else:
+            about[role] = VertexTable(_vertex_table(opened(path), drop, None if role == "features" else role), bad, progress)
+    return about
+
+
+def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows) -> dict[str, Any]:
+    meta: dict[str, Any] = {"source": f"tables: {', '.join(path.name for path in paths if path is not None)}"}
+    return meta | ({"classes": classes} if classes else {}) | ({"skipped_rows": bad.skipped} if bad.skipped else {})
 
 
 def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_by: Table) -> Vertices:
@@ -129,7 +144,9 @@ def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: V
         ids, good = vertices.as_ids(table.ids)
         vertices.codes(ids[good])
     final = vertices.close()
-    for ends in (own["src"], own["dst"]) if final else ():
+    if final is None:
+        return
+    for ends in (own["src"], own["dst"]):
         for begin in range(0, len(ends), _PIECE):
             ends[begin : begin + _PIECE] = final(ends[begin : begin + _PIECE])
 

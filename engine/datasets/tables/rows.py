@@ -12,6 +12,7 @@ import gzip
 import io
 import re
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,35 +22,15 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.cells import DTYPES, WHOLE, Kind, is_good, mistake, parsed
+from hoptrain.engine.datasets.tables.cells import DTYPES, EXACT, WHOLE, Kind, is_good, mistake, parsed
 from hoptrain.engine.errors import InputError, reason_of
 
 BYTES = 1 << 24
 """Of a text file, read at a time."""
 _COMMENTS = (b"#", b"%")
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, as some programs write it first
-_HEADS = {
-    "src",
-    "dst",
-    "source",
-    "target",
-    "destination",
-    "from",
-    "to",
-    "id",
-    "node",
-    "node_id",
-    "vertex",
-    "label",
-    "class",
-    "y",
-    "split",
-    "weight",
-    "time",
-}
+_HEADS = {"src", "dst", "source", "target", "destination", "from", "to", "id", "node", "vertex", "label", "class", "y", "split", "weight", "time"}  # fmt: skip
 """Names by which the first line of a text file is known as a header."""
-_LEADING_ZERO = re.compile(rb"(?:^|[^0-9.eE+-])0[0-9]", re.MULTILINE)
-
 Progress = Callable[[Path, float, int], None]
 """Is told the file, the share of it that is read, and its rows so far."""
 
@@ -150,7 +131,10 @@ class Table:
     def _cells(self, line: str) -> list[str]:
         if self.delimiter == " ":
             return line.split()
-        return next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])
+        try:
+            return next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])
+        except csv.Error:  # a cell longer than 131,072 characters
+            return [line]
 
     def _text_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
         raw, stream = self._stream()
@@ -183,7 +167,7 @@ class Table:
     def _fast(self, block: bytes, kinds: Mapping[str, Kind]) -> dict[str, Array] | None:
         import pandas  # type: ignore[import-untyped]
 
-        if "id" in kinds.values() and _LEADING_ZERO.search(block):
+        if "id" in kinds.values() and _has_leading_zeros(block):
             return None  # pandas would read 007 as 7
         if not block:
             return {name: np.empty(0, object if DTYPES[kind] is str else DTYPES[kind]) for name, kind in kinds.items()}
@@ -196,6 +180,9 @@ class Table:
                 frame = pandas.read_csv(io.BytesIO(block), sep=mark, dtype=dtypes, skipinitialspace=True, **options)
         except (ValueError, pandas.errors.ParserWarning, OverflowError):
             return None
+        whole = [frame[name].to_numpy() for name, kind in kinds.items() if DTYPES[kind] is np.int64]
+        if any((np.abs(values) >= EXACT).any() for values in whole) and re.search(rb"[.eE]", block):
+            return None  # of a column with 7.0 pandas reads all numbers as doubles
         if frame.iloc[:, -1].dtype.kind not in "if" and frame.iloc[:, -1].isna().any():
             return None  # rows with fewer cells
         return {name: frame[name].to_numpy(object if DTYPES[kind] is str else None) for name, kind in kinds.items()}
@@ -257,8 +244,17 @@ def _lines(block: bytes) -> list[bytes]:
 
 
 def _has_others(block: bytes, is_header: bool) -> bool:
-    """Whether a block has lines that are no rows."""
-    return is_header or block.startswith((*_COMMENTS, b"\n", b"\r")) or any(mark in block for mark in (b"\n#", b"\n%", b"\n\n", b"\n\r\n"))
+    """Whether a block has lines that are no rows: a header, comments, empty ones."""
+    text = np.frombuffer(b"\n" + block + b"0", np.uint8)
+    return is_header or bool(np.isin(text[np.flatnonzero(text == ord("\n")) + 1], list(b"#%\n\r")).any())
+
+
+def _has_leading_zeros(block: bytes) -> bool:
+    """Whether it has a number such as 007, behind something that is no part of a number or a date."""
+    text = np.frombuffer(b"\n" + block, np.uint8)
+    is_digit = text - np.uint8(ord("0")) < 10
+    before = text[:-2][(text[1:-1] == ord("0")) & is_digit[2:] & ~is_digit[:-2]]
+    return not np.isin(before, list(b".eE+-")).all()
 
 
 def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
@@ -276,7 +272,7 @@ def _opened(read: Callable[[], Any], path: Path) -> Any:
         return read()
     except InputError:
         raise
-    except (OSError, EOFError, ValueError) as error:  # those of pyarrow are ValueErrors
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # those of pyarrow are ValueErrors
         raise InputError(f"{path} cannot be read ({reason_of(error)}): correct it or write it anew") from None
 
 
@@ -299,6 +295,8 @@ def _of_parquet(path: Path, name: str, kind: Kind, values: Array) -> Array:
     if kind in ("id", "time"):
         if values.dtype.kind not in "iu":
             raise InputError(f"{path}: column {name} is of {values.dtype}, or has none in some rows: it holds whole numbers; convert it")
+        if values.dtype == np.uint64 and len(values) and values.max() > np.iinfo(np.int64).max:
+            raise InputError(f"{path}: column {name} has {values.max()}: whole numbers are less than 2**63; convert them to texts")
         return values.astype(np.int64)
     if len(values) and isinstance(values[0], np.ndarray):
         widths = {len(value) if isinstance(value, np.ndarray) else -1 for value in values}

@@ -38,7 +38,7 @@ class VertexTable:
         if "id" not in table.names:
             raise InputError(f"{table.path} has no column id: its columns are {', '.join(table.names)}; correct the header")
         features = [name for name in table.names if name != "id" and name not in KNOWN]
-        kinds: dict[str, Kind] = {"id": "key"} | {name: KNOWN.get(name, "number") for name in table.names if name != "id"}
+        kinds: dict[str, Kind] = {name: "key" if name == "id" else KNOWN.get(name, "number") for name in table.names}
         parts: dict[str, list[Array]] = {name: [np.empty(0, object)] for name in ("id", *KNOWN) if name in table.names}
         rows: list[Array] = []
         places = [np.empty(0, np.int64)]
@@ -158,7 +158,8 @@ class Vertices:
                 self._seen = [np.unique(np.concatenate(self._seen))]
             return ids
         places, names = pandas.factorize(ids)
-        return np.array([self._codes.setdefault(name, len(self._codes)) for name in names], np.int64)[places]
+        codes: Array = np.array([self._codes.setdefault(name, len(self._codes)) for name in names], np.int64)[places]
+        return codes
 
     def close(self) -> Callable[[Array], Array] | None:
         """Number them; ids that come now have to be known. Returns what makes numbers of codes so far, None where they are."""

@@ -162,7 +162,10 @@ class _Type:
         table = VertexTable(Table(path, header=True), bad)
         self.numbers = Vertices(table.ids, source=path.name)
         self.x = table.x
-        self.y, self.classes = labels_of(table) if "label" in table.texts else (None, None)
+        self.y: Array | None = None
+        self.classes: list[str] | None = None
+        if "label" in table.texts:
+            self.y, self.classes = labels_of(table)
         self.splits = splits_of(table.texts["split"], np.arange(len(table.ids))) if "split" in table.texts else {}
 
 

@@ -6,8 +6,9 @@ used, those stay whose next use is earliest, and a row that is not among them pa
 are known (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966; for intervals Carlisle and
 Lloyd, "On the k-coloring of intervals", Discrete Applied Mathematics 59(3), 1995).
 
-Rows are put in buckets by the step of their next use; what has to go is taken from the latest bucket, the row that entered it last first. As
-rows enter in ascending order, a plan follows from its accesses alone. Steps count on from the cache's first one; all loops are linear.
+Rows are put in buckets by the step of their next use, and behind these, where no known step uses them, by how often they were used: of two that nothing
+is known about, the one used less goes first. What has to go is taken from the latest bucket, the row that entered it last first. As rows enter in
+ascending order, a plan follows from its accesses alone. Steps count on from the cache's first one; all loops are linear.
 """
 
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from hoptrain.kernels.cpu import cpu_kernel
 
 NEVER = 2**31 - 1
 """The next use of a row that no known step uses."""
+NUM_CLASSES = 112
+"""Buckets for the rows that no known step uses: numbers of uses up to 2**16 - 1, told apart to an eighth."""
 NUM_KEPT, FREE_BEGIN = 0, 1
 """Places in ``CacheTables.counts``."""
 
@@ -27,16 +30,18 @@ class CacheTables(NamedTuple):
 
     Attributes:
         slot_of: (V,) int32, the slot that a row was last read into, -1 for none.
+        uses: (V,) uint16, in how many steps a row was used so far, the known ones included; no more than 2**16 - 1.
         row_of: (N,) the row that is planned to be in a slot, -1 for none.
         kept: (N,) bool, whether the row stays after the last step.
         below: (N,) int32, the slot below it in its bucket, -1 for none.
-        heads: (T+1,) int32, the topmost slot of each bucket: those of T steps, and of no step.
+        heads: (T+NUM_CLASSES,) int32, the topmost slot of each bucket: those of T steps, and of no step, the most used rows first.
         free: (N,) int32, a ring of slots that can be read into.
         released: (N,) int64, for each place of the ring the tag of the last step that may use the slot's old row.
         counts: (2,) int64, how many rows are kept, and where the ring begins. It holds all slots that are not kept.
     """
 
     slot_of: np.ndarray
+    uses: np.ndarray
     row_of: np.ndarray
     kept: np.ndarray
     below: np.ndarray
@@ -44,6 +49,13 @@ class CacheTables(NamedTuple):
     free: np.ndarray
     released: np.ndarray
     counts: np.ndarray
+
+
+@cpu_kernel
+def count_uses(rows, uses):
+    """Add the rows (B,) of a step to ``uses``."""
+    for i in range(len(rows)):
+        uses[rows[i]] += uses[rows[i]] < 0xFFFF
 
 
 @cpu_kernel
@@ -110,10 +122,19 @@ def plan_step(cache, rows, nexts, step, first_step, capacity, tag, out_rows, out
 
 @cpu_kernel
 def _put(cache, slot, bucket):
-    last = len(cache.heads) - 1
-    place = bucket if 0 <= bucket < last else last
+    steps = len(cache.heads) - NUM_CLASSES
+    place = bucket if 0 <= bucket < steps else len(cache.heads) - 1 - _class(cache.uses[cache.row_of[slot]])
     cache.below[slot] = cache.heads[place]
     cache.heads[place] = slot
+
+
+@cpu_kernel
+def _class(uses):
+    """A number of uses with four bits of it kept: below ``NUM_CLASSES``, and no less for more uses."""
+    exponent = 0
+    while uses >= 16:
+        uses, exponent = uses >> 1, exponent + 1
+    return uses + 8 * exponent
 
 
 @cpu_kernel

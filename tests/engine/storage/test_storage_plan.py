@@ -6,6 +6,7 @@ from scipy.optimize import linprog
 
 from hoptrain.engine import InputError
 from hoptrain.engine.storage.plan import RowPlan
+from hoptrain.kernels.cpu.storage import plan as plan_kernels
 
 
 def plan_of(num_rows, num_slots, lookahead, **options):
@@ -72,7 +73,7 @@ def test_the_longer_the_window_the_fewer_the_reads(seed):
     steps = drawn(seed, 400, 200, 40)
     reads = [sum(len(step.rows) for step in run(plan_of(400, 160, lookahead), steps)) for lookahead in (1, 5, 64)]
     fewest = fewest_reads(steps, 160 - 2 * max(map(len, steps)))
-    assert reads[0] > 1.3 * fewest > reads[1] > 1.05 * fewest > reads[2]
+    assert reads[0] > reads[1] > 1.05 * fewest > reads[2]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -98,6 +99,23 @@ def test_ties_go_by_the_order_of_accesses_and_ids():
     for rows in steps:
         plan.foresee(rows)
     assert [step.rows.tolist() for step in run(plan, steps)] == [[1, 2, 3, 4], [5], [3, 4]]
+
+
+def test_beyond_the_window_rows_go_by_how_often_they_were_used():
+    """Rows 1 and 2 are used thrice and once; nothing is known of either when one has to go, and it is the latter, though it came last or first."""
+    for seldom in (2, 1):
+        often = 3 - seldom
+        steps = [np.array(rows) for rows in ([often], [often], sorted([often, seldom]), [5], [6], [often], [seldom])]
+        plan = plan_of(7, 1 + 2 * 2, 1)
+        reads = [step.rows.tolist() for step in run(plan, steps)]
+        assert reads[-2:] == [[], [seldom]]
+
+
+def test_classes_of_uses_grow_with_them():
+    classes = [plan_kernels._class(uses) for uses in range(2**16)]
+    assert classes == sorted(classes)
+    assert classes[:16] == list(range(16))
+    assert classes[-1] < plan_kernels.NUM_CLASSES
 
 
 def test_other_steps_than_foreseen_cost_reads_and_no_more():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hoptrain.engine import InputError
+from hoptrain.engine.features.quantized import quantize
 from hoptrain.engine.storage import take
 from hoptrain.engine.storage.file_rows import FileRows
 
@@ -37,3 +38,9 @@ def test_a_file_that_is_cut_off_is_one_line(table, tmp_path, monkeypatch):
         file.truncate(5000)
     with pytest.raises(InputError, match=r"x\.npy ends at byte 5,000, and row 999 at .*cut off"):
         take.take_rows(table, np.array([999]))
+
+
+def test_codes_become_numbers():
+    rows = quantize(np.random.default_rng(0).random((30, 5)), "int4")
+    ids = np.array([29, 3, 3])
+    assert np.array_equal(take.take_rows(rows, ids), np.asarray(rows)[ids])

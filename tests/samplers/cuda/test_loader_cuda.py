@@ -1,5 +1,7 @@
 """The loader with a sampler on CUDA gives the batches that it gives on the CPU."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tes
 
 from hoptrain.engine import Dataset, InputError, WorkerError, to_bfloat16
 from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.features.quantized import QuantizedRows, quantize
 from hoptrain.samplers import (
     LaborSampler,
     LadiesSampler,
@@ -284,3 +287,21 @@ def test_a_cache_without_features(small):
 def test_a_sampler_without_kernels_for_cuda(small):
     with pytest.raises(InputError, match=r"OnlyOnTheCPU with device=.*: it has no kernels"):
         next(iter(SampleLoader(small, OnlyOnTheCPU(), batch_size=3, device="cuda")))
+
+
+@pytest.mark.parametrize("features", ["int8", "int4"])
+def test_codes_of_features_are_gathered_and_become_the_same_numbers(small, features):
+    """Of vertices and of edges; with a cache of the hottest rows too."""
+    rows = np.random.default_rng(2).random((small.graph.num_edges, 2))
+    data = replace(small, x=quantize(small.x, features), edge_attr=quantize(rows, features))
+    for options in ({}, {"device_cache": 0.3}):
+        batches = list(loader_of(data, device="cuda", bulk=2, **options))
+        for batch, expected in zip(batches, loader_of(data), strict=True):
+            assert batch.x.shape == expected.x.shape
+            np.testing.assert_array_equal(numbers(batch.x), np.asarray(expected.x))
+            np.testing.assert_array_equal(numbers(batch.blocks[0].edge_attr), np.asarray(expected.blocks[0].edge_attr))
+
+
+def numbers(rows):
+    """A device's tensor, or in the simulator, which has no torch on its device, codes that nobody has expanded yet."""
+    return np.asarray(rows) if isinstance(rows, QuantizedRows) else to_host(rows)

@@ -181,9 +181,9 @@ def test_a_file_that_is_cut_off_is_one_line(saved, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"memory": "8"}, "memory is 8: it is bytes such as"),
+        ({"memory": "8"}, "memory is 8: it is bytes with their unit"),
         ({"memory": "0.5"}, "memory is 0.5: it is bytes with their unit"),
-        ({"memory": "automatic"}, "memory is automatic: it is bytes such as"),
+        ({"memory": "automatic"}, "memory is automatic: it is bytes with their unit"),
         ({"memory": "8GB", "lookahead": -1}, "lookahead is -1: it is a number of steps"),
         ({"lookahead": 4}, "lookahead is 4 without memory"),
         ({"memory": "8GB", "device": "cuda"}, 'memory is 8GB with device="cuda": the host reads'),
@@ -201,8 +201,8 @@ def test_batches_that_are_cut_up_in_a_pipeline_are_refused(saved):
 
 def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
     with pytest.raises(InputError, match=r"memory has room for \d+ rows, and a step reads \d+: give more memory"):
-        list(loader_of(memory="80KiB"))
-    with pytest.raises(InputError, match=r"memory is 40,960 bytes: what tells where each of 8,000 rows lies takes 64,000"):
+        list(loader_of(memory="96KiB"))
+    with pytest.raises(InputError, match=r"memory is 40,960 bytes: what tells where each of 8,000 rows lies takes 80,000"):
         list(loader_of(memory="40KiB"))
 
 

@@ -89,7 +89,13 @@ def test_signals_cost_reads_and_no_bit(folder):
 
 def fit(folder, cwd, *options):
     command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "quickstart", *SHORT.split(), f"--data.dataset={folder}"]
-    command += ["--trainer.log_every_n_steps=1", "--data.num_workers=1", *options]
+    command += [
+        "--trainer.log_every_n_steps=1",
+        "--trainer.limit_train_batches=20",
+        "--data.num_workers=1",
+        "--data.batch_size=16",
+        *options,
+    ]
     run = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
     )
@@ -102,7 +108,7 @@ def fit(folder, cwd, *options):
 def test_two_ranks_train_on_what_features_in_memory_give(folder, tmp_path):
     (tmp_path / "tiered").mkdir()
     (tmp_path / "plain").mkdir()
-    losses, run = fit(folder, tmp_path / "tiered", "--trainer.devices=2", "--data.memory=600KiB")
+    losses, run = fit(folder, tmp_path / "tiered", "--trainer.devices=2", "--data.memory=700KiB")
     expected, _ = fit(folder, tmp_path / "plain", "--trainer.devices=2")
     assert losses == expected
     assert len(losses) > 4

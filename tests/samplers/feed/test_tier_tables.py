@@ -118,7 +118,8 @@ def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch)
     assert all(table.num_slots == 2 * table.num_rows for table in tier.shared.tables)
     (said,) = [line for line in caplog.messages if line.startswith("memory: ")]
     assert (
-        "GiB (1.00 that are free less 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)" in said
+        "MiB (1.00 GiB that are free less 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)"
+        in said
     )
     rows = sum(table.num_rows for table in tier.shared.tables)
     assert said.endswith(f"room for {rows:,} of {rows:,} rows (100 %), whose use is known 256 steps ahead")
@@ -140,5 +141,8 @@ def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
 def test_auto_where_nothing_is_left_is_one_line(with_edges, monkeypatch):
     monkeypatch.setattr(memory_left, "available_memory", lambda: 200 << 20)
     loader = SampleLoader(with_edges, NeighborSampler([3, 2]), memory="auto")
-    with loader, pytest.raises(InputError, match=r"memory is auto, 0.20 that are free less .* for training: nothing is left; free some"):
+    with (
+        loader,
+        pytest.raises(InputError, match=r"memory is auto, 0.20 GiB that are free less .* for training: nothing is left; free some"),
+    ):
         list(loader)

@@ -213,3 +213,20 @@ class OfPython(OfNumPy):
 def test_a_generator_of_its_own_is_refused(graph, program):
     with pytest.raises(InputError, match=r"next draws from a generator of its own: .*draw by below\(random, n\)"):
         program.sample(graph, np.arange(3))
+
+
+places = np.zeros(3, np.int64)  # of the same name as an attribute below
+
+
+def test_an_attribute_may_be_called_as_an_array_of_the_script(graph):
+    class First(Program):
+        steps = 1
+
+        def __init__(self):
+            self.places = places
+
+        def next(self, transit, step, random):
+            return self.places[step]
+
+    block = First().sample(graph, SEEDS).blocks[0]
+    assert block.edge_ids.tolist() == [graph.indptr[v] for v in SEEDS if graph.indptr[v] < graph.indptr[v + 1]]

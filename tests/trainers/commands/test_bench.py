@@ -30,7 +30,7 @@ def run(args):
 
 @pytest.fixture
 def benchmarks(tmp_path, monkeypatch):
-    """A package of benchmarks in place of the real one: a toy, one that must not be imported, a module that is no benchmark."""
+    """A package of benchmarks in place of the real one: a toy, one that must not be imported, one that is a folder, a module and a folder that are none."""
     folder = tmp_path / "benchmarks"
     folder.mkdir()
     (folder / "toy_speed.py").write_text(TOY)
@@ -38,7 +38,9 @@ def benchmarks(tmp_path, monkeypatch):
     (folder / "helpers.py").write_text('"""No benchmark."""\ndef runner(): ...\nclass A:\n    def run(self): ...\n')
     (folder / "silent.py").write_text("def run(args): ...\n")
     (folder / "package").mkdir()
-    (folder / "package" / "__init__.py").write_text("def run(args): ...\n")
+    (folder / "package" / "__init__.py").write_text('"""Is it a folder?"""\ndef run(args): ...\n')
+    (folder / "room").mkdir()
+    (folder / "room" / "__init__.py").write_text('"""What benchmarks share."""\n')
     path = [str(folder), *hoptrain.benchmarks.__path__]  # the harness stays where it is
     monkeypatch.setattr(hoptrain.benchmarks, "__path__", path)
     monkeypatch.setattr(hoptrain.benchmarks.__spec__, "submodule_search_locations", [str(folder)])
@@ -55,7 +57,7 @@ def bench_command(*arguments):
 
 
 def test_questions(benchmarks):
-    assert bench.questions() == {"heavy": "Is it imported?", "silent": "", "toy-speed": "How fast is a toy?"}
+    assert bench.questions() == {"heavy": "Is it imported?", "package": "Is it a folder?", "silent": "", "toy-speed": "How fast is a toy?"}
     assert "hoptrain.benchmarks.toy_speed" not in sys.modules
 
 
@@ -97,7 +99,7 @@ def test_options_of_the_benchmark(benchmarks, capsys):
 def test_unknown_name(benchmarks):
     with pytest.raises(InputError, match=r"there is no benchmark 'toy_sped': did you mean toy-speed\?$"):
         bench_command("toy_sped")
-    with pytest.raises(InputError, match=r"choose one of heavy, silent, toy-speed$"):
+    with pytest.raises(InputError, match=r"choose one of heavy, package, silent, toy-speed$"):
         bench_command("zzzzzz")
 
 

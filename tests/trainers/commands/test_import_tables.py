@@ -159,6 +159,7 @@ def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
         ({"e": "0 1\n", "x": "id,a\n0,1\n1,KDD\n"}, ("--features", "x"), "x, line 3: a is 'KDD': it has to be a finite number"),
         ({"e": "0 1\n"}, ("--features", "no.csv"), "no.csv cannot be read"),
         ({"e": "0 1\n"}, ("--features", "x.npy"), "e, line 1: dst is '1': the array of features or labels has rows 0 to 0"),
+        ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split is a table of ids and names of splits, or 'random'"),
         ({"e": "0 1\n", "x.npy": "0 1"}, ("--features", "x.npy"), "x.npy cannot be read"),
     ],
 )

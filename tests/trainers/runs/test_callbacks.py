@@ -1,13 +1,23 @@
 """What a run says of itself: a loss that is lost, the model's parts, splits that overlap, a checkpoint from further on."""
 
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pytorch_lightning import Trainer
 
 from hoptrain.engine import load_dataset
+from hoptrain.engine.storage.filler import Filled
+from hoptrain.samplers import NeighborSampler
+from hoptrain.samplers.feed.tier import Tier
+from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.cli import main
+from hoptrain.trainers.runs import callbacks
+from hoptrain.trainers.runs.callbacks import ProgressBar
 
 QUICK = ("fit", "--config", "quickstart", "--data.num_workers=0", "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false")
 
@@ -47,3 +57,57 @@ def test_splits_that_overlap(capsys):
     replace(data, splits=splits, path=None).save(Path("overlapping"))
     assert main([*QUICK, "--data.dataset=overlapping", "--trainer.max_epochs=1"]) == 0
     assert "digits-knn: 7 vertices are in train and test: scores tell of what was learnt" in capsys.readouterr().err
+
+
+def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
+    """The bar has the share of hits in the place of the queue, the log too, and the end names the disk."""
+    shown = []
+    monkeypatch.setattr(ProgressBar, "get_metrics", lambda *args, whole=ProgressBar.get_metrics: (shown.append(whole(*args)), shown[-1])[1])
+    monkeypatch.setattr(Tier, "run", slowly(Tier.run))
+    load_dataset("digits-knn").save(Path("saved"))
+    options = ("--data.memory=500KiB", "--data.batch_size=8", "--trainer.max_epochs=1", "--trainer.enable_progress_bar=true")
+    assert main([*QUICK, "--data.dataset=saved", *options]) == 0
+    out, err = capsys.readouterr()
+    assert "room for 1,657 of 1,797 rows (92 %), whose use is known 256 steps ahead" in " ".join(err.split())
+    last = [figures for figures in shown if "hit" in figures][-1]
+    assert 50 < int(last["hit"].removesuffix("%")) < 100
+    assert "queue" not in last
+    (table,) = Path("runs").glob("*/metrics.csv")
+    assert "hit_%" in table.read_text()
+    assert "bottleneck: the disk (trainer waited" in " ".join(out.split())
+
+
+def slowly(run):
+    """As if most of a run had been waiting for reads."""
+
+    def slow(self, *args):
+        for batch in run(self, *args):
+            self.wait_s += 1000.0
+            self.filled = self.filled.plus(Filled(read_s=1000.0))
+            yield batch
+
+    return slow
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
+    shown = []
+
+    class Cell:
+        def update(self, line, raw):
+            shown[-1].append(line["text/plain"])
+
+    def display(line, raw, display_id):
+        shown.append([line["text/plain"]])
+        return Cell()
+
+    monkeypatch.setattr(callbacks, "get_console", lambda: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    module = GraphDataModule("digits-knn", NeighborSampler([4]), batch_size=512, num_workers=0)
+    task = NodeClassifier(module.num_features, module.num_classes, num_layers=1, hidden_channels=8)
+    options = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    own = [callbacks.ProgressBar(), callbacks.FeedMonitor()]
+    Trainer(max_epochs=2, accelerator="cpu", use_distributed_sampler=False, callbacks=own, **options).fit(task, module)
+    (lines,) = shown  # one line, told anew
+    assert any(line.startswith("epoch 1/2  batch 3/3  wait: ") for line in lines)
+    assert re.fullmatch(r"epoch 2/2  done  .*wait: \d+%.*loss: \S+.*val: 0\.\d{3}", lines[-1])

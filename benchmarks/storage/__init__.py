@@ -1,0 +1,182 @@
+"""What do features larger than memory cost, with the loader's tier, a memory map, and caches that guess?
+
+Two things are found for each data set.
+
+*Reads*: over the accesses of five epochs it is counted how many rows each cache has to read, with the same number of slots, which are empty at first: the
+tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in the first epoch, and the optimum, which
+knows all epochs. The plan, and its optimum, keep some of their slots free to read into; "optimum of all slots" does not.
+
+*Speed*: mini-batches a second, in interleaved rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line
+of the features; the tier has another one, which reads ahead, and DGL's does all in one, with the same two batches each round. What
+has a cache of rows takes an epoch before the first round. Policies read by the
+tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``memory``, the page
+cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
+
+Each round also has a second of reads of 4 KiB at random places, by 64 threads that do nothing else: the disk's rate. ``bound`` is what it permits the
+tier: its rate over the tier's reads a batch.
+
+``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
+features in memory, ``share_of_bound`` that of the bound; ``misses_over_optimum`` is of the plan that looks 64 batches ahead; ``reads_over_best_policy`` the
+default plan's reads over the best policy's. Of several cases the summary has the worst.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.common import options
+from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.options import summarize
+from hoptrain.benchmarks.common.rounds import time_rounds
+from hoptrain.benchmarks.peers.loaders import Case as Load
+from hoptrain.benchmarks.storage import counts, speed
+from hoptrain.benchmarks.storage.disk import Disk
+from hoptrain.benchmarks.storage.sources import features_of
+from hoptrain.engine import Dataset, Schedule
+from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.shared_rows import shared_out
+from hoptrain.samplers import NeighborSampler, Sampler
+from hoptrain.samplers.feed.check_batch import prepared
+from hoptrain.samplers.feed.tier import LOOKAHEAD
+
+_SCALE, _QUICK_SCALE = 0.01, 0.002
+_LOOKAHEADS = (64, LOOKAHEAD)
+_MEMORY, _TIER, _RANDOM, _MAP = "in memory", "tier", "map, MADV_RANDOM", "map"
+_DISK, _DGL = "disk", "DGL, map"
+_EPOCHS, _PEER_BATCHES = 5, 2
+_OURS = {"optimum", "optimum of all slots", *(f"plan {ahead}" for ahead in _LOOKAHEADS)}
+_THREADS = 64
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    add = parser.add_argument
+    add(
+        "--graphs",
+        nargs="+",
+        default=["synthetic:papers100M"],
+        metavar="NAME",
+        help="data sets by name or path, of one seed split and features (default: the synthetic twin of papers100M)",
+    )
+    add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})")
+    add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
+    add("--fanouts", type=int, nargs="+", default=[10, 10], metavar="N", help="neighbours per hop from the seeds outward (default 10 10)")
+    add("--batch-size", type=int, metavar="B", help="seeds of a mini-batch (default 128, with --quick 8)")
+    add(
+        "--shares", type=float, nargs="+", default=[0.05, 0.1, 0.25], metavar="S", help="slots over rows, for reads (default 0.05 0.1 0.25)"
+    )
+    add("--share", type=float, default=0.25, metavar="S", help="bytes of memory over those of the features, for speed (default 0.25)")
+    add("--batches", type=int, metavar="K", help="mini-batches of a round, about (default 16, with --quick 4)")
+    add("--rounds", type=int, metavar="R", help="rounds that count (default 5, with --quick 1)")
+    add("--only", choices=("reads", "speed"), help="one of the two things")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Case:
+    """What is loaded.
+
+    Attributes:
+        data: the data set.
+        sampler: prepared.
+        schedule: what is in which batch.
+        epochs: accesses of the first epochs.
+    """
+
+    data: Dataset
+    sampler: Sampler[Any, Any]
+    schedule: Schedule
+    epochs: counts.Accesses
+
+    @cached_property
+    def file(self) -> FileRows:
+        """The features."""
+        return features_of(self.data)
+
+    def memory(self, share: float) -> tuple[int, int]:
+        """Bytes for a share of the features, and how many rows fit there with all that belongs to them."""
+        memory = int(share * self.file.shape[0] * self.file.row_bytes)
+        return memory, shared_out(memory, [(self.file.shape[0], self.file.row_bytes)])[0].num_slots
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Count, and measure; see the module's docstring."""
+    records: list[dict[str, Any]] = []
+    answers: list[dict[str, float]] = []
+    for name in args.graphs:
+        data = options.load(name, args, scale=_SCALE, quick_scale=_QUICK_SCALE)
+        sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
+        schedule = Schedule(items=items, batch_size=args.batch_size or (8 if args.quick else 128), seed=options.SEED)
+        print(data.name, file=sys.stderr)
+        epochs = counts.accesses(data, sampler, schedule, 2 if args.only == "speed" else _EPOCHS)
+        case = Case(data=data, sampler=sampler, schedule=schedule, epochs=epochs)
+        for share in args.shares if args.only != "speed" else []:
+            rows, answer = _reads(case, share)
+            records, answers = records + rows, [*answers, answer]
+        if args.only != "reads":
+            rows, answer = _speed(case, args)
+            records, answers = records + rows, [*answers, answer]
+    summary = {name.removeprefix("max_"): value for name, value in summarize(answers).items()}
+    return Result(records=records, summary=summary, seeds=[options.SEED])
+
+
+def _reads(case: Case, share: float) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Records, and a part of the summary."""
+    found = counts.misses_a_row(case.data, case.epochs, round(share * case.data.graph.num_nodes), _LOOKAHEADS)
+    facts = {"graph": case.data.name, "part": "reads", "share": share}
+    rows = [facts | {"system": name, "misses_row": value, "over_optimum": value / found["optimum"]} for name, value in found.items()]
+    best = min(value for name, value in found.items() if name not in _OURS)
+    return rows, {
+        "max_misses_over_optimum": found[f"plan {_LOOKAHEADS[0]}"] / found["optimum"],
+        "max_reads_over_best_policy": found[f"plan {_LOOKAHEADS[-1]}"] / best,
+    }
+
+
+def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Records, and a part of the summary."""
+    memory, num_slots = case.memory(args.share)
+    batches = args.batches or (4 if args.quick else 16)
+    rounds = args.rounds or (1 if args.quick else 5)
+    policies = counts.policies(case.data, case.epochs[0], num_slots)
+    sizes = {"memory": memory, "num_slots": num_slots, "lookahead": LOOKAHEAD}
+    systems = speed.opened(case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches)
+    first = np.concatenate([case.schedule.batch_items(0, step) for step in range(min(_PEER_BATCHES, case.schedule.num_steps))])
+    peer = speed.Dgl.opened(case.data, Load(fanouts=tuple(args.fanouts), batch_size=case.schedule.batch_size, seeds=first), memory)
+    everyone: dict[str, speed.System | speed.Dgl] = {**systems, **({_DGL: peer} if peer else {})}
+    disk = Disk(case.file.path, _THREADS, 0.2 if args.quick else 1.0)
+    try:
+        for name in (_TIER, *policies):
+            systems[name].take(0, range(case.schedule.num_steps))
+        costs = time_rounds({_DISK: disk, **everyone}, rounds)
+    finally:
+        for system in everyone.values():
+            system.close()
+    tier, facts = costs[_TIER], {"graph": case.data.name, "part": "speed", "share": args.share}
+    rows = [
+        facts
+        | {"system": name, "batches_s": 1e9 / costs[name].median, "spread": costs[name].spread, "ratio": costs[name].over(tier.ns)}
+        | {"limit": "control group" if system.group else "dropped pages" if name in (_RANDOM, _MAP) else None}
+        for name, system in everyone.items()
+    ]
+    filled = [sum(column) for column in zip(*systems[_TIER].filled[-rounds:], strict=True)]
+    num_batches = tier.amount * rounds
+    bounds = [rate / (filled[2] / num_batches) for rate in disk.rates[-rounds:]]
+    bound = statistics.median(bounds)
+    own = {"misses_row": filled[1] / filled[0], "reads_batch": filled[2] / num_batches, "bytes_read": filled[3] / filled[2]}
+    next(row for row in rows if row["system"] == _TIER).update(own)
+    rows.append(
+        facts | {"system": _DISK, "batches_s": bound, "spread": costs[_DISK].spread, "reads_s": statistics.median(disk.rates[-rounds:])}
+    )
+    return rows, {
+        "min_ratio_mmap": costs[_RANDOM].over(tier.ns),
+        "min_ratio_mmap_read_ahead": costs[_MAP].over(tier.ns),
+        "share_of_memory_speed": costs[_MEMORY].over(tier.ns),
+        "share_of_bound": statistics.median(1e9 / ns / each for ns, each in zip(tier.ns, bounds, strict=True)),
+    }

@@ -1,0 +1,93 @@
+"""How many rows a cache has to read, counted over the accesses of some epochs, without any reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.storage.policies import Fixed, Lru, Policy, S3Fifo, most_of
+from hoptrain.engine import Dataset, Schedule
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.storage.plan import RowPlan
+from hoptrain.samplers import Sampler, Workspace
+from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.feed.tier import StepRows
+
+Accesses = Sequence[Sequence[Array]]
+"""Of some epochs: for each step the distinct rows (B,) that it uses, ascending."""
+
+
+def accesses(data: Dataset, sampler: Sampler[Any, Any], schedule: Schedule, num_epochs: int) -> Accesses:
+    """Those of the first epochs."""
+    task = SampleTask(graph=data.graph, stores={"x": 0}, sampler=sampler, schedule=schedule, workspace=Workspace())
+    rows_of = StepRows(tasks=[task], num_tables=1)
+    return [[rows_of(epoch, step)[0] for step in range(schedule.num_steps)] for epoch in range(num_epochs)]
+
+
+def uses(steps: Sequence[Array], num_rows: int) -> Array:
+    """In how many of the steps each row (V,) is used."""
+    return np.bincount(np.concatenate(steps), minlength=num_rows)
+
+
+def policies(data: Dataset, before: Sequence[Array], num_slots: int) -> dict[str, Callable[[], Policy]]:
+    """What makes each, by name; ``before`` are the steps of the epoch before."""
+    number = data.graph.num_nodes
+    return {
+        "LRU": partial(Lru, number, num_slots),
+        "S3-FIFO": partial(S3Fifo, number, num_slots),
+        "degree": partial(Fixed, number, most_of(np.bincount(np.asarray(data.graph.indices), minlength=number), num_slots)),
+        "presampled": partial(Fixed, number, most_of(uses(before, number), num_slots)),
+    }
+
+
+def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
+    """Of each step, and first the rows that lie in the cache from the start."""
+    yield int((policy.slot_of >= 0).sum())
+    for rows in steps:
+        yield int((policy.slot_of[rows] < 0).sum())
+        policy.update(rows)
+
+
+def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[Array]) -> Iterator[int]:
+    """Of each step, by the plan; where it looks beyond all steps, it knows all before the first one."""
+    plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, lookahead), iter(steps)
+
+    def foresee(number: int) -> None:
+        for _, rows in zip(range(number), waiting, strict=False):
+            plan.foresee(rows)
+
+    foresee(len(steps) if lookahead >= len(steps) else 0)
+    for tag in range(1, len(steps) + 1):
+        foresee(plan.wanted)
+        reads = plan.next(tag)
+        plan.told(reads)
+        yield len(reads.rows)
+
+
+def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Sequence[int]) -> dict[str, float]:
+    """Rows read for each row used, over all epochs, filling an empty cache included.
+
+    Args:
+        data: the data set.
+        epochs: its accesses.
+        num_slots: N.
+        lookaheads: of plans.
+
+    Returns:
+        By policy: "plan W"; "optimum", a plan that knows all steps; "optimum of all slots", the same where no slot is needed to read into.
+    """
+    steps, number = [rows for epoch in epochs for rows in epoch], data.graph.num_nodes
+    lengths = [len(rows) for rows in steps]
+
+    def share(misses: Iterator[int]) -> float:
+        return sum(misses) / sum(lengths)
+
+    found = {f"plan {ahead}": share(plan_misses(number, num_slots, ahead, steps)) for ahead in lookaheads}
+    found["optimum"] = share(plan_misses(number, num_slots, len(steps), steps))
+    found["optimum of all slots"] = share(plan_misses(number, num_slots + 2 * max(lengths), len(steps), steps))
+    for name, make in policies(data, epochs[0], num_slots).items():
+        found[name] = share(policy_misses(make(), steps))
+    return found

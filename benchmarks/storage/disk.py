@@ -1,0 +1,74 @@
+"""What a disk gives: blocks at random places of a file, past the page cache, by threads that do nothing else."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+
+import numpy as np
+from numba import types
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.storage.file_rows import BLOCK
+from hoptrain.kernels.cpu import cpu_kernel
+
+_pread = types.ExternalFunction("pread", types.intp(types.int32, types.uintp, types.uintp, types.int64))
+_AT_ONCE = 16
+
+
+@cpu_kernel
+def _read(file, places, buffer):  # type: ignore[no-untyped-def]
+    """Whole blocks; returns how many came."""
+    found = 0
+    for i in range(len(places)):
+        found += _pread(np.int32(file), buffer.ctypes.data, np.uintp(len(buffer)), places[i]) == len(buffer)
+    return found
+
+
+class Disk:
+    """Reads of one file.
+
+    Attributes:
+        rates: reads a second of each call.
+    """
+
+    def __init__(self, path: str, threads: int, seconds: float) -> None:
+        """Open the file, for calls of about so many seconds.
+
+        Raises:
+            InputError: the file system has no direct reads, or the file no block.
+        """
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read past the page cache ({error.strerror}): put it on another file system") from error
+        self._blocks = os.path.getsize(path) // BLOCK
+        if self._blocks < 1:
+            raise InputError(f"{path} has no whole block of {BLOCK} bytes: take a larger data set")
+        self._threads, self._seconds = threads, seconds
+        self._buffers = [np.frombuffer(mmap.mmap(-1, BLOCK), np.uint8) for _ in range(threads)]
+        self.rates: list[float] = []
+
+    def __call__(self, call: int) -> int:
+        """Read; returns the number of reads."""
+        draws, found = np.random.default_rng(call), [0] * self._threads
+        begin = time.perf_counter()
+
+        def work(thread: int, places: Array) -> None:
+            for first in range(0, len(places), _AT_ONCE):
+                if time.perf_counter() - begin > self._seconds:
+                    return
+                found[thread] += _read(self._file, places[first : first + _AT_ONCE], self._buffers[thread])
+
+        drawn = draws.integers(0, self._blocks, (self._threads, 1 << 14)) * BLOCK
+        threads = [threading.Thread(target=work, args=item) for item in enumerate(drawn)]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.rates.append(sum(found) / (time.perf_counter() - begin))
+        return sum(found)

@@ -1,0 +1,154 @@
+"""Where a loader takes rows of features from, for comparison with its tier: memory, a map of the file, or a cache with another policy.
+
+Each takes the place of the features in a task (``SampleTask.stores``), opens what it needs in the process that makes the batches, and reads
+past the page cache what it reads itself.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.storage.policies import Fixed, Policy
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import codes_of
+from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.samplers import Workspace
+from hoptrain.samplers.feed.gather import gather_rows
+from hoptrain.samplers.feed.tier import TierRows
+
+
+def features_of(data: Dataset) -> FileRows:
+    """The file of a data set's features.
+
+    Raises:
+        InputError: there are none, or not in a file.
+    """
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: there is nothing to keep on a disk; choose another data set")
+    return FileRows.of(codes_of(data.x), "features")
+
+
+def join(group: Path) -> None:
+    """Put this process into a control group: what it allocates and maps from now on counts there."""
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+@dataclass(eq=False, kw_only=True)
+class Source:
+    """A table (V, F) in a file.
+
+    Attributes:
+        file: the file.
+        group: a control group that the process joins with the first batch of a run; None for none.
+    """
+
+    file: FileRows
+    group: Path | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the table."""
+        return self.file.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(V, F)."""
+        return self.file.shape
+
+    def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
+        """``out[i] = table[ids[i]]``; in run 0, which is none, straight from the file."""
+        if run:
+            self._joined  # noqa: B018 - once
+            self.rows(ids, out, workspace)
+        else:
+            TierRows(file=self.file).gather(ids, out, run, step, workspace)
+
+    def rows(self, ids: Array, out: Array, workspace: Workspace) -> None:
+        """The same in a run."""
+        gather_rows(self._table, ids, out, workspace)
+
+    @cached_property
+    def _joined(self) -> None:
+        if self.group is not None:
+            join(self.group)
+
+    @cached_property
+    def _table(self) -> Array:
+        raise NotImplementedError
+
+
+class InMemory(Source):
+    """All rows in memory of the process."""
+
+    @cached_property
+    def _table(self) -> Array:
+        table = np.empty((self.shape[0], self.file.row_bytes), np.uint8)
+        self.file.read(np.arange(len(table)), np.arange(len(table)), table)
+        return table.view(self.dtype).reshape(self.shape)
+
+
+@dataclass(eq=False, kw_only=True)
+class Mapped(Source):
+    """A memory map.
+
+    Attributes:
+        advice: for the kernel, such as ``mmap.MADV_RANDOM``.
+    """
+
+    advice: int = mmap.MADV_NORMAL
+
+    @cached_property
+    def _table(self) -> Array:
+        with open(self.file.path, "rb") as file:
+            mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        mapping.madvise(self.advice)
+        return np.ndarray(self.shape, self.dtype, mapping, self.file.offset)
+
+
+@dataclass(eq=False, kw_only=True)
+class Cached(Source):
+    """A cache whose policy sees a batch when it is made, and reads then what is missing, sorted and several rows at once, as the tier does.
+
+    Attributes:
+        num_slots: N.
+        make: makes the policy, which says what stays; rows that are fixed are read with the first batch.
+    """
+
+    num_slots: int
+    make: Callable[[], Policy]
+
+    @cached_property
+    def policy(self) -> Policy:
+        """Of this process."""
+        return self.make()
+
+    @cached_property
+    def _cache(self) -> Array:
+        cache = np.empty((self.num_slots, self.file.row_bytes), np.uint8)
+        if isinstance(self.policy, Fixed):
+            rows = np.flatnonzero(self.policy.slot_of >= 0)
+            self.file.read(rows, self.policy.slot_of[rows], cache)
+        return cache
+
+    def rows(self, ids: Array, out: Array, workspace: Workspace) -> None:
+        """See ``Source``; the ids are distinct."""
+        cache, as_bytes = self._cache, out.view(np.uint8).reshape(len(ids), self.file.row_bytes)
+        places = np.argsort(ids)
+        rows = ids[places]
+        slots = self.policy.slot_of[rows]
+        is_missing = slots < 0
+        missing, into = rows[is_missing], places[is_missing]
+        self.file.read(missing, into, as_bytes)
+        as_bytes[places[~is_missing]] = cache[slots[~is_missing]]
+        self.policy.update(rows)
+        slots = self.policy.slot_of[missing]
+        cache[slots[slots >= 0]] = as_bytes[into[slots >= 0]]

@@ -1,0 +1,203 @@
+"""How many mini-batches a second come, by where their features lie: in rounds, each system with one process that makes batches."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.common.child import Child, ChildError
+from hoptrain.benchmarks.peers.installed import call
+from hoptrain.benchmarks.peers.loaders import Case, Consumer, touch
+from hoptrain.benchmarks.storage.policies import Policy
+from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped, Source, features_of, join
+from hoptrain.engine import Dataset, InputError, Schedule
+from hoptrain.engine.queue.ahead import Batch
+from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.storage.filler import Filled, run_and_epoch
+from hoptrain.samplers import Sampler, Workspace
+from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.feed.tier import Tier
+
+_OWN_BYTES = 16 << 20
+"""What a process in a control group may take beside its features: buffers of the queue and of sampling."""
+_LINE_BYTES = 64
+
+
+def control_group(name: str, num_bytes: int) -> Path | None:
+    """A new group of processes whose memory, the page cache that they fill included, is limited; None where none can be made."""
+    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(root, f"hoptrain-bench-{os.getpid()}-{name}")
+        with suppress(OSError):
+            group.mkdir()
+            try:
+                (group / limit).write_text(str(num_bytes + _OWN_BYTES))
+            except OSError:
+                group.rmdir()
+            else:
+                return group
+    return None
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class System:
+    """A source of features with the process that makes its batches.
+
+    Attributes:
+        schedule: what is in which batch.
+        pool: the process.
+        batches: steps of a call.
+        tier: the loader's own, if this is it.
+        group: the control group of the process.
+        dropped: a file that the system forgets before each call.
+        filled: of each call, with a tier: ``Filled``, summed over its steps.
+    """
+
+    schedule: Schedule
+    pool: WorkerPool
+    batches: int
+    tier: Tier | None
+    group: Path | None
+    dropped: str | None
+    filled: list[tuple[float, ...]]
+
+    def __call__(self, call: int) -> int:
+        """Take the next batches of the epochs from the second one on; returns how many there were."""
+        epoch, steps = piece(self.schedule.num_steps, self.batches, call)
+        if self.dropped:
+            drop_cached(self.dropped)
+        return self.take(epoch + 1, steps)
+
+    def take(self, epoch: int, steps: range) -> int:
+        """Take the batches of some steps, and read one value of every cache line of their features; returns how many there were."""
+        before = self.tier.filled if self.tier else Filled()
+        for arrays, _ in self._made(epoch, steps):
+            touch(arrays["x"].view(np.uint8).reshape(len(arrays["x"]), -1), _LINE_BYTES)
+            arrays.clear()
+        if self.tier:
+            self.filled.append(tuple(b - a for a, b in zip(before, self.tier.filled, strict=True)))
+        return len(steps)
+
+    def _made(self, epoch: int, steps: range) -> Iterator[Batch]:
+        if self.tier:
+            return self.tier.run(self.pool.run, epoch, steps)
+        return self.pool.run(run_and_epoch(1, epoch), steps)
+
+    def close(self) -> None:
+        """End its processes."""
+        self.pool.close()
+        if self.tier:
+            self.tier.close()
+        if self.group:
+            with suppress(OSError):
+                self.group.rmdir()
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class Dgl:
+    """DGL's loader in a process of its own, with the features mapped, in a control group like the maps.
+
+    Attributes:
+        child: the process.
+        case: what a call loads.
+        group: the control group.
+    """
+
+    child: Child
+    case: Case
+    group: Path
+
+    @classmethod
+    def opened(cls, data: Dataset, case: Case, memory: int) -> Dgl | None:
+        """None, aloud, where DGL or control groups are not to be had."""
+        group = control_group("dgl", memory)
+        if group is None or data.path is None:
+            print("skipped DGL: its memory is limited by a control group, which cannot be made here")
+            return None
+        join_group = partial(join, group)
+        made = cls(child=Child(Consumer, partial(call, "dgl", "open_mapped", join_group), data.path), case=case, group=group)
+        try:
+            made.child.call("prepare", case)
+        except (InputError, ChildError) as error:
+            print(f"skipped DGL: {error}")
+            made.close()
+            return None
+        return made
+
+    def __call__(self, number: int) -> int:
+        """Load; returns the number of batches."""
+        batches: int = self.child.call("load", 0).batches
+        return batches
+
+    def close(self) -> None:
+        """End the process."""
+        self.child.close()
+        with suppress(OSError):
+            self.group.rmdir()
+
+
+def piece(num_steps: int, batches: int, call: int) -> tuple[int, range]:
+    """Epoch and steps of a call: an epoch is cut into pieces of about as many batches."""
+    pieces = max(1, round(num_steps / batches))
+    epoch, part = divmod(call, pieces)
+    return epoch, range(part * num_steps // pieces, (part + 1) * num_steps // pieces)
+
+
+def opened(
+    data: Dataset,
+    sampler: Sampler[Any, Any],
+    schedule: Schedule,
+    *,
+    memory: int,
+    num_slots: int,
+    lookahead: int,
+    policies: Mapping[str, Callable[[], Policy]],
+    batches: int,
+) -> dict[str, System]:
+    """The systems by name; each reads the features from the data set's file.
+
+    Args:
+        data: opened from a folder.
+        sampler: prepared.
+        schedule: what is in which batch.
+        memory: bytes for features, for all but the one that has them all in memory.
+        num_slots: rows that fit there.
+        lookahead: of the tier.
+        policies: what makes them.
+        batches: of a call.
+    """
+    file = features_of(data)
+    drop_cached(file.path)
+    sources: dict[str, Source | None] = {"in memory": InMemory(file=file), "tier": None}
+    for name, advice in (("map, MADV_RANDOM", mmap.MADV_RANDOM), ("map", mmap.MADV_NORMAL)):
+        sources[name] = Mapped(file=file, advice=advice, group=control_group(f"{advice:d}", memory))
+    sources |= {name: Cached(file=file, num_slots=num_slots, make=make) for name, make in policies.items()}
+    systems = {}
+    for name, source in sources.items():
+        task = SampleTask(graph=data.graph, stores={"x": data.x}, sampler=sampler, schedule=schedule, workspace=Workspace())
+        tier = None if source else Tier(task, memory, lookahead, 1, DEFAULTS)
+        if source:
+            task.stores["x"] = source
+        pool = WorkerPool(task, 1, batch_bytes=task.rehearse(0))
+        group = source.group if source else None
+        dropped = file.path if isinstance(source, Mapped) and not group else None
+        systems[name] = System(schedule=schedule, pool=pool, batches=batches, tier=tier, group=group, dropped=dropped, filled=[])
+    return systems
+
+
+def drop_cached(path: str) -> None:
+    """Have the system forget what it holds of a file."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)

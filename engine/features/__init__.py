@@ -1,0 +1,1 @@
+"""Features of vertices and of edges: what they may be, and tables of them in fewer bytes."""

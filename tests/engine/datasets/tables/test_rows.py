@@ -1,0 +1,117 @@
+"""Tables are read in pieces by pandas as they are read line by line."""
+
+import gzip
+import random
+
+import numpy as np
+import pytest
+
+from hoptrain.engine import InputError
+from hoptrain.engine.datasets.tables import rows
+from hoptrain.engine.datasets.tables.bad_rows import BadRows
+from hoptrain.engine.datasets.tables.rows import Table
+
+KINDS = {"a": "id", "b": "key", "w": "weight", "t": "time", "f": "number", "l": "text"}
+GOOD = {"a": "7", "b": "ann", "w": "0.5", "t": "-3", "f": "1e-3", "l": ""}
+ODD = {
+    "a": ["007", "x", "", "7.0", "-2", "1e2", "7.5", "9" * 25, str(2**60 + 1)],
+    "b": ["", "7", "é", "NA"],
+    "w": ["-1", "nan", "inf", "1_0"],
+    "t": ["", "1.5"],
+    "f": ["", "nan", "x"],
+}
+LINES = ["# comment", "", "1,2", "1,2,3,4,5,6,7", '"1,ann,1,1,1,', "\r", "%"]
+
+
+def text_of(number, seed):
+    """Rows of which one in ten has an odd cell, and lines that are none."""
+    draw = random.Random(seed)
+    lines = [",".join(KINDS)]
+    for _ in range(number):
+        row = dict(GOOD, a=str(draw.randrange(1000)), f=repr(draw.random()))
+        if draw.random() < 0.1:
+            name = draw.choice(list(ODD))
+            row[name] = draw.choice(ODD[name])
+        lines.append(draw.choice(LINES) if draw.random() < 0.1 else ",".join(row.values()))
+    return "\n".join(lines) + draw.choice(["", "\n"])
+
+
+def read(path, **options):
+    told = []
+    pieces = list(Table(path, **options).pieces(KINDS, BadRows(told.append, skip=True)))
+    columns = {name: np.concatenate([piece.columns[name] for piece in pieces]) for name in KINDS}
+    # As data sets have them: pandas and Python differ in the last place of some doubles.
+    columns = {name: (own.astype(np.float32) if own.dtype == np.float64 else own).tolist() for name, own in columns.items()}
+    return columns, np.concatenate([piece.places for piece in pieces]).tolist(), told
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [1, 200, 1 << 20])
+def test_pieces_by_pandas_are_those_line_by_line(seed, size, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "BYTES", size)
+    monkeypatch.setattr("hoptrain.engine.datasets.tables.bad_rows.SHOWN", 1000)
+    text = text_of(300, seed)
+    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
+    fast, zipped = read(tmp_path / "t.csv", header=True), read(tmp_path / "t.csv.gz", header=True)
+    monkeypatch.setattr(Table, "_fast", lambda *_: None)
+    slow = read(tmp_path / "t.csv", header=True)
+    assert fast[:2] == slow[:2] == zipped[:2]
+    assert fast[2] == slow[2]
+    assert len(fast[1]) > 200
+    assert len(fast[2]) > 20
+    lines = text.split("\n")
+    first = [lines[place - 1].split(",")[0] for place in fast[1]]
+    assert [int(cell) if cell.lstrip("-").isdigit() else int(float(cell)) for cell in first] == fast[0]["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "has_header"),
+    [
+        ("src,dst\nann,bob\n", ["src", "dst"], True),
+        ("ann,bob\ncid,dan\n", ["0", "1"], False),
+        ("person friend\n1 2\n", ["person", "friend"], True),
+        ("1\t2\n", ["0", "1"], False),
+        ("# from to\n3|4\n", ["0", "1"], False),
+        ("id;0;1\n", ["id", "0", "1"], True),
+    ],
+)
+def test_headers_and_marks_are_looked_at(text, names, has_header, tmp_path):
+    (tmp_path / "t").write_text(text)
+    table = Table(tmp_path / "t")
+    assert (table.names, table.has_header) == (names, has_header)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    (tmp_path / "t").write_text("id,a,a\n1,2,3\n")
+    with pytest.raises(InputError, match="two columns of one name: its columns are id, a, a; correct the header"):
+        Table(tmp_path / "t")
+
+
+def test_progress_ends_at_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "BYTES", 10)
+    (tmp_path / "t").write_text("1 2\n" * 20)
+    shares = []
+    table = Table(tmp_path / "t")
+    for _ in table.pieces({"0": "id", "1": "id"}, BadRows(), lambda path, share, count: shares.append((share, count))):
+        pass
+    assert shares == sorted(shares)
+    assert shares[-1] == (1.0, 20)
+
+
+def test_a_file_that_is_cut_off_or_damaged(tmp_path):
+    whole = gzip.compress("".join(f"{i} {i * 7919 % 1000}\n" for i in range(5000)).encode())
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2 : len(whole) // 2 + 40] = bytes(40)
+    for content in (whole[:-20], bytes(damaged)):
+        (tmp_path / "t.gz").write_bytes(content)
+        with pytest.raises(InputError, match=r"t\.gz cannot be read|t\.gz, line"):
+            list(Table(tmp_path / "t.gz").pieces({"0": "id", "1": "id"}, BadRows()))
+
+
+def test_whole_numbers_of_parquet_have_to_fit(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install hoptrain[parquet]")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"a": pyarrow.array([1, 2**63], pyarrow.uint64())}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"column a has 9223372036854775808: whole numbers are less than 2\*\*63"):
+        list(Table(tmp_path / "t.parquet").pieces({"a": "id"}, BadRows()))

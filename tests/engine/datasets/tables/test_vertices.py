@@ -1,0 +1,43 @@
+"""Vertices are numbered by their ids, whichever pieces these come in."""
+
+import numpy as np
+import pytest
+
+from hoptrain.engine.datasets.tables.vertices import Vertices
+
+
+@pytest.mark.parametrize("top", [50, 10**12])
+def test_whole_numbers_in_their_order(top):
+    generator = np.random.default_rng(top)
+    pieces = [generator.integers(-top, top, 100) for _ in range(20)]
+    vertices = Vertices()
+    codes = [vertices.codes(piece) for piece in pieces]
+    numbers = vertices.close()
+    known, expected = np.unique(np.concatenate(pieces), return_inverse=True)
+    assert np.array_equal(np.concatenate([numbers(each) for each in codes]), expected)
+    assert np.array_equal(vertices.ids(), known)
+    assert len(vertices) == len(known)
+    assert vertices.codes(np.array([known[3], top + 1])).tolist() == [3, -1]
+
+
+def test_names_in_their_order():
+    vertices = Vertices(is_number=False)
+    codes = [vertices.codes(np.array(piece, object)) for piece in (["bob", "zoe", "bob"], ["ann", "zoe"])]
+    numbers = vertices.close()
+    assert [numbers(each).tolist() for each in codes] == [[1, 2, 1], [0, 2]]
+    assert vertices.ids().tolist() == ["ann", "bob", "zoe"]
+
+
+def test_ids_that_are_numbers_already():
+    vertices = Vertices()
+    vertices.codes(np.array([2, 0, 1]))
+    assert vertices.close() is None
+    assert vertices.ids() is None
+
+
+def test_of_a_table_in_the_order_of_its_rows():
+    vertices = Vertices(np.array(["7", "3", "12"], object), source="x.csv")
+    assert vertices.is_number
+    assert vertices.codes(np.array([3, 7, 5])).tolist() == [1, 0, -1]
+    assert Vertices(np.array(["7", "03"], object)).codes(np.array(["03", "3"], object)).tolist() == [1, -1]
+    assert vertices.rule() == "no vertex of x.csv has this id"

@@ -1,0 +1,33 @@
+"""The sentence of a run that waits for rows of features says what these wait for, from measured shares alone."""
+
+import pytest
+
+from hoptrain.engine.storage.bottleneck import slow_rows
+from hoptrain.engine.storage.filler import Filled
+from hoptrain.engine.timeline import Totals
+
+READ = Filled(num_used=1000, num_missed=250, num_reads=200, num_bytes=8_000_000, read_s=3.0, work_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "wait_s", "filled", "sentence"),
+    [
+        (
+            10.0,
+            4.0,
+            READ,
+            "bottleneck: the disk (trainer waited 40% of the time for rows; 50 reads and 2 MB a second, 25% of the rows are read): "
+            "more data.memory, or a faster disk",
+        ),
+        (
+            10.0,
+            2.0,
+            READ._replace(read_s=0.5),
+            "bottleneck: sampling ahead, to know which rows to read (trainer waited 20% of the time for rows): smaller fanouts, or a larger batch_size",
+        ),
+        (10.0, 0.9, READ, None),
+        (0.0, 0.0, READ, None),
+    ],
+)
+def test_it_follows_the_shares(elapsed, wait_s, filled, sentence):
+    assert slow_rows(Totals(elapsed=elapsed), filled, wait_s) == sentence

@@ -1,0 +1,45 @@
+"""The page on one's own data: its files, its commands and its examples, one after another."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hoptrain.engine import Dataset
+from hoptrain.trainers.cli import main
+
+PAGE = (Path(__file__).parents[2] / "docs" / "your_own_data.md").read_text()
+SHOWN = re.findall(r"^ {4,}(\S.*: .*; .*|'ogbn.*)$", PAGE, re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in re.findall(r'```text title="(.*?)"\n(.*?)```', PAGE, re.DOTALL):
+        (tmp_path / name).write_text(text)
+
+
+def test_the_commands_import_its_files(tmp_path):
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    assert [main(shlex.split(line)[1:]) for line in lines] == [0] * len(lines)
+    papers, web, calls = (Dataset.open(name) for name in ("papers", "web", "calls"))
+    assert (papers.graph.num_edges, papers.num_features, papers.num_classes, papers.y.tolist()) == (4, 2, 2, [0, 1, 0, -1])
+    assert (web.graph.num_nodes, web.graph.num_edges) == (3, 3)
+    assert (calls.graph.num_edges, sorted(set(calls.graph.times.tolist()))) == (6, [1700000000, 1700000060, 1700000120])
+    assert (tmp_path / "calls" / "ids.csv").read_text().splitlines() == ["vertex,id", "0,007", "1,12", "2,15"]
+
+
+def test_the_bad_row_that_it_shows(tmp_path, capsys):
+    text = (tmp_path / "cites.csv").read_text()
+    (tmp_path / "cites.csv").write_text(text.replace("carl20,bert19", "carl20,bert91"))
+    assert main(["data", "import", "--edges", "cites.csv", "--features", "papers.csv", "--out", "papers"]) == 2
+    assert SHOWN[0] in capsys.readouterr().err.splitlines()
+
+
+def test_the_examples_run(capsys):
+    names = {"__name__": "page"}
+    for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(example, names)
+    assert SHOWN[1] in capsys.readouterr().out.splitlines()
+    assert names["same"].y.tolist() == [0, 1, 0, -1]
