@@ -33,7 +33,7 @@ class TimelineMonitor(Callback):
         Args:
             path: file for a trace of every batch (see ``hoptrain.engine.trace``); with several ranks one each, ``out.rank0.json`` for ``out.json``.
         """
-        self.path = None if path is None else Path(path)
+        self.path: Path | None = None if path is None else Path(path)
         self._trace: TraceFile | None = None
         self._timeline = Timeline()
         self._pending: deque[_Pending] = deque()  # on a GPU the steps that it has not finished, else empty
