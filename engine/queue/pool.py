@@ -186,7 +186,7 @@ def _reported_error(worker: WorkerProcess) -> Exception:
     if kind == "input":
         return InputError(text)
     where = "while it started" if step < 0 else f"at batch {step}"
-    return WorkerError(f"worker {worker.index} failed {where}{see('workers')}:\n{text}")
+    return WorkerError(f"worker {worker.index} failed {where}:\n{text}")
 
 
 def _close(owner: int, workers: list[WorkerProcess], files: list[int]) -> None:

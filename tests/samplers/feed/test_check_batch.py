@@ -144,7 +144,7 @@ def test_a_typed_batch_is_checked_too(graph, message):
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 0), (0, 3), (2, 0), (2, 3)])
 def test_a_wrong_batch_is_one_line_of_the_loader(dataset, num_workers, first):
-    message = "^Floating returned node_ids of float64: ids are integers; return numpy int32 or int64$"
+    message = r"^Floating returned node_ids of float64: ids are integers; return numpy int32 or int64 \[hoptrain explain returned\]$"
     with SampleLoader(dataset, Floating([3], first), batch_size=16, num_workers=num_workers) as loader:
         with pytest.raises(InputError, match=message):
             list(loader)

@@ -102,7 +102,7 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
     assert sum(table.num_bytes for table in (small, one, other)) <= 30 << 20
     (alone,) = shared_out(1 << 20, [(1000, 100)])
     assert alone == small
-    with pytest.raises(InputError, match=r"memory is \d[\d,]* bytes: what tells where each of 1,000,000 rows lies takes 8,000,000"):
+    with pytest.raises(InputError, match=r"memory is \d[\d,]* bytes: what tells where each of 1,000,000 rows lies takes 10,000,000"):
         shared_out(9_000_000, [(1_000_000, 4), (1_000_000, 8)])
 
 
