@@ -19,6 +19,8 @@ from hoptrain.engine.datasets.typed.npz import is_typed, load_hetero_npz
 from hoptrain.engine.datasets.typed.tables import is_tables, load_tables
 from hoptrain.engine.errors import InputError, did_you_mean
 from hoptrain.engine.hetero_dataset import KIND, HeteroDataset
+from hoptrain.engine.partition.folder import KIND as PARTITION
+from hoptrain.engine.partition.folder import PART_KIND as PART
 from hoptrain.engine.store import HEADER, kind_of
 
 REGISTRY: Mapping[str, Source] = (
@@ -127,6 +129,10 @@ def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroData
 
 def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:
     """Open a folder of a data set, typed or not; ``verify`` compares checksums."""
+    if kind_of(folder) in (PARTITION, PART):
+        raise InputError(
+            f"{folder} is a data set in parts, or one of them: training from parts is not there yet; name the data set that was parted"
+        )
     return (HeteroDataset if kind_of(folder) == KIND else Dataset).open(folder, verify=verify)
 
 
@@ -149,4 +155,7 @@ def _unknown(name: str, root: Path | None) -> InputError:
     if near := did_you_mean(name, list(REGISTRY)):
         return InputError(f"{name!r} is no data set that is known, nor a file or folder: {near}")
     looked = ", ".join(map(str, npz.places(root))) or "neither root nor $HOPTRAIN_DATA is given"
-    return InputError(f"{name!r} is no data set that is known, nor a file or folder ({looked}): 'hoptrain data list' names what there is")
+    return InputError(
+        f"{name!r} is no data set that is known, nor a file or folder ({looked}): 'hoptrain data list' names what there is, "
+        "'hoptrain data import' makes one of your tables"
+    )

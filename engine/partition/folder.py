@@ -56,8 +56,8 @@ class Partition:
         """The part of each vertex of ``nodes`` (N,), (N,) int64."""
         return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
 
-    def rows(self, part: int) -> Array:
-        """The features of a part, (n, F), by ascending vertex id.
+    def rows(self, part: int, *, verify: bool = False) -> Array:
+        """The features of a part, (n, F), by ascending vertex id; ``verify`` compares its checksum.
 
         Raises:
             InputError: there is no such part, its folder is missing, or it is of another partition.
@@ -65,7 +65,7 @@ class Partition:
         if not 0 <= part < self.num_parts:
             raise InputError(f"part {part} of {self.path}: its parts are 0 to {self.num_parts - 1}; choose one")
         folder = part_folder(self.path, part)
-        arrays, meta = open_folder(folder, PART_KIND, verify=False)
+        arrays, meta = open_folder(folder, PART_KIND, verify=verify)
         with complete_header(folder):
             x, found = arrays["x"], (meta["part"], meta["bounds"], meta["name"])
         if found != (part, self.bounds.tolist(), self.data.name):
@@ -137,17 +137,19 @@ def _copy_rows(x: Array, nodes: Array, out: Array) -> None:
         out[begin : begin + step] = x[nodes[begin : begin + step]]
 
 
-def open_partition(path: str | Path) -> Partition:
+def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition:
     """Open a folder that ``write_partition`` made. Parts may be missing but for those that are used.
+
+    ``verify`` compares checksums, but those of parts; by default for arrays up to 256 MiB.
 
     Raises:
         InputError: not such a folder, or one that is truncated or altered.
     """
     path = Path(path)
-    arrays, meta = open_folder(path, KIND, verify=False)
+    arrays, meta = open_folder(path, KIND, verify=verify)
     with complete_header(path):
         return Partition(
-            data=Dataset.open(path / GRAPH),
+            data=Dataset.open(path / GRAPH, verify=verify),
             place=arrays["place"],
             bounds=np.array(meta["bounds"], np.int64),
             method=meta["method"],

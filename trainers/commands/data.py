@@ -107,7 +107,8 @@ def _print_partition(args: argparse.Namespace) -> int:
         raise InputError(
             f"--memory is {args.memory}, but {args.name} is a data set in parts: reads are foretold for one that is whole; leave it out"
         )
-    print(aligned(partition.facts(open_partition(args.name))))
+    print(aligned(partition.facts(open_partition(args.name, verify=True), verify=True)))
+    print("checksums ok")
     return 0
 
 

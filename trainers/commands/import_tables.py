@@ -13,6 +13,7 @@ from hoptrain.engine.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hoptrain.engine.dataset import Dataset
     from hoptrain.engine.datasets.tables.rows import Progress
 
 _EXAMPLES = """\
@@ -85,11 +86,19 @@ def run(args: argparse.Namespace) -> int:
         if ids is not None:
             write_ids(writer.folder, ids)
     skipped = sum(bad.skipped.values())
-    print(f"{args.out}: {data}" + (f"; {skipped:,} rows were left out" if skipped else ""))
+    print(f"{args.out}: {data}{_of_edges(data)}" + (f"; rows left out: {skipped:,}" if skipped else ""))
     if ids is not None:
         print(f"{args.out / IDS} says which id each vertex has")
     print(f"hoptrain data info {args.out} tells more")
     return 0
+
+
+def _of_edges(data: Dataset) -> str:
+    """What edges have, so that a column that was taken for something else is seen."""
+    graph, number = data.graph, data.num_edge_features
+    features = [f"features ({number})"] if number else []
+    found = [name for name in ("weights", "times") if getattr(graph, name) is not None] + features
+    return f", edges with {', '.join(found)}" if found else ""
 
 
 def _names(text: str) -> list[str]:

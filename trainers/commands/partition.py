@@ -17,7 +17,8 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         "partition",
         help="write a data set in parts, one for each machine",
-        description="Write a data set as a folder of parts: the graph for all machines, and the features of each part apart.",
+        description="Write a data set as a folder of parts: the graph for all machines, and the features of each part apart. It is the first step of "
+        "graphs over several machines: training from parts is not there yet.",
     )
     parser.add_argument("--parts", type=int, required=True, help="how many parts: as many as machines")
     parser.add_argument(
@@ -38,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def facts(partition: Partition) -> list[list[str]]:
-    """Lines (what, value) about a data set in parts."""
+def facts(partition: Partition, *, verify: bool = False) -> list[list[str]]:
+    """Lines (what, value) about a data set in parts; ``verify`` compares the parts' checksums."""
     data, number = partition.data, partition.num_parts
     shared = sum(array.nbytes for array in data.arrays().values()) + partition.place.nbytes
     lines = [
@@ -49,11 +50,11 @@ def facts(partition: Partition) -> list[list[str]]:
         ["cut", f"{partition.cut:.2%} of {data.graph.num_edges:,} edges join two parts"],
         ["every machine", f"{shared / 1e6:,.2f} MB: graph, labels, splits, and where each vertex is"],
     ]
-    return lines + [[f"part {part}", _about(partition, part)] for part in range(number)]
+    return lines + [[f"part {part}", _about(partition, part, verify)] for part in range(number)]
 
 
-def _about(partition: Partition, part: int) -> str:
+def _about(partition: Partition, part: int, verify: bool) -> str:
     rows, mean = int(partition.bounds[part + 1] - partition.bounds[part]), 1 / partition.num_parts
-    x = partition.rows(part)
+    x = partition.rows(part, verify=verify)
     requests = partition.requests[part] / mean
     return f"{rows:,} vertices, {x.nbytes / 1e6:,.2f} MB of features, {requests:.2f} of an even share of requests"

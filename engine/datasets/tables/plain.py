@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
@@ -23,8 +23,11 @@ from hoptrain.engine.datasets.tables.vertices import VertexTable, Vertices, labe
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
 
-_ID_NAMES = ("id", "node", "node_id", "vertex", "nodeId")
-_END_NAMES = {"source": "src", "from": "src", "target": "dst", "destination": "dst", "to": "dst", "timestamp": "time"}
+_ID_NAMES = ("id", "node", "node_id", "vertex", "nodeid")
+_EDGE_NAMES = {name: name for name in ("src", "dst", "weight", "time")}
+_EDGE_NAMES |= {"source": "src", "from": "src", "target": "dst", "destination": "dst", "to": "dst", "timestamp": "time"}
+_VERTEX_NAMES = ("label", "split")
+"""Of columns, in any case of letters."""
 _PIECE = 1 << 22
 IDS = "ids.csv"
 """In the folder of an imported data set: what the tables call its vertices, where that is not their number."""
@@ -73,13 +76,13 @@ def read_plain(
     """
     bad = bad or BadRows()
     own_split = split if isinstance(split, Path) else None
-    opened = partial(Table, delimiter=delimiter, header=header)
-    table = _edge_table(opened(edges), columns, drop)
-    about = _about({"features": features, "label": labels, "split": own_split}, opened, drop, bad, progress)
+    opened, without = partial(Table, delimiter=delimiter, header=header), _Without(drop)
+    table = without(_edge_table(opened(edges), columns))
+    about = _about({"features": features, "label": labels, "split": own_split}, opened, without, bad, progress)
     tables = [own for own in about.values() if isinstance(own, VertexTable)]
     vertices = _vertices(about, is_number=not is_text, or_by=table)
     own = _edges(table, vertices, bad, scratch, progress)
-    _number(own, tables, vertices)
+    _number(own, tables, vertices, edges)
     own = _with_reverses(own, scratch) if undirected else own
     y, splits, classes = _of_vertices(tables, vertices, bad)
     y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
@@ -104,7 +107,7 @@ def _edges(table: Table, vertices: Vertices, bad: BadRows, scratch: Path | None,
 def _about(
     paths: Mapping[str, Path | None],
     opened: Callable[[Path], Table],
-    drop: Sequence[str],
+    without: _Without,
     bad: BadRows,
     progress: Progress | None,
 ) -> dict[str, VertexTable | Array]:
@@ -118,7 +121,8 @@ def _about(
         if path.suffix == ".npy":
             about[role] = narrow_features(_npy(path)) if role == "features" else _npy(path)
         else:
-            about[role] = VertexTable(_vertex_table(opened(path), drop, None if role == "features" else role), bad, progress)
+            about[role] = VertexTable(without(_vertex_table(opened(path), None if role == "features" else role)), bad, progress)
+    without.check()
     return about
 
 
@@ -138,12 +142,14 @@ def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_b
     return Vertices(is_number=is_number and or_by.begins_with_numbers(["src", "dst"]))
 
 
-def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: Vertices) -> None:
-    """Make codes of the edges' ends numbers, in place, once all ids are known."""
+def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: Vertices, edges: Path) -> None:
+    """Make codes of the edges' ends numbers, in place, once all ids are known. No vertex at all is a mistake."""
     for table in tables if vertices.is_open else ():
         ids, good = vertices.as_ids(table.ids)
         vertices.codes(ids[good])
     final = vertices.close()
+    if len(vertices) == 0:
+        raise InputError(f"{edges} and what was given beside it name no vertex: no row could be read; correct the files")
     if final is None:
         return
     for ends in (own["src"], own["dst"]):
@@ -193,13 +199,14 @@ def _spools(folder: Path | None) -> Iterator[dict[str, _Spool]]:
             spool.close()
 
 
-def _edge_table(table: Table, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
+def _edge_table(table: Table, columns: Sequence[str] | None) -> Table:
     """With its columns called ``src``, ``dst`` and so on."""
     if columns is not None:
-        if len(columns) != len(table.names) or not {"src", "dst"} <= set(columns):
+        named = [own for own in columns if own != "-"]
+        if len(columns) != len(table.names) or not {"src", "dst"} <= set(named) or len(set(named)) < len(named):
             raise InputError(
-                f"--columns {','.join(columns)}: {table.path} has {len(table.names)} columns ({', '.join(table.names)}), and two of them are src and "
-                "dst; name each, - for one that is left out"
+                f"--columns {','.join(columns)}: {table.path} has {len(table.names)} columns ({', '.join(table.names)}), and one of them is src, "
+                "one dst; name each once, - for one that is left out"
             )
         table.rename([f"- {place}" if own == "-" else own for place, own in enumerate(columns)])
     elif not table.has_header:
@@ -210,19 +217,20 @@ def _edge_table(table: Table, columns: Sequence[str] | None, drop: Sequence[str]
             )
         table.rename(["src", "dst"])
     else:
-        names = [_END_NAMES.get(own.lower(), own) for own in table.names]
+        names = [_EDGE_NAMES.get(own.lower(), own) for own in table.names]
         if not {"src", "dst"} <= set(names) or len(set(names)) < len(names):
             if len(names) < 2:
                 raise InputError(f"{table.path} has the one column {names[0]}: an edge has two ends; name another --delimiter")
             names = ["src", "dst", *table.names[2:]]
         table.rename(names)
-    return _without(table, drop)
+    return table
 
 
-def _vertex_table(table: Table, drop: Sequence[str], role: str | None = None) -> Table:
-    """With columns called ``id``, and ``label`` or ``split`` where that is its role."""
-    names = list(table.names)
-    at = next((names.index(own) for own in _ID_NAMES if own in names), 0)
+def _vertex_table(table: Table, role: str | None = None) -> Table:
+    """With columns called ``id``, ``label`` and ``split``. Where one of the latter is its role, it has no features."""
+    lower = [own.lower() for own in table.names]
+    names = [own if own in _VERTEX_NAMES else given for own, given in zip(lower, table.names, strict=True)]
+    at = next((lower.index(own) for own in _ID_NAMES if own in lower), 0)
     names[at] = "id"
     if role is not None:
         others = [i for i in range(len(names)) if i != at]
@@ -231,14 +239,27 @@ def _vertex_table(table: Table, drop: Sequence[str], role: str | None = None) ->
             raise InputError(
                 f"{table.path} has the columns {', '.join(table.names)}: it needs two, id and {role}, or one called {role}; name it so"
             )
-        names = ["id" if i == at else role if i == own else f"- {i}" for i in range(len(names))]
+        names = ["id" if i == at else role if i == own else name if name in _VERTEX_NAMES else f"- {i}" for i, name in enumerate(names)]
     table.rename(names)
-    return _without(table, drop)
-
-
-def _without(table: Table, drop: Sequence[str]) -> Table:
-    table.leave_out([name for name in table.names if name.startswith("- ") or name in drop])
     return table
+
+
+class _Without:
+    """Leaves columns out of tables, and knows which of them no table had."""
+
+    def __init__(self, drop: Sequence[str]) -> None:
+        self._drop = {name.lower() for name in drop}
+        self._unused = set(self._drop)
+
+    def __call__(self, table: Table) -> Table:
+        self._unused.difference_update(map(str.lower, table.names))
+        table.leave_out([name for name in table.names if name.startswith("- ") or name.lower() in self._drop])
+        return table
+
+    def check(self) -> None:
+        """Refuse names that no table had."""
+        if self._unused:
+            raise InputError(f"--drop {min(self._unused)}: no table has a column of that name; correct it, or leave it out")
 
 
 def _npy(path: Path) -> Array:
@@ -261,8 +282,22 @@ def _of_vertices(
             y = np.full(len(vertices), np.nan if own.dtype.kind == "f" else -1, own.dtype)
             y[numbers[good]] = own[good]
         if "split" in table.texts:
+            _check_split_names(table)
             splits = splits_of(table.texts["split"][good], numbers[good])
     return y, splits, classes
+
+
+def _check_split_names(table: VertexTable) -> None:
+    """Refuse names that look like those of the splits that training takes, and are others."""
+    for name in dict.fromkeys(table.texts["split"]):
+        meant = next(
+            (split for split in SPLITS if name != split and name.lower().startswith(split) and not name.startswith(f"{split}_")), None
+        )
+        if meant is not None:
+            line = table.places[np.flatnonzero(table.texts["split"] == name)[0]]
+            raise InputError(
+                f"{table.path}, {table.unit} {line}: split is {name!r}: training takes those called {', '.join(SPLITS)}; write {meant}"
+            )
 
 
 def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:

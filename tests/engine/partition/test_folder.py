@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 from hoptrain.engine.partition import folder as module
 from hoptrain.engine.partition.folder import open_partition, part_folder, write_partition
 
@@ -49,6 +49,25 @@ def test_a_part_of_another_partition_is_refused(data, tmp_path):
     with pytest.raises(InputError, match=r"part-1 is part 1 of 2 of made, cut at other vertices: bring the one that was made with .*three"):
         open_partition(tmp_path / "three").rows(1)
     assert len(open_partition(tmp_path / "three").rows(0))
+
+
+def test_damage_is_found_where_checksums_are_compared(data, tmp_path):
+    write_partition(data, tmp_path / "parts", 2, "range")
+    file = part_folder(tmp_path / "parts", 1) / "x.npy"
+    found = bytearray(file.read_bytes())
+    found[-3] ^= 1
+    file.write_bytes(found)
+    partition = open_partition(tmp_path / "parts")
+    assert len(partition.rows(1))
+    with pytest.raises(InputError, match="does not match its checksum"):
+        partition.rows(1, verify=True)
+
+
+def test_a_part_is_no_data_set(data, tmp_path):
+    write_partition(data, tmp_path / "parts", 1, "range")
+    for folder in (tmp_path / "parts", part_folder(tmp_path / "parts", 0)):
+        with pytest.raises(InputError, match="is a data set in parts, or one of them: training from parts is not there yet"):
+            load_dataset(str(folder))
 
 
 def test_bad_input(data, tmp_path):

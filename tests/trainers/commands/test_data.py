@@ -105,6 +105,7 @@ def test_partition_writes_parts_and_info_shows_them(small, tmp_path, capsys):
     written = capsys.readouterr().out.splitlines()
     assert hoptrain("info", tmp_path / "parts") == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines.pop() == "checksums ok"
     assert written[-len(lines) :] == lines
     assert lines[2].split(maxsplit=1) == ["parts", "2, by range"]
     assert lines[3].startswith("cut")

@@ -29,6 +29,11 @@ def test_the_address_of_a_message_is_a_command_that_works(capsys):
     assert said == f"Cause: {cause} Cure: {cure}"
 
 
+def test_without_a_name_all_are_listed(capsys):
+    assert main(["explain"]) == 0
+    assert capsys.readouterr().out.split() == list(EXPLAINED)
+
+
 def test_another_name_is_answered_with_the_nearest(capsys):
     assert main(["explain", "memroy"]) == 2
     assert capsys.readouterr().err.rstrip().endswith("did you mean memory?")

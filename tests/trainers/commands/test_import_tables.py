@@ -90,6 +90,17 @@ def test_arrays(tmp_path):
     assert sorted(np.concatenate(list(data.splits.values())).tolist()) == [0, 1, 2, 4]
 
 
+def test_names_of_columns_in_any_case(tmp_path, capsys):
+    (tmp_path / "e.csv").write_text("Source,Target,Weight,TIME,Age\n0,1,2.5,7,1\n")
+    (tmp_path / "v.csv").write_text("Age,ID,Label,Split\n5,0,1,train\n6,1,0,val\n")
+    (tmp_path / "l.csv").write_text("Id,Label,Split,other\n0,1,test,9\n")
+    data = imported("--edges", "e.csv", "--features", "v.csv", "--labels", "l.csv")
+    assert (data.graph.weights.tolist(), data.graph.times.tolist(), data.edge_attr.tolist()) == ([2.5], [7], [[1]])
+    assert data.x.tolist() == [[5], [6]]
+    assert (data.y.tolist(), {name: ids.tolist() for name, ids in data.splits.items()}) == ([1, -1], {"test": [0]})
+    assert ", edges with weights, times, features (1)" in capsys.readouterr().out
+
+
 def test_labels_that_are_targets(tmp_path):
     (tmp_path / "y.csv").write_text("ann,0.5\nbob,2\ncid,\n")
     data = imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "y.csv")
@@ -132,7 +143,7 @@ def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
     data = imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows")
     assert pairs(data) == [(1, 0), (1, 3)]
     assert data.meta["skipped_rows"] == {"bad.csv": 5}
-    assert "5 rows were left out" in capsys.readouterr().out
+    assert "rows left out: 5" in capsys.readouterr().out
 
 
 def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
@@ -147,7 +158,20 @@ def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
     ("files", "options", "message"),
     [
         ({"e": "0 1 2\n"}, (), "e has 3 columns and no header: say what they are, as --columns src,dst,weight"),
-        ({"e": "0 1 2\n"}, ("--columns", "src,dst"), "--columns src,dst: e has 3 columns (0, 1, 2), and two of them are src and dst"),
+        ({"e": "0 1 2\n"}, ("--columns", "src,dst"), "--columns src,dst: e has 3 columns (0, 1, 2), and one of them is src, one dst"),
+        (
+            {"e": "0 1 2\n"},
+            ("--columns", "src,src,dst"),
+            "--columns src,src,dst: e has 3 columns (0, 1, 2), and one of them is src, one dst",
+        ),
+        ({"e": "0 1\n"}, ("--drop", "foo"), "--drop foo: no table has a column of that name; correct it, or leave it out"),
+        ({"e": "src,dst\n"}, (), "e and what was given beside it name no vertex: no row could be read"),
+        ({"e": "src,dst\nx\n"}, ("--skip-bad-rows",), "e and what was given beside it name no vertex: no row could be read"),
+        (
+            {"e": "0 1\n", "s": "id,part\n0,train\n1,Valid\n"},
+            ("--split", "s"),
+            "s, line 3: split is 'Valid': training takes those called train, val",
+        ),
         ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all have to be"),
         ({"e": "0 1\n"}, ("--delimiter", "ab"), "--delimiter is 'ab': it is one character, 'tab' or 'space'; give one"),
         ({"e": "# nothing\n"}, (), "e is empty: a table has a row a line"),
