@@ -1,11 +1,11 @@
 """OGB's link sets on disk, written small by the tests as ``ogb`` and torch write them; no network."""
 
-import gzip
 import os
 
 import numpy as np
 import pytest
 import torch
+from ogb_case import _own_cache, csv  # noqa: F401
 
 from hoptrain.engine import InputError
 from hoptrain.engine.datasets import load_dataset
@@ -15,18 +15,6 @@ from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 
 SPLITS = {"ogbl-ddi": "target", "ogbl-collab": "time", "ogbl-ppa": "throughput", "ogbl-citation2": "time"}
 TRAIN, VALID, TEST = np.array([[0, 1], [0, 2], [3, 4], [0, 1]]), np.array([[1, 2]]), np.array([[2, 4], [1, 0]])
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HOPTRAIN_DATA", raising=False)
-
-
-def csv(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt") as stream:
-        stream.writelines(",".join(map(str, row)) + "\n" for row in rows)
 
 
 def write(root, name, parts, features=None, **options):

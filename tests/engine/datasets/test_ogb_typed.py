@@ -1,10 +1,9 @@
 """OGB's layout of typed graphs, written small by the tests; the same as ogb's own reader gives; no network."""
 
-import gzip
-
 import numpy as np
 import pytest
 from ogb.io.read_graph_raw import read_csv_heterograph_raw, read_node_label_hetero, read_nodesplitidx_split_hetero
+from ogb_case import _own_cache, csv  # noqa: F401
 
 from hoptrain.engine import HeteroDataset, InputError, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
@@ -17,18 +16,6 @@ EDGES = {
 }
 X = np.arange(10, dtype=np.float64).reshape(5, 2) / 4
 SPLIT = {"train": [3, 0], "valid": [1], "test": [2]}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HOPTRAIN_DATA", raising=False)
-
-
-def csv(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt") as stream:
-        stream.writelines(",".join(str(value) for value in row) + "\n" for row in rows)
 
 
 @pytest.fixture
