@@ -6,6 +6,7 @@ are for those who work on hoptrain: mypy checks them. It asks `pyright --verifyt
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,17 +34,31 @@ def report_of(folder: Path) -> list[dict]:
     return json.loads(done.stdout)["typeCompleteness"]["symbols"]
 
 
+def causes(symbols: list[dict], names: list[str]) -> list[dict]:
+    """What is said about these names, and about the classes that it names in turn, where a type is missing."""
+    unknown: dict[str, list[dict]] = {}
+    for each in symbols:
+        if not each["isTypeKnown"] or each["isTypeAmbiguous"]:
+            for part in each["name"].split(".")[-2:]:  # a class and its members
+                unknown.setdefault(part, []).extend(each["diagnostics"])
+    found, asked = [], [name.rpartition(".")[2] for name in names]
+    for name in asked:
+        for said in unknown.get(name, ()):
+            if said not in found:
+                found.append(said)
+                asked += [word for word in dict.fromkeys(re.findall(r"\w+", said["message"])) if word in unknown and word not in asked]
+    return found
+
+
 def main() -> int:
     """Print what lacks a type, by file and line, and how much has one."""
     with tempfile.TemporaryDirectory() as folder:
         symbols = report_of(Path(folder))
         names = [each for each in symbols if each["name"].rpartition(".")[0] in DOORS and each["isExported"]]
         lacking = [each for each in names if not each["isTypeKnown"] or each["isTypeAmbiguous"]]
-        for each in symbols if lacking else ():
-            for found in each["diagnostics"]:
-                if found["severity"] == "error" and "partially unknown" not in found["message"]:
-                    line = found.get("range", {}).get("start", {}).get("line", -1) + 1
-                    print(f"{found['file'].removeprefix(f'{folder}/site/')}:{line}: {each['name']}: {found['message'].splitlines()[0]}")
+        for found in causes(symbols, [each["name"] for each in lacking]):
+            line = found.get("range", {}).get("start", {}).get("line", -1) + 1
+            print(f"{found['file'].removeprefix(f'{folder}/site/')}:{line}: {' '.join(found['message'].split())}")
         print(f"{len(names) - len(lacking)} of {len(names)} public names have a type that is known: {len(lacking)} have not")
         for each in lacking:
             print(f"  {each['name']}")

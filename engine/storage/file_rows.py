@@ -48,14 +48,17 @@ class FileRows:
         stall_s: seconds that a piece of work may take before the device counts as stopped.
     """
 
-    stall_s = 60.0
+    stall_s: float = 60.0
 
     def __init__(self, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> None:
         """State the layout; nothing is opened yet."""
-        self.path, self.offset, self.shape = path, offset, shape
+        self.path: str = path
+        self.offset: int = offset
+        self.shape: tuple[int, ...] = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.row_bytes = prod(shape[1:]) * self.dtype.itemsize
-        self.num_reads = self.num_bytes = 0
+        self.row_bytes: int = prod(shape[1:]) * self.dtype.itemsize
+        self.num_reads: int = 0
+        self.num_bytes: int = 0
         self._buffers: list[Array] = []
 
     @classmethod

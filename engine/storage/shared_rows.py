@@ -74,8 +74,9 @@ class SharedRows:
 
     def __init__(self, path: str, tables: Sequence[Sequence[int]], num_ranks: int) -> None:
         """State the layout; nothing is mapped yet."""
-        self.path, self.num_ranks = path, num_ranks
-        self.tables = [CachedTable(*table) for table in tables]
+        self.path: str = path
+        self.num_ranks: int = num_ranks
+        self.tables: list[CachedTable] = [CachedTable(*table) for table in tables]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedRows, (self.path, self.tables, self.num_ranks)

@@ -133,8 +133,12 @@ class Tier:
         """
         patience_s = queue.stall_timeout * (queue.max_restarts + 1)
         files = feature_files(task.stores)
-        self.rows = {name: TierRows(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())}
-        self.filled, self.wait_s, self._run, self._is_warm = Filled(), 0.0, 0, False
+        self.rows: dict[str, TierRows] = {
+            name: TierRows(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())
+        }
+        self.filled: Filled = Filled()
+        self.wait_s: float = 0.0
+        self._run, self._is_warm = 0, False
         self.shared: SharedRows | None = None
         self._rank = 0
         self._pool: WorkerPool | None = None
