@@ -1,5 +1,6 @@
 # make train: set up what training needs, then train the quickstart.   make check: lint, types, rooms.
 # make test: set up the rest, then the tests that take minutes.   make test-all: those that take longer (marked `long`), not the others again.
+# make test-cuda: the long ones about CUDA, in the simulator and the interpreter: half an hour, where device code or a sampler has changed.
 # make docs: builds the documentation into build/site, with warnings as errors.
 # make types: whether every public name has a type that type checkers read alike, by pyright; half a minute.
 # make release: builds build/dist, looks at it as a user who installs it would; publishes nothing.
@@ -20,9 +21,10 @@ RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
+LONG_OF_CUDA := tests/ptx tests/golden tests/kernels/cuda tests/samplers/cuda tests/benchmarks/device
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup train test test-all test-gpu gpu test-faults soak check types release docs format clean
+.PHONY: setup train test test-all test-cuda test-gpu gpu test-faults soak check types release docs format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -52,8 +54,12 @@ test: $(STAMP)
 	@$(BIN)/pytest -m 'not long' $(IN_TWO)
 
 test-all: $(STAMP)
-	@echo "testing what takes longer, in two processes"
-	@$(BIN)/pytest -m long $(IN_TWO)
+	@echo "testing what takes longer, in two processes; make test-cuda runs what is long about CUDA"
+	@$(BIN)/pytest -m long $(IN_TWO) $(addprefix --ignore=,$(LONG_OF_CUDA))
+
+test-cuda: $(STAMP)
+	@echo "testing CUDA in the simulator and the interpreter, in two processes"
+	@$(BIN)/pytest -m long $(IN_TWO) $(LONG_OF_CUDA)
 
 test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest -o timeout_method=thread $(OF_CUDA)
