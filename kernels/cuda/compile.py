@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from functools import lru_cache, partial
+from importlib.util import find_spec
 
 from numba import cuda
 from numba.core import config
@@ -15,6 +16,9 @@ for whoever wants the machine code without a device: how many registers it takes
 
 MAX_REGISTERS = 64
 """Of a thread: 1024 threads then fit an SM, which has 65536. No kernel spills under it."""
+
+if find_spec("numba_cuda") is None:
+    raise ImportError("numba-cuda is not installed, and kernels for CUDA need it: install it with 'pip install hoptrain[cuda]'")
 
 CACHE_DIR = cache_folder("cuda", f"numba-cuda{importlib.metadata.version('numba-cuda')}")
 """Numba keeps kernels apart by compute capability and version of the runtime."""
