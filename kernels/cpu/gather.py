@@ -10,8 +10,6 @@ from hoptrain.kernels.shared import inlined
 
 _LEAD_BYTES = 8 << 10
 """Of rows that are on their way while one is copied."""
-_STRETCH_BYTES = 16 << 10
-"""Of rows that leave the caches together."""
 _LINE_BYTES = 64
 _FEW = 8
 """Words up to which a loop copies a row in less time than it takes to call ``memcpy``."""
@@ -35,31 +33,35 @@ def gather_rows(store, ids, first, last, out):
 def gather_rows_past_caches(store, ids, first, last, out):
     """The same of words of 64 bits, for copies larger than the caches, which would only push out what is of use there.
 
-    Rows are put one after another into a stretch of memory that stays in the first-level cache, and leave it by whole lines: word k of the
-    stretch becomes word ``line + k`` of ``out``, where a line begins.
+    Whole lines of ``out`` leave as such, word k of one as ``line + k``; where rows meet within a line, it is put together first.
     """
-    width, lead, group = store.shape[1], _rows_in(_LEAD_BYTES, store), _rows_in(_STRETCH_BYTES, store)
-    words, stretch, copies = store.reshape(-1), np.empty(group * width + LINE_WORDS, np.uint64), out.reshape(-1)
-    begun = (first * width + np.int64(out.ctypes.data) // 8) % LINE_WORDS  # of the first line, words that are others'
-    line, filled = first * width - begun, begun
+    width, lead = store.shape[1], _rows_in(_LEAD_BYTES, store)
+    words, meeting, copies = store.reshape(-1), np.empty(LINE_WORDS, np.uint64), out.reshape(-1)
+    others = (first * width + np.int64(out.ctypes.data) // 8) % LINE_WORDS  # words of the first line, which stay as they are
+    line, filled = first * width - others, others
     _ask_for_rows(words, ids, first, min(first + lead, last), width, LINE_WORDS)
-    for begin in range(first, last, group):
-        for i in range(begin, min(begin + group, last)):
-            _ask_for_row(words, ids[min(i + lead, last - 1)], width, LINE_WORDS)
-            _copy_row(words, ids[i], stretch, filled, width)
-            filled += width
-        whole = filled - filled % LINE_WORDS
-        if whole == 0:
-            continue
-        for k in range(begun, LINE_WORDS if begun else 0):
-            copies[line + k] = stretch[k]
-        for k in range(LINE_WORDS if begun else 0, whole, LINE_WORDS):
-            store_line(copies, line + k, stretch, k)
-        line, filled, begun = line + whole, filled - whole, 0
-        for k in range(filled):
-            stretch[k] = stretch[whole + k]
-    for k in range(begun, filled):
-        copies[line + k] = stretch[k]
+    for i in range(first, last):
+        _ask_for_row(words, ids[min(i + lead, last - 1)], width, LINE_WORDS)
+        place = np.int64(ids[i]) * width
+        end = place + width
+        while place < end:
+            if filled == 0 and place + LINE_WORDS <= end:
+                store_line(copies, line, words, place)
+                place, line = place + LINE_WORDS, line + LINE_WORDS
+                continue
+            number = min(LINE_WORDS - filled, end - place)
+            for k in places(0, number):
+                meeting[unsigned(filled) + k] = words[unsigned(place) + k]
+            place, filled = place + number, filled + number
+            if filled == LINE_WORDS and others == 0:
+                store_line(copies, line, meeting, 0)
+            elif filled == LINE_WORDS:
+                for k in range(others, LINE_WORDS):
+                    copies[line + k] = meeting[k]
+            if filled == LINE_WORDS:
+                line, filled, others = line + LINE_WORDS, 0, 0
+    for k in range(others, filled):
+        copies[line + k] = meeting[k]
     finish_stores()
 
 
