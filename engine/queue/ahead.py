@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import WorkerError
 from hoptrain.engine.queue.ring import Recycled, Spec
 from hoptrain.engine.queue.worker import Task
 
+Made = TypeVar("Made")
 Batch = tuple[dict[str, Array], Any]
 """Arrays by name, and what the task returned beside them."""
 
@@ -25,30 +26,26 @@ def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | 
         yield _make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made
 
 
-def run_ahead(
-    task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None, state: Callable[[], object] = tuple
-) -> Generator[Batch]:
-    """The same batches: a thread makes the next one while the consumer has this one.
+def run_ahead(make: Callable[[int], Made], steps: Iterable[int], state: Callable[[], object] = tuple) -> Generator[Made]:
+    """What ``make`` makes of each of ``steps``: a thread makes the next one while the consumer has this one.
 
     When the iterator ends, is closed or dropped, nothing is under way any more; that waits for a batch that is being made. What goes wrong in the
     thread is raised where its batch is asked for.
 
     Args:
-        task: makes the batches; nobody else uses it meanwhile.
-        epoch: of the batches.
+        make: makes the batch of a step; nobody else uses what it works with meanwhile. It begins with the next batch but one when the next one is asked for.
         steps: asked here, and not in the thread, for one step more than there are batches delivered.
-        memory: as of ``run_inline``; one batch more is in use.
-        state: of what the task reads. A batch during which that changed, or after, is made again.
+        state: of what ``make`` reads. A batch during which that changed, or after, is made again.
 
     Raises:
         WorkerError: a fork of the process asks for a batch: threads are not forked.
     """
-    memory, owner = memory or Recycled(3), os.getpid()
-    under_way = deque[tuple[Future[Batch], Callable[[], Batch], object]]()
+    owner = os.getpid()
+    under_way = deque[tuple[Future[Made], Callable[[], Made], object]]()
     with ThreadPoolExecutor(1, thread_name_prefix="hoptrain-ahead") as thread:
         for step in steps:
-            make = partial(_make_in, memory, task, epoch, step)
-            under_way.append((thread.submit(make), make, state()))
+            make_one = partial(make, step)
+            under_way.append((thread.submit(make_one), make_one, state()))
             if len(under_way) > 1:
                 yield _taken(thread, state, owner, *under_way.popleft())
         while under_way:
@@ -56,8 +53,8 @@ def run_ahead(
 
 
 def _taken(
-    thread: ThreadPoolExecutor, state: Callable[[], object], owner: int, made: Future[Batch], make: Callable[[], Batch], seen: object
-) -> Batch:
+    thread: ThreadPoolExecutor, state: Callable[[], object], owner: int, made: Future[Made], make: Callable[[], Made], seen: object
+) -> Made:
     if os.getpid() != owner:
         raise WorkerError("a batch was asked of an iterator that another process began, of which this one is a fork: take a new iterator")
     batch = made.result()

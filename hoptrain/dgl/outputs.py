@@ -5,6 +5,7 @@ Features of the graph come along as they do in DGL: looked up when they are aske
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -41,7 +42,7 @@ def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool
 
 
 def block_of(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: list[tuple[Block, Array]]) -> Any:
-    """As ``dgl.create_block`` makes one, which takes thrice as long: it looks for the largest source, and lays out the types anew each time.
+    """As ``dgl.create_block`` makes one, which takes several times as long: it looks for the largest source, and lays out the types anew each time.
 
     Args:
         g: the DGL graph that was sampled.
@@ -55,21 +56,41 @@ def block_of(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: l
         for block, _ in edges
     ]
     numbers = dgl.utils.toindex([len(ids) for ids in (*sources, *destinations)], "int64")
-    places = {kind: place for place, kind in enumerate(g.ntypes)}
-    ends = tuple((places[source], len(places) + places[destination]) for source, _, destination in g.canonical_etypes)
-    return dgl.convert.DGLBlock(
-        index.create_heterograph_from_relations(_graph_of_types(2 * len(places), ends), relations, numbers),
-        (g.ntypes, g.ntypes),
-        g.etypes,
-        dgl.utils.extract_node_subframes_for_block(g, sources, destinations),
-        dgl.utils.extract_edge_subframes(g, [ids_for(g, edge_ids) for _, edge_ids in edges]),
-    )
+    empty = _block_of_types(tuple(g.ntypes), tuple(g.canonical_etypes))
+    made = copy(empty)
+    made._graph = index.create_heterograph_from_relations(empty._graph.metagraph, relations, numbers)
+    made._node_frames = [_frame(g._node_frames[kind], dgl.NID, ids) for own in (sources, destinations) for kind, ids in enumerate(own)]
+    made._edge_frames = _edge_frames(g, edges)
+    return made
 
 
 @cache
-def _graph_of_types(number: int, ends: tuple[tuple[int, int], ...]) -> Any:
-    """DGL's graph of the types in a block: those of its sources first."""
-    return dgl.graph_index.from_coo(number, *map(list, zip(*ends, strict=True)), True)
+def _block_of_types(kinds: tuple[str, ...], relations: tuple[tuple[str, str, str], ...]) -> Any:
+    """A block without vertices of these types, those of its sources first: DGL's own methods copy a graph so, and then give it other edges and rows."""
+    places = {kind: place for place, kind in enumerate(kinds)}
+    ends = [(places[source], len(kinds) + places[destination]) for source, _, destination in relations]
+    index = dgl.heterograph_index
+    none = torch.empty(0, dtype=torch.int64)
+    graph = index.create_heterograph_from_relations(
+        dgl.graph_index.from_coo(2 * len(kinds), *map(list, zip(*ends, strict=True)), True),
+        [index.create_unitgraph_from_coo(2, 0, 0, none, none, ["coo", "csr", "csc"]) for _ in relations],
+        dgl.utils.toindex([0] * 2 * len(kinds), "int64"),
+    )
+    return dgl.convert.DGLBlock(graph, (list(kinds), list(kinds)), [name for _, name, _ in relations])
+
+
+def _edge_frames(g: Any, edges: list[tuple[Block, Array]]) -> list[Any]:
+    """Of the edges of each type."""
+    return [_frame(whole, dgl.EID, ids_for(g, ids)) for whole, (_, ids) in zip(g._edge_frames, edges, strict=True)]
+
+
+def _frame(whole: Any, name: str, ids: Tensor) -> Any:
+    """The rows of a frame of DGL's at ``ids`` (N,), which are a column ``name`` of it, too: ``Frame.subframe``, but without a second copy of each column."""
+    frame = dgl.frame.Frame(num_rows=len(ids))
+    frame._columns = {key: column.subcolumn(ids) for key, column in whole._columns.items()}
+    frame._columns[name] = dgl.frame.Column(ids)
+    frame._initializers, frame._default_initializer = whole._initializers, whole._default_initializer
+    return frame
 
 
 def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, Any]:
@@ -99,8 +120,8 @@ def graph_of(g: Any, nodes: list[Tensor], edges: list[tuple[Block, Array]], layo
     ]
     numbers = dgl.utils.toindex([len(ids) for ids in nodes], "int64")
     made = dgl.DGLGraph(index.create_heterograph_from_relations(g._graph.metagraph, relations, numbers), g.ntypes, g.etypes)
-    edge_frames = dgl.utils.extract_edge_subframes(g, [ids_for(g, edge_ids) for _, edge_ids in edges])
-    dgl.utils.set_new_frames(made, node_frames=dgl.utils.extract_node_subframes(g, nodes), edge_frames=edge_frames)
+    made._node_frames = [_frame(whole, dgl.NID, ids) for whole, ids in zip(g._node_frames, nodes, strict=True)]
+    made._edge_frames = _edge_frames(g, edges)
     return made
 
 

@@ -1,4 +1,4 @@
-"""Stores that go past the caches, which Numba does not offer."""
+"""Copies that Numba does not offer: a stretch of memory as a whole, and a line past the caches."""
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -6,6 +6,27 @@ from numba.extending import intrinsic
 
 LINE_WORDS = 8
 """Words of 64 bits in a cache line."""
+
+
+@intrinsic
+def copy_words(typingctx, array, index, source, position, number):
+    """``array[index : index + number] = source[position : position + number]``, both (N,) of one dtype; no bounds check, and they do not overlap.
+
+    The C library's ``memcpy``, which takes the widest registers that the processor has: rows of 400 to 8,000 bytes were gathered in 0.7 to 0.8 of
+    the time of a loop over words.
+    """
+
+    def codegen(context, builder, signature, arguments):
+        def at(of_type, given, place):
+            struct = context.make_array(of_type)(context, builder, given)
+            return cgutils.get_item_pointer(context, builder, of_type, struct, [place], wraparound=False)
+
+        (to, first, of, second, words), types_of = arguments, signature.args
+        size = context.get_abi_sizeof(context.get_data_type(types_of[0].dtype))
+        cgutils.raw_memcpy(builder, at(types_of[0], to, first), at(types_of[2], of, second), words, size)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, source, types.intp, types.intp), codegen
 
 
 @intrinsic

@@ -18,6 +18,8 @@ from hoptrain.samplers.scratch.workspace import Workspace
 _WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
 _BEYOND_CACHES = 16 << 20
 """Bytes of copies from which on their beginning has left the caches when their end is written, or is about to."""
+_LONG = 16
+"""Words of 64 bits in a row, two cache lines."""
 _WORTH_SHARING = 1 << 18
 """Bytes from which on threads share copies: handing a part out costs some tens of microseconds."""
 _PIECES = 8
@@ -97,8 +99,8 @@ def _pieces(wanted: Sequence[tuple[Array, Array, Array]], num_bytes: int, of_pie
             yield np.take, store, ids, 0, out
             continue
         rows, copies = _as_words(store), _as_words(out)
-        # Narrow words are better off in the caches: what goes past them is a line of wide ones.
-        past_caches = num_bytes >= _BEYOND_CACHES and copies.itemsize == 8
+        # Narrow words and short rows are better off in the caches: what goes past them is a line of wide ones, and rows meet in few.
+        past_caches = num_bytes >= _BEYOND_CACHES and copies.itemsize == 8 and copies.shape[1] >= _LONG
         kernel = kernels.gather_rows_past_caches if past_caches else kernels.gather_rows
         number = max(1, round(out.nbytes / max(1, of_piece)))
         for first, last in pairwise(len(ids) * i // number for i in range(number + 1)):

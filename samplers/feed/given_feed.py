@@ -169,7 +169,7 @@ class GivenFeed:
         self._ahead = num_workers * (self._queue.prefetch + 1) or 2
         self._memory, self._iteration = Recycled(3), 0
         self._pool: WorkerPool | None = None
-        self._thread: Generator[Batch] | None = None
+        self._thread: Generator[Made] | None = None
         self._work: Work | None = None
         self._owner = 0
         self._task: SampleTask
@@ -223,6 +223,10 @@ class GivenFeed:
 
     def _sampled(self, epoch: int, step: int, items: Array) -> Made:
         self._schedule.give(step, items)
+        return self._begun(epoch, step)
+
+    def _begun(self, epoch: int, step: int) -> Made:
+        """The batch of a step whose items are given; other threads have begun with its rows."""
         batch = self._task.sampled(epoch, step)
         return Made(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._memory))
 
@@ -236,7 +240,13 @@ class GivenFeed:
                 self._schedule.give(step, under_way[-1][1])
                 yield step
 
-        with closing(run_ahead(self._task, epoch, steps(), self._memory, self._state)) as self._thread:
+        def make(step: int) -> Made:
+            self._task.workspace.take_turns()  # the consumer has the structure of the batch before
+            batch = self._begun(epoch, step)
+            batch.finish()
+            return batch
+
+        with closing(run_ahead(make, steps(), self._state)) as self._thread:
             for step in count():
                 self._check_iteration(iteration, step)
                 release_copied()
@@ -244,7 +254,7 @@ class GivenFeed:
                 if arrived is None:
                     return
                 index, items = under_way.popleft()
-                source = self._arrived(items, *arrived)
+                source = Source(partial(_given, arrived), items)
                 del arrived
                 batch = made(step, index, source)
                 del source
@@ -287,13 +297,18 @@ class GivenFeed:
         """A batch from its slot's arrays and the header that came beside them."""
         rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores}
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
-        return Source(lambda _: Made(batch, rows, lambda: None), items)
+        return Source(partial(_given, Made(batch, rows, lambda: None)), items)
 
     def close(self) -> None:
         """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+
+def _given(batch: Made, _: Array) -> Made:
+    """What makes a batch that is there."""
+    return batch
 
 
 def _items_of(made: Callable[[int, Index, Source], Any], step: int, index: Index) -> Array:

@@ -85,6 +85,7 @@ class Workspace:
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []
+        self._resting: tuple[dict[str, Array], list[Workspace]] = {}, []
         self._thread_tables = [(RelabelTable(), dict[str, RelabelTable]()) for _ in range(threads)]
         self._executor: ThreadPoolExecutor | None = None
         self._executor_pid = 0
@@ -133,6 +134,10 @@ class Workspace:
     def table_of(self, name: str) -> RelabelTable:
         """A relabelling table besides ``table``, for a batch with several spaces of ids; the same one for the same name."""
         return self._tables.setdefault(name, RelabelTable())
+
+    def take_turns(self) -> None:
+        """Go on with other arrays, in turn with these: what the last call returned is good until the next call but one. Tables stay the same."""
+        (self._arrays, self._parts), self._resting = self._resting, (self._arrays, self._parts)
 
     def part(self, i: int, thread: int | None = None) -> Workspace:
         """The workspace of batch ``i`` of a bulk. Its tables are those of the thread that makes the batch; without one, of thread ``i % threads``."""

@@ -13,11 +13,29 @@ import pytest
 from reference.tasks import Numbers
 
 from hoptrain.engine import InputError, WorkerError
-from hoptrain.engine.queue.ahead import run_ahead, run_inline
+from hoptrain.engine.queue import ahead
+from hoptrain.engine.queue.ahead import run_inline
+from hoptrain.engine.queue.ring import Recycled
 
 
 def values(batches):
     return [(int(arrays["step"][0]), arrays["values"].tolist()) for arrays, _ in batches]
+
+
+def run_ahead(task, epoch, steps, **options):
+    """A task's batches, in memory that is used again."""
+    memory = Recycled(3)
+
+    def make(step):
+        arrays = {}
+
+        def allocate(specs):
+            arrays.update(memory(specs))
+            return arrays
+
+        return arrays, task.make_batch(epoch, step, allocate)
+
+    return ahead.run_ahead(make, steps, **options)
 
 
 def threads():

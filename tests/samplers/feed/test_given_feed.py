@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 from itertools import count, islice
 
 import numpy as np
@@ -96,6 +97,19 @@ def test_a_thread_changes_no_batch(work, feed):
     ahead = feed(0)
     for _ in range(2):
         assert list(ahead.epoch(work, place, items, made, is_ahead=True)) == wanted
+
+
+def test_a_batch_stays_as_it_is_while_the_next_is_made(work, feed):
+    """Both are in the workspace, which has the arrays of two."""
+    sizes = (3, 40, 1, 20, 38, 7)
+
+    def late(step, items, source):
+        batch = source(items)
+        time.sleep(0.05)  # in which the thread makes the next one
+        return contents(batch)
+
+    found = list(feed(0).epoch(work, Place.of(7, 0, len(sizes)), [np.arange(size) for size in sizes], late, is_ahead=True))
+    assert found == [contents(work.sampler.sample(work.graph, np.arange(size), seed=7, batch=step)) for step, size in enumerate(sizes)]
 
 
 def test_a_thread_asks_for_one_step_ahead_and_all_in_the_consumer_s_thread(work, feed):
