@@ -6,7 +6,8 @@ Nothing in it is locked, since every number has one writer:
 * ``ready``, by the filler: the last step whose rows are all there, of all tables.
 * ``taken``, by each rank's trainer: the last step whose batch it has. A slot is written again only after every rank has taken the last
   step that may use its old row (``StepReads.after``), so a reader's rows stay until its trainer has the batch, whatever becomes of the reader.
-* ``slot_of``, ``row_of`` and the rows, by the filler: the row first, then what is in the slot, then where the row is, and ``ready`` at last.
+* ``slot_of``, ``row_of`` and the rows, by the filler: where a row will be, the row, then what is in the slot, and ``ready`` at last. A row gets another place
+  only when no step in flight uses it.
 
 A step is named by its tag: the number of the run (one for each iteration of the loader, the same on all ranks) above 32 bits, and the step plus
 one. Tags grow, so waiting for one ends also where its run was left early. Who waits, waits for earlier steps: the filler until trainers have
@@ -36,7 +37,7 @@ from hoptrain.kernels.cpu.storage import reads as kernels
 _LOOK_S = 0.0005
 _LINE = 8  # numbers to a cache line: trainers do not write to one another's
 _RUN_BITS = 32
-PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 17
+PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
 """What a ``RowPlan`` keeps for each row of the table, and for each slot beside its row's number."""
 FORESEEN_SHARE = 16
 """A part of this many is for the accesses that are foreseen."""
@@ -115,7 +116,7 @@ class SharedRows:
         return self.arrays[f"rows.{table}"]
 
     def slot_of(self, table: int) -> Array:
-        """(V,) int32, where each row of a table was last read into; -1 for nowhere."""
+        """(V,) int32, where each row of a table was last planned to be; -1 for nowhere."""
         return self.arrays[f"slot_of.{table}"]
 
     @cached_property
@@ -139,7 +140,6 @@ class SharedRows:
     def put(self, table: int, rows: Array, slots: Array) -> None:
         """The filler's: rows (M,) have been read into their slots."""
         self.arrays[f"row_of.{table}"][slots] = rows
-        self.slot_of(table)[rows] = slots
 
     def publish(self, tag: int) -> None:
         """The filler's: the rows of a step are there, of all tables."""
@@ -198,7 +198,7 @@ def shared_out(memory: int, tables: Sequence[tuple[int, int]]) -> list[CachedTab
         InputError: one gets no slot.
     """
     found: list[CachedTable] = [CachedTable(*table, 0, 0) for table in tables]
-    order = sorted(range(len(tables)), key=lambda i: _bytes_for(2 * tables[i][0], *tables[i]))
+    order = sorted(range(len(tables)), key=lambda i: _bytes_for(tables[i][0], *tables[i]))
     for number, i in enumerate(order):
         part = memory // (len(order) - number)
         slots = slots_for(part, *tables[i])
@@ -208,7 +208,7 @@ def shared_out(memory: int, tables: Sequence[tuple[int, int]]) -> list[CachedTab
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
-    """How many slots fit ``memory`` bytes, all that belongs to them included; twice as many as rows at most.
+    """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most.
 
     Raises:
         InputError: none.
@@ -220,7 +220,7 @@ def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
         raise InputError(
             f"memory is {memory:,} bytes: what tells where each of {num_rows:,} rows lies takes {tables:,}, and a row {row_bytes:,}; give more"
         )
-    return int(min(slots, 2 * num_rows))
+    return int(min(slots, num_rows))
 
 
 def _bytes_for(num_slots: int, num_rows: int, row_bytes: int) -> int:

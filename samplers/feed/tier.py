@@ -221,7 +221,7 @@ def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], 
 
 
 def _say_room(said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
-    rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
+    rows, slots = sum(table.num_rows for table in tables), sum(table.num_slots for table in tables)
     _log.info(
         "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
         f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
