@@ -16,10 +16,11 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.errors import InputError
 from hoptrain.kernels.cpu.storage import plan as kernels
 
-IN_FLIGHT = 16
+IN_FLIGHT = 32
 """Steps whose rows are there together at most, the one that is planned included."""
-_SHARE = 4
-"""A part of this many of the slots is for them; where it has no room for two steps, these may have all, and one in any case."""
+_SHARE = 2
+"""A part of this many of the slots is for them, and of the accesses that are stored; where it has no room for two steps, these may have all, and one in any
+case."""
 
 
 class StepReads(NamedTuple):
@@ -28,13 +29,11 @@ class StepReads(NamedTuple):
     Attributes:
         rows: (M,) rows of the table, ascending.
         slots: (M,) int32, where each of them goes.
-        after: the tag of the step whose readers have to be done first; 0 for none.
         num_used: rows that the step uses, those that are there already included.
     """
 
     rows: Array
     slots: Array
-    after: int
     num_used: int
 
 
@@ -51,6 +50,7 @@ class RowPlan:
 
     Attributes:
         wanted: steps that should be foreseen before the next one is planned.
+        landed: the tag of the last step that is no longer in flight; 0 for none.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class RowPlan:
             slot_of: (V,) int32, becomes where each row was last planned to be, -1 for nowhere.
             num_slots: N.
             lookahead: steps, at least 1.
-            most_foreseen: accesses that are stored at most (but for one step); by default all.
+            most_foreseen: accesses that are stored at most (but for one step), those of steps in flight included; by default all.
             in_flight: the most steps that are, at least 1.
         """
-        self._lookahead, self._most = lookahead, most_foreseen
+        self._lookahead, self._most = lookahead, most_foreseen or 2**63
         self._first_use = np.full(len(slot_of), -1, np.int32)
         self._rows, self._nexts = deque[Array](), deque[Array]()
         self._num_foreseen = 0
         self._most_in_flight, self._in_flight = in_flight, deque[_Step]()
-        self._step, self._first, self._landed = 0, 0, 0
+        self._step, self._first, self.landed = 0, 0, 0
         slot_of[:] = -1
         self._cache = kernels.CacheTables(
             slot_of=slot_of,
@@ -87,11 +87,16 @@ class RowPlan:
         return len(self._rows)
 
     @property
+    def middle(self) -> int:
+        """The tag of the step in the middle of those in flight, the earlier one of two; ``landed`` where there is one at most."""
+        half = len(self._in_flight) // 2
+        return self._in_flight[half - 1].tag if half else self.landed
+
+    @property
     def wanted(self) -> int:
         """See the class: two for each step, until twice ``lookahead`` are known."""
         known = len(self._rows)
-        is_full = self._most is not None and self._num_foreseen >= self._most
-        return int(not known) if is_full else min(2, 2 * self._lookahead - known)
+        return int(not known) if self._num_foreseen >= self._most else min(2, 2 * self._lookahead - known)
 
     def foresee(self, rows: Array) -> None:
         """Take the distinct rows (B,) of the step after all that are known, ascending."""
@@ -103,35 +108,43 @@ class RowPlan:
         """Other steps come than those foreseen."""
         self._step += len(self._rows)  # numbers in first_use stay behind
         if self._in_flight:
-            self._landed = self._in_flight[-1].tag
+            self.landed = self._in_flight[-1].tag
         for steps in (self._rows, self._nexts, self._in_flight):
             steps.clear()
         self._num_foreseen = 0
 
-    def next(self, tag: int) -> StepReads:
-        """Plan the first of the steps foreseen; its ``tag`` is above that of the step before, and above 0.
+    def make_room(self) -> int:
+        """Let steps land until there is room for the next one; returns ``landed``: what that step used may be in slots that ``next`` gives away.
 
         Raises:
-            InputError: its rows do not fit.
+            InputError: the rows of a step do not fit.
         """
         if 2 * len(self._nexts) <= len(self._rows):
             self._plan_anew()
-        rows = self._rows.popleft()
-        self._num_foreseen -= len(rows)
-        self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
-        while len(self._in_flight) > 1 and not self._can_fly():
+        while self._in_flight and not self._has_room():
             landed = self._in_flight.popleft()
             kernels.land(self._cache, landed.rows, landed.nexts, self._step, self._first)
-            self._landed = landed.tag
-        out = np.empty(len(rows), rows.dtype), np.empty(len(rows), np.int32)
-        number, taken = kernels.plan_step(self._cache, rows, self._step, self._first, *out)
-        self._step += 1
-        return StepReads(out[0][:number], out[1][:number], self._landed if taken else 0, len(rows))
+            self.landed = landed.tag
+            self._num_foreseen -= len(landed.rows)
+        return self.landed
 
-    def _can_fly(self) -> bool:
-        number, together = len(self._in_flight), sum(len(step.rows) for step in self._in_flight)
-        room = len(self._cache.row_of)
-        return number <= self._most_in_flight and together <= (room if number <= 2 else room // _SHARE)
+    def next(self, tag: int) -> StepReads:
+        """Plan the first of the steps foreseen; its ``tag`` is above that of the step before, and above 0."""
+        self.make_room()
+        rows = self._rows.popleft()
+        self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
+        out = np.empty(len(rows), rows.dtype), np.empty(len(rows), np.int32)
+        number = kernels.plan_step(self._cache, rows, self._step, self._first, *out)
+        self._step += 1
+        return StepReads(out[0][:number], out[1][:number], len(rows))
+
+    def _has_room(self) -> bool:
+        number, room = len(self._in_flight) + 1, len(self._cache.row_of)
+        together = len(self._rows[0]) + sum(np.count_nonzero(step.nexts > self._step) for step in self._in_flight)
+        if number <= 2:
+            return number <= self._most_in_flight and together <= room
+        is_stored = _SHARE * sum(len(step.rows) for step in self._in_flight) <= self._most
+        return number <= self._most_in_flight and _SHARE * together <= room and is_stored
 
     def _plan_anew(self) -> None:
         """Look at all that is known."""

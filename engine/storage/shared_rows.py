@@ -4,8 +4,9 @@ It is memory without a name, which others of this user find in /proc of the proc
 Nothing in it is locked, since every number has one writer:
 
 * ``ready``, by the filler: the last step whose rows are all there, of all tables.
-* ``taken``, by each rank's trainer: the last step whose batch it has. A slot is written again only after every rank has taken the last
-  step that may use its old row (``StepReads.after``), so a reader's rows stay until its trainer has the batch, whatever becomes of the reader.
+* ``taken`` and ``until``, by each rank's trainer: the last step whose batch it has, and the last one that it will ask for. A slot is written again only after
+  every rank has taken the last step that may use its old row (``RowPlan.make_room``), so a reader's rows stay until its trainer has the batch, whatever
+  becomes of the reader. Nothing is read beyond ``until``.
 * ``slot_of``, ``row_of`` and the rows, by the filler: where a row will be, the row, then what is in the slot, and ``ready`` at last. A row gets another place
   only when no step in flight uses it.
 
@@ -104,7 +105,8 @@ class SharedRows:
         return made
 
     def _layout(self) -> list[Spec]:
-        specs: list[Spec] = [("ready", np.dtype(np.int64), (_LINE,)), ("taken", np.dtype(np.int64), (self.num_ranks, _LINE))]
+        specs: list[Spec] = [("ready", np.dtype(np.int64), (_LINE,))]
+        specs += [(name, np.dtype(np.int64), (self.num_ranks, _LINE)) for name in ("taken", "until")]
         for i, table in enumerate(self.tables):
             specs.append((f"slot_of.{i}", np.dtype(np.int32), (table.num_rows,)))
             specs.append((f"row_of.{i}", id_dtype(table.num_rows), (table.num_slots,)))
@@ -145,9 +147,19 @@ class SharedRows:
         """The filler's: the rows of a step are there, of all tables."""
         self.arrays["ready"][0] = tag
 
+    def begin(self, rank: int, run: int, steps: range) -> None:
+        """A trainer's: it begins a run of some steps, and needs nothing of those before."""
+        self.arrays["until"][rank, 0] = tag_of(run, steps.stop - 1)
+        self.arrays["taken"][rank, 0] = tag_of(run, -1)
+
     def take(self, rank: int, tag: int) -> None:
-        """A trainer's: it has the batch of a step; by ``tag_of(run, -1)`` it has begun a run and needs nothing of those before."""
+        """A trainer's: it has the batch of a step."""
         self.arrays["taken"][rank, 0] = tag
+
+    def last_step(self, run: int) -> int:
+        """The filler's: the last step that its trainer, and so all of them, will ask for in a run; -1 where that run is over."""
+        its_run, step = divmod(int(self.arrays["until"][0, 0]), 1 << _RUN_BITS)
+        return step - 1 if its_run == run else -1
 
     def wait_until_taken(self, tag: int) -> None:
         """The filler's: until all trainers have taken a step, however long they rest meanwhile. It ends with its trainer."""

@@ -25,6 +25,7 @@ from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers.feed.gather import gather_rows
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
@@ -35,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 LOOKAHEAD = 256
 """Steps, where nothing else is said: what is foreseen is limited by memory as well."""
-_AHEAD = 4
-"""Steps whose rows may be ready beyond those that sampler processes can have begun."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -139,7 +138,7 @@ class Tier:
         self._rank = 0
         self._pool: WorkerPool | None = None
         self._fill: FillTask | None = None
-        self._queue = replace(queue, prefetch=num_workers * (queue.prefetch + 1) + _AHEAD, slots_dir=None)
+        self._queue = replace(queue, prefetch=IN_FLIGHT, slots_dir=None)
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue)
         task.stores.update(self.rows)
@@ -175,7 +174,7 @@ class Tier:
         self._run += 1
         run, shared = self._run, self.shared
         if shared is not None:
-            shared.take(self._rank, tag_of(run, -1))  # before anybody is asked for a step of it
+            shared.begin(self._rank, run, steps)  # before anybody is asked for a step of it
         if self._fill is not None and self._pool is None:
             self._pool = WorkerPool(self._fill, 1, self._queue)
         fills: Iterator[Batch] = repeat(({}, Filled())) if self._pool is None else self._pool.run(run_and_epoch(run, epoch), steps)

@@ -99,9 +99,9 @@ def plan_step(cache, rows, step, first_step, out_rows, out_slots):
         out_slots: (B,) int32, their slots.
 
     Returns:
-        How many rows have to be read, and how many of them take the slot of another.
+        How many rows have to be read.
     """
-    num_read, filled, place = 0, cache.filled[0], len(cache.heads) - 1
+    num_read, place = 0, len(cache.heads) - 1
     cache.heads[step - first_step] = -1  # these are in use now
     for i in range(len(rows)):
         slot = cache.slot_of[rows[i]]
@@ -118,7 +118,7 @@ def plan_step(cache, rows, step, first_step, out_rows, out_slots):
         cache.row_of[slot], cache.slot_of[rows[i]] = rows[i], slot
         out_rows[num_read], out_slots[num_read] = rows[i], slot
         num_read += 1
-    return num_read, num_read - (cache.filled[0] - filled)
+    return num_read
 
 
 @cpu_kernel

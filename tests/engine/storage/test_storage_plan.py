@@ -25,28 +25,32 @@ def drawn(seed, num_rows, num_steps, most):
     return [np.sort(rows) for rows in steps]
 
 
-def run(plan, steps, first_tag=1):
-    """The plan of all steps, with the rows where it says: what each step reads."""
-    waiting, found = iter(steps), []
+def planned(plan, steps, first_tag=1):
+    """The plan of all steps, with the rows where it says: of each the tag that has to have landed, and what it reads."""
+    waiting = iter(steps)
     for tag, rows in enumerate(steps, first_tag):
         for _ in range(plan.wanted):
             if (later := next(waiting, None)) is not None:
                 plan.foresee(later)
-        reads = plan.next(tag)
+        landed, reads = plan.make_room(), plan.next(tag)
         slots = plan._cache.slot_of[rows]
         np.testing.assert_array_equal(plan._cache.row_of[slots], rows)
         assert reads.num_used == len(rows)
-        found.append(reads)
-    return found
+        yield landed, reads
+
+
+def run(plan, steps, first_tag=1):
+    """What each step reads."""
+    return [reads for _, reads in planned(plan, steps, first_tag)]
 
 
 def first_in_flight(steps, num_slots, most):
-    """Of each step the first that is in flight with it: ``most`` of them at most, whose rows take a quarter of the slots, or of two all."""
+    """Of each step the first that is in flight with it: ``most`` of them at most, whose rows take half of the slots, or of two all."""
     firsts = [0]
     for step in range(1, len(steps)):
         for first in range(firsts[-1], step + 1):
-            together, number = sum(map(len, steps[first : step + 1])), step + 1 - first
-            if number == 1 or (number <= most and (together <= num_slots // 4 or (number == 2 and together <= num_slots))):
+            together, number = len(set().union(*steps[first : step + 1])), step + 1 - first
+            if number == 1 or (number <= most and together <= num_slots // (1 if number == 2 else 2)):
                 break
         firsts.append(first)
     return firsts
@@ -121,9 +125,8 @@ def test_no_slot_is_written_before_its_readers_are_done(seed, in_flight):
     """A reader of a step finds its rows until it is done, though steps be read as far ahead as the plan permits."""
     steps = drawn(seed, 60, 80, 12)
     plan, where, in_use, most = plan_of(60, 40, 4, in_flight=in_flight), {}, {}, 0
-    for tag, (reads, rows) in enumerate(zip(run(plan, steps), steps, strict=True), 1):
-        assert reads.after < tag
-        in_use = {earlier: slots for earlier, slots in in_use.items() if earlier > reads.after}
+    for tag, ((landed, reads), rows) in enumerate(zip(planned(plan, steps), steps, strict=True), 1):
+        in_use = {earlier: slots for earlier, slots in in_use.items() if earlier > landed}
         assert not set().union(*in_use.values()) & set(reads.slots.tolist())
         where |= dict(zip(reads.rows.tolist(), reads.slots.tolist(), strict=True))
         in_use[tag] = {where[row] for row in rows.tolist()}
