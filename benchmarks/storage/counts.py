@@ -51,9 +51,9 @@ def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
         policy.update(rows)
 
 
-def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[Array]) -> Iterator[int]:
-    """Of each step, by the plan; where it looks beyond all steps, it knows all before the first one."""
-    plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, lookahead), iter(steps)
+def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[Array], **options: int) -> Iterator[int]:
+    """Of each step, by the plan; where it looks beyond all steps, it knows all before the first one. ``options`` are of ``RowPlan``."""
+    plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, lookahead, **options), iter(steps)
 
     def foresee(number: int) -> None:
         for _, rows in zip(range(number), waiting, strict=False):
@@ -62,9 +62,7 @@ def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[A
     foresee(len(steps) if lookahead >= len(steps) else 0)
     for tag in range(1, len(steps) + 1):
         foresee(plan.wanted)
-        reads = plan.next(tag)
-        plan.told(reads)
-        yield len(reads.rows)
+        yield len(plan.next(tag).rows)
 
 
 def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Sequence[int]) -> dict[str, float]:
@@ -77,7 +75,8 @@ def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Se
         lookaheads: of plans.
 
     Returns:
-        By policy: "plan W"; "optimum", a plan that knows all steps; "optimum of all slots", the same where no slot is needed to read into.
+        By policy: "plan W"; "optimum", a plan that knows all steps; "optimum of one", the same with one step in flight, so that all slots
+        but those of the step itself are for what is kept.
     """
     steps, number = [rows for epoch in epochs for rows in epoch], data.graph.num_nodes
     lengths = [len(rows) for rows in steps]
@@ -87,7 +86,7 @@ def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Se
 
     found = {f"plan {ahead}": share(plan_misses(number, num_slots, ahead, steps)) for ahead in lookaheads}
     found["optimum"] = share(plan_misses(number, num_slots, len(steps), steps))
-    found["optimum of all slots"] = share(plan_misses(number, num_slots + 2 * max(lengths), len(steps), steps))
+    found["optimum of one"] = share(plan_misses(number, num_slots, len(steps), steps, in_flight=1))
     for name, make in policies(data, epochs[0], num_slots).items():
         found[name] = share(policy_misses(make(), steps))
     return found

@@ -31,7 +31,7 @@ DEPTH = 32
 _MOST, _GAP = 256 << 10, 16 << 10
 """Bytes of one read, and bytes between two rows that are rather read than left out."""
 _PIECE = 32
-"""Reads that a thread takes at once."""
+"""Reads that a thread takes at once, where there are enough for all."""
 _LOOK_S = 0.5
 
 
@@ -111,13 +111,15 @@ class FileRows:
         ends = -(-(self.offset + (rows[firsts[1 : number + 1] - 1].astype(np.int64) + 1) * self.row_bytes) // BLOCK) * BLOCK
         self.num_reads += number
         self.num_bytes += int((ends - begins).sum())
-        pieces, tickets, done = -(-number // _PIECE), count(), SimpleQueue[Exception | None]()
+        piece_reads = max(1, min(_PIECE, number // (2 * DEPTH)))
+        pieces, tickets, done = -(-number // piece_reads), count(), SimpleQueue[Exception | None]()
         file = self._file
 
         def work(buffer: Array) -> None:
             while (piece := next(tickets)) < pieces:
                 try:
-                    self._read_piece(file, rows, slots, firsts, range(piece * _PIECE, min((piece + 1) * _PIECE, number)), buffer, out)
+                    runs = range(piece * piece_reads, min((piece + 1) * piece_reads, number))
+                    self._read_piece(file, rows, slots, firsts, runs, buffer, out)
                     done.put(None)
                 except Exception as error:
                     done.put(error)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple
 
+import numpy as np
+
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
@@ -24,7 +26,7 @@ FORESEEN_BYTES = 8
 
 
 class Filled(NamedTuple):
-    """What a step took.
+    """What a step took, and those that were read with it; nothing where it was read with another.
 
     Attributes:
         num_used: distinct rows that its batches use, over all ranks and tables.
@@ -86,31 +88,53 @@ class FillTask:
             return Filled()
         begin = time.perf_counter()
         self._look_ahead(epoch, step)
-        all_reads = [plan.next(tag) for plan in self._plans]
-        worked = time.perf_counter() - begin
-        self.shared.wait_until_taken(max(reads.after for reads in all_reads))
-        filled = Filled(work_s=worked)
-        for table, reads in enumerate(all_reads):
-            filled = filled.plus(self._fill(table, reads))
-        self.shared.publish(tag)
-        self._due = (epoch, step + 1) if step + 1 < self.num_steps else (epoch + 1, 0)
+        waited, reads = self._plan(run, step)
+        filled = Filled(work_s=time.perf_counter() - begin - waited)
+        for table, own in enumerate(zip(*reads, strict=True)):
+            filled = filled.plus(self._fill(table, own))
+        last = step + len(reads) - 1
+        self.shared.publish(tag_of(run, last))
+        self._due = (epoch, last + 1) if last + 1 < self.num_steps else (epoch + 1, 0)
         return filled
 
-    def _fill(self, table: int, reads: StepReads) -> Filled:
-        """Read the rows of a table for a step, and look ahead meanwhile."""
+    def _plan(self, run: int, step: int) -> tuple[float, list[list[StepReads]]]:
+        """Plan a step, and those after it in its run that are read with it.
+
+        These are as many as there is room for when half of the steps in flight have landed: trainers have the other half meanwhile.
+
+        Returns:
+            Seconds spent waiting for trainers, and of each step the reads of each table.
+        """
+        reads: list[list[StepReads]] = []
+        waited, middle = 0.0, min(plan.middle for plan in self._plans)
+        for later in range(step, max(step, self.shared.last_step(run)) + 1):
+            if not self._plans[0].num_known or (max(plan.make_room() for plan in self._plans) > middle and reads):
+                break
+            begin = time.perf_counter()
+            self.shared.wait_until_taken(max(plan.landed for plan in self._plans))  # before rows that were in use get other places
+            waited += time.perf_counter() - begin
+            reads.append([plan.next(tag_of(run, later)) for plan in self._plans])
+        return waited, reads
+
+    def _fill(self, table: int, reads: Sequence[StepReads]) -> Filled:
+        """Read the rows of a table for some steps, and look ahead meanwhile."""
         file, times = self.files[table], [time.perf_counter()]
+        rows, slots = (np.concatenate(parts) for parts in ([own.rows for own in reads], [own.slots for own in reads]))
+        order = np.argsort(rows, kind="stable")
+        rows, slots = rows[order], slots[order]
 
         def meanwhile() -> None:
             if table == 0:
-                self._foresee(self._wanted)
+                for _ in reads:
+                    self._foresee(self._wanted)
             times.append(time.perf_counter())
 
         before = file.num_reads, file.num_bytes
-        self.shared.clear(table, reads.slots)
-        file.read(reads.rows, reads.slots, self.shared.rows(table), meanwhile)
-        self.shared.put(table, reads.rows, reads.slots)
+        self.shared.clear(table, slots)
+        file.read(rows, slots, self.shared.rows(table), meanwhile)
+        self.shared.put(table, rows, slots)
         begin, worked, end = *times, time.perf_counter()
-        counts = reads.num_used, len(reads.rows), file.num_reads - before[0], file.num_bytes - before[1]
+        counts = sum(own.num_used for own in reads), len(rows), file.num_reads - before[0], file.num_bytes - before[1]
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
     def _look_ahead(self, epoch: int, step: int) -> None:

@@ -16,8 +16,11 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.errors import InputError
 from hoptrain.kernels.cpu.storage import plan as kernels
 
-_IN_FLIGHT = 2
-"""The largest step's rows, so many times: slots beyond those of rows that stay, to read into while the steps before are still in use."""
+IN_FLIGHT = 32
+"""Steps whose rows are there together at most, the one that is planned included."""
+_SHARE = 2
+"""A part of this many of the slots is for them, and of the accesses that are stored; where it has no room for two steps, these may have all, and one in any
+case."""
 
 
 class StepReads(NamedTuple):
@@ -26,14 +29,20 @@ class StepReads(NamedTuple):
     Attributes:
         rows: (M,) rows of the table, ascending.
         slots: (M,) int32, where each of them goes.
-        after: the tag of the step whose readers have to be done first; 0 for none.
         num_used: rows that the step uses, those that are there already included.
     """
 
     rows: Array
     slots: Array
-    after: int
     num_used: int
+
+
+class _Step(NamedTuple):
+    """A step that is in flight: its tag, its rows (B,) and their next uses (B,)."""
+
+    tag: int
+    rows: Array
+    nexts: Array
 
 
 class RowPlan:
@@ -41,33 +50,35 @@ class RowPlan:
 
     Attributes:
         wanted: steps that should be foreseen before the next one is planned.
+        landed: the tag of the last step that is no longer in flight; 0 for none.
     """
 
-    def __init__(self, slot_of: Array, num_slots: int, lookahead: int, most_foreseen: int | None = None) -> None:
+    def __init__(
+        self, slot_of: Array, num_slots: int, lookahead: int, most_foreseen: int | None = None, *, in_flight: int = IN_FLIGHT
+    ) -> None:
         """Begin with an empty cache.
 
         Args:
-            slot_of: (V,) int32, where who reads the rows of a step writes their slots; becomes -1.
+            slot_of: (V,) int32, becomes where each row was last planned to be, -1 for nowhere.
             num_slots: N.
             lookahead: steps, at least 1.
-            most_foreseen: accesses that are stored at most (but for one step); by default all.
+            most_foreseen: accesses that are stored at most (but for one step), those of steps in flight included; by default all.
+            in_flight: the most steps that are, at least 1.
         """
-        self._lookahead, self._most = lookahead, most_foreseen
+        self._lookahead, self._most = lookahead, most_foreseen or 2**63
         self._first_use = np.full(len(slot_of), -1, np.int32)
         self._rows, self._nexts = deque[Array](), deque[Array]()
         self._num_foreseen = 0
-        self._step, self._first, self._tag, self._capacity = 0, 0, 0, 0
+        self._most_in_flight, self._in_flight = in_flight, deque[_Step]()
+        self._step, self._first, self.landed = 0, 0, 0
         slot_of[:] = -1
         self._cache = kernels.CacheTables(
             slot_of=slot_of,
             uses=np.zeros(len(slot_of), np.uint16),
-            row_of=np.full(num_slots, -1, id_dtype(len(slot_of))),
-            kept=np.zeros(num_slots, np.bool_),
+            row_of=np.empty(num_slots, id_dtype(len(slot_of))),
             below=np.empty(num_slots, np.int32),
             heads=np.empty(2 * lookahead + kernels.NUM_CLASSES, np.int32),
-            free=np.arange(num_slots, dtype=np.int32),
-            released=np.zeros(num_slots, np.int64),
-            counts=np.zeros(2, np.int64),
+            filled=np.zeros(1, np.int64),
         )
 
     @property
@@ -76,11 +87,16 @@ class RowPlan:
         return len(self._rows)
 
     @property
+    def middle(self) -> int:
+        """The tag of the step in the middle of those in flight, the earlier one of two; ``landed`` where there is one at most."""
+        half = len(self._in_flight) // 2
+        return self._in_flight[half - 1].tag if half else self.landed
+
+    @property
     def wanted(self) -> int:
         """See the class: two for each step, until twice ``lookahead`` are known."""
         known = len(self._rows)
-        is_full = self._most is not None and self._num_foreseen >= self._most
-        return int(not known) if is_full else min(2, 2 * self._lookahead - known)
+        return int(not known) if self._num_foreseen >= self._most else min(2, 2 * self._lookahead - known)
 
     def foresee(self, rows: Array) -> None:
         """Take the distinct rows (B,) of the step after all that are known, ascending."""
@@ -91,28 +107,44 @@ class RowPlan:
     def forget(self) -> None:
         """Other steps come than those foreseen."""
         self._step += len(self._rows)  # numbers in first_use stay behind
-        self._rows.clear()
-        self._nexts.clear()
+        if self._in_flight:
+            self.landed = self._in_flight[-1].tag
+        for steps in (self._rows, self._nexts, self._in_flight):
+            steps.clear()
         self._num_foreseen = 0
 
-    def next(self, tag: int) -> StepReads:
-        """Plan the first of the steps foreseen; its ``tag`` is above that of the step before, and above 0. Then ``slot_of`` has to be told.
+    def make_room(self) -> int:
+        """Let steps land until there is room for the next one; returns ``landed``: what that step used may be in slots that ``next`` gives away.
 
         Raises:
-            InputError: its rows do not fit.
+            InputError: the rows of a step do not fit.
         """
         if 2 * len(self._nexts) <= len(self._rows):
             self._plan_anew()
-        rows, nexts = self._rows.popleft(), self._nexts.popleft()
-        self._num_foreseen -= len(rows)
-        out = np.empty(len(rows), rows.dtype), np.empty(len(rows), np.int32)
-        number, after = kernels.plan_step(self._cache, rows, nexts, self._step, self._first, self._capacity, tag, *out)
-        self._step, self._tag = self._step + 1, tag
-        return StepReads(out[0][:number], out[1][:number], after, len(rows))
+        while self._in_flight and not self._has_room():
+            landed = self._in_flight.popleft()
+            kernels.land(self._cache, landed.rows, landed.nexts, self._step, self._first)
+            self.landed = landed.tag
+            self._num_foreseen -= len(landed.rows)
+        return self.landed
 
-    def told(self, reads: StepReads) -> None:
-        """Tell ``slot_of`` what was planned, where nobody reads."""
-        self._cache.slot_of[reads.rows] = reads.slots
+    def next(self, tag: int) -> StepReads:
+        """Plan the first of the steps foreseen; its ``tag`` is above that of the step before, and above 0."""
+        self.make_room()
+        rows = self._rows.popleft()
+        self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
+        out = np.empty(len(rows), rows.dtype), np.empty(len(rows), np.int32)
+        number = kernels.plan_step(self._cache, rows, self._step, self._first, *out)
+        self._step += 1
+        return StepReads(out[0][:number], out[1][:number], len(rows))
+
+    def _has_room(self) -> bool:
+        number, room = len(self._in_flight) + 1, len(self._cache.row_of)
+        together = len(self._rows[0]) + sum(np.count_nonzero(step.nexts > self._step) for step in self._in_flight)
+        if number <= 2:
+            return number <= self._most_in_flight and together <= room
+        is_stored = _SHARE * sum(len(step.rows) for step in self._in_flight) <= self._most
+        return number <= self._most_in_flight and _SHARE * together <= room and is_stored
 
     def _plan_anew(self) -> None:
         """Look at all that is known."""
@@ -121,8 +153,10 @@ class RowPlan:
             raise InputError(
                 f"memory has room for {num_slots:,} rows, and a step reads {largest:,}: give more memory, or a smaller batch_size or fanouts"
             )
-        self._capacity, self._first = max(0, num_slots - _IN_FLIGHT * largest), self._step
         self._nexts = deque(np.empty(len(rows), np.int32) for rows in self._rows)
-        for i in reversed(range(len(self._rows))):
-            kernels.next_uses(self._rows[i], self._step + i, self._first_use, self._nexts[i])
-        kernels.rank_kept(self._cache, self._first_use, self._step, self._capacity, self._tag)
+        self._first, steps = self._step, [(step.rows, step.nexts) for step in self._in_flight]
+        first_in_flight = self._step - len(steps)
+        steps += zip(self._rows, self._nexts, strict=True)
+        for i in reversed(range(len(steps))):
+            kernels.next_uses(steps[i][0], first_in_flight + i, self._first_use, steps[i][1])
+        kernels.rank_rows(self._cache, self._first_use, first_in_flight, self._step)

@@ -4,9 +4,11 @@ It is memory without a name, which others of this user find in /proc of the proc
 Nothing in it is locked, since every number has one writer:
 
 * ``ready``, by the filler: the last step whose rows are all there, of all tables.
-* ``taken``, by each rank's trainer: the last step whose batch it has. A slot is written again only after every rank has taken the last
-  step that may use its old row (``StepReads.after``), so a reader's rows stay until its trainer has the batch, whatever becomes of the reader.
-* ``slot_of``, ``row_of`` and the rows, by the filler: the row first, then what is in the slot, then where the row is, and ``ready`` at last.
+* ``taken`` and ``until``, by each rank's trainer: the last step whose batch it has, and the last one that it will ask for. A slot is written again only after
+  every rank has taken the last step that may use its old row (``RowPlan.make_room``), so a reader's rows stay until its trainer has the batch, whatever
+  becomes of the reader. Nothing is read beyond ``until``.
+* ``slot_of``, ``row_of`` and the rows, by the filler: where a row will be, the row, then what is in the slot, and ``ready`` at last. A row gets another place
+  only when no step in flight uses it.
 
 A step is named by its tag: the number of the run (one for each iteration of the loader, the same on all ranks) above 32 bits, and the step plus
 one. Tags grow, so waiting for one ends also where its run was left early. Who waits, waits for earlier steps: the filler until trainers have
@@ -36,7 +38,7 @@ from hoptrain.kernels.cpu.storage import reads as kernels
 _LOOK_S = 0.0005
 _LINE = 8  # numbers to a cache line: trainers do not write to one another's
 _RUN_BITS = 32
-PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 17
+PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
 """What a ``RowPlan`` keeps for each row of the table, and for each slot beside its row's number."""
 FORESEEN_SHARE = 16
 """A part of this many is for the accesses that are foreseen."""
@@ -104,7 +106,8 @@ class SharedRows:
         return made
 
     def _layout(self) -> list[Spec]:
-        specs: list[Spec] = [("ready", np.dtype(np.int64), (_LINE,)), ("taken", np.dtype(np.int64), (self.num_ranks, _LINE))]
+        specs: list[Spec] = [("ready", np.dtype(np.int64), (_LINE,))]
+        specs += [(name, np.dtype(np.int64), (self.num_ranks, _LINE)) for name in ("taken", "until")]
         for i, table in enumerate(self.tables):
             specs.append((f"slot_of.{i}", np.dtype(np.int32), (table.num_rows,)))
             specs.append((f"row_of.{i}", id_dtype(table.num_rows), (table.num_slots,)))
@@ -116,7 +119,7 @@ class SharedRows:
         return self.arrays[f"rows.{table}"]
 
     def slot_of(self, table: int) -> Array:
-        """(V,) int32, where each row of a table was last read into; -1 for nowhere."""
+        """(V,) int32, where each row of a table was last planned to be; -1 for nowhere."""
         return self.arrays[f"slot_of.{table}"]
 
     @cached_property
@@ -140,15 +143,24 @@ class SharedRows:
     def put(self, table: int, rows: Array, slots: Array) -> None:
         """The filler's: rows (M,) have been read into their slots."""
         self.arrays[f"row_of.{table}"][slots] = rows
-        self.slot_of(table)[rows] = slots
 
     def publish(self, tag: int) -> None:
         """The filler's: the rows of a step are there, of all tables."""
         self.arrays["ready"][0] = tag
 
+    def begin(self, rank: int, run: int, steps: range) -> None:
+        """A trainer's: it begins a run of some steps, and needs nothing of those before."""
+        self.arrays["until"][rank, 0] = tag_of(run, steps.stop - 1)
+        self.arrays["taken"][rank, 0] = tag_of(run, -1)
+
     def take(self, rank: int, tag: int) -> None:
-        """A trainer's: it has the batch of a step; by ``tag_of(run, -1)`` it has begun a run and needs nothing of those before."""
+        """A trainer's: it has the batch of a step."""
         self.arrays["taken"][rank, 0] = tag
+
+    def last_step(self, run: int) -> int:
+        """The filler's: the last step that its trainer, and so all of them, will ask for in a run; -1 where that run is over."""
+        its_run, step = divmod(int(self.arrays["until"][0, 0]), 1 << _RUN_BITS)
+        return step - 1 if its_run == run else -1
 
     def wait_until_taken(self, tag: int) -> None:
         """The filler's: until all trainers have taken a step, however long they rest meanwhile. It ends with its trainer."""
@@ -199,7 +211,7 @@ def shared_out(memory: int, tables: Sequence[tuple[int, int]]) -> list[CachedTab
         InputError: one gets no slot.
     """
     found: list[CachedTable] = [CachedTable(*table, 0, 0) for table in tables]
-    order = sorted(range(len(tables)), key=lambda i: _bytes_for(2 * tables[i][0], *tables[i]))
+    order = sorted(range(len(tables)), key=lambda i: _bytes_for(tables[i][0], *tables[i]))
     for number, i in enumerate(order):
         part = memory // (len(order) - number)
         slots = slots_for(part, *tables[i])
@@ -209,7 +221,7 @@ def shared_out(memory: int, tables: Sequence[tuple[int, int]]) -> list[CachedTab
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
-    """How many slots fit ``memory`` bytes, all that belongs to them included; twice as many as rows at most.
+    """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most.
 
     Raises:
         InputError: none.
@@ -221,7 +233,7 @@ def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
         raise InputError(
             f"memory is {memory:,} bytes: what tells where each of {num_rows:,} rows lies takes {tables:,}, and a row {row_bytes:,}; give more"
         )
-    return int(min(slots, 2 * num_rows))
+    return int(min(slots, num_rows))
 
 
 def _bytes_for(num_slots: int, num_rows: int, row_bytes: int) -> int:

@@ -25,6 +25,7 @@ from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers.feed.gather import gather_rows
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
@@ -35,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 LOOKAHEAD = 256
 """Steps, where nothing else is said: what is foreseen is limited by memory as well."""
-_AHEAD = 4
-"""Steps whose rows may be ready beyond those that sampler processes can have begun."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ class Tier:
         self._rank = 0
         self._pool: WorkerPool | None = None
         self._fill: FillTask | None = None
-        self._queue = replace(queue, prefetch=num_workers * (queue.prefetch + 1) + _AHEAD, slots_dir=None)
+        self._queue = replace(queue, prefetch=IN_FLIGHT, slots_dir=None)
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue)
         task.stores.update(self.rows)
@@ -179,7 +178,7 @@ class Tier:
         self._run += 1
         run, shared = self._run, self.shared
         if shared is not None:
-            shared.take(self._rank, tag_of(run, -1))  # before anybody is asked for a step of it
+            shared.begin(self._rank, run, steps)  # before anybody is asked for a step of it
         if self._fill is not None and self._pool is None:
             self._pool = WorkerPool(self._fill, 1, self._queue)
         fills: Iterator[Batch] = repeat(({}, Filled())) if self._pool is None else self._pool.run(run_and_epoch(run, epoch), steps)
@@ -225,7 +224,7 @@ def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], 
 
 
 def _say_room(said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
-    rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
+    rows, slots = sum(table.num_rows for table in tables), sum(table.num_slots for table in tables)
     _log.info(
         "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
         f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,

@@ -85,8 +85,6 @@ def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _S
     foresee(1)
     for tag in range(1, 2 * num_steps + 1):  # in the order of hoptrain.engine.storage.filler
         reads = [plan.next(tag) for plan in plans]
-        for plan, own in zip(plans, reads, strict=True):
-            plan.told(own)
         foresee(min(plan.wanted for plan in plans))
         found.used.append(sum(own.num_used for own in reads))
         found.missed.append(sum(len(own.rows) for own in reads))
@@ -100,7 +98,7 @@ def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _S
 def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], num_steps: int, batch: str) -> list[list[str]]:
     warm = slice(len(steps.used) // 2, None)
     used, missed = (float(np.mean(counts[warm])) * num_steps for counts in (steps.used, steps.missed))
-    rows, slots = sum(table.num_rows for table in tables), sum(min(table.num_slots, table.num_rows) for table in tables)
+    rows, slots = sum(table.num_rows for table in tables), sum(table.num_slots for table in tables)
     lines = [
         [
             "memory",

@@ -1,14 +1,16 @@
 """Which rows a cache keeps, where the accesses of the steps to come are known: Belady's MIN.
 
-All rows have one size, and a step needs all of its rows at once. A row in the cache between two steps that use it saves one read, so the most reads
-are saved by the most such intervals of which no more than the cache's capacity overlap anywhere: after each step, of the rows cached and the rows just
-used, those stay whose next use is earliest, and a row that is not among them passes through (bypass). That is optimal for the steps that
-are known (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966; for intervals Carlisle and
-Lloyd, "On the k-coloring of intervals", Discrete Applied Mathematics 59(3), 1995).
+All rows have one size. While a step is planned, it and some steps before it are in flight: their rows are together in the cache, and none of their slots is
+written. A row that stays from one step that uses it to the next one that does saves a read. It costs a slot at each step between them that
+has neither of the two in flight, and there are as many such slots as the rows in flight leave. So the most reads are saved by the most such intervals of
+which no more overlap than there are slots, anywhere: when a slot is needed, of the rows that no step in flight uses, that one goes whose
+next use is latest. That is optimal for the steps that are known, as steps land in their order (Belady, "A study of replacement algorithms for a
+virtual-storage computer", IBM Systems Journal 5(2), 1966; for intervals Carlisle and Lloyd, "On the k-coloring of intervals", Discrete Applied
+Mathematics 59(3), 1995).
 
-Rows are put in buckets by the step of their next use, and behind these, where no known step uses them, by how often they were used: of two that nothing
-is known about, the one used less goes first. What has to go is taken from the latest bucket, the row that entered it last first. As rows enter in
-ascending order, a plan follows from its accesses alone. Steps count on from the cache's first one; all loops are linear.
+Rows that no step in flight uses are in buckets by the step of their next use, and behind these, where no known step uses them, by how often they were used:
+of two that nothing is known about, the one used less goes first. What goes is taken from the latest bucket, the row that entered it last
+first. As rows enter in ascending order, a plan follows from its accesses alone. Steps count on from the cache's first one; all loops are linear.
 """
 
 from typing import NamedTuple
@@ -21,34 +23,26 @@ NEVER = 2**31 - 1
 """The next use of a row that no known step uses."""
 NUM_CLASSES = 112
 """Buckets for the rows that no known step uses: numbers of uses up to 2**16 - 1, told apart to an eighth."""
-NUM_KEPT, FREE_BEGIN = 0, 1
-"""Places in ``CacheTables.counts``."""
 
 
 class CacheTables(NamedTuple):
     """A cache of N slots for rows of a table of V rows.
 
     Attributes:
-        slot_of: (V,) int32, the slot that a row was last read into, -1 for none.
+        slot_of: (V,) int32, the slot that a row was last planned to be in, -1 for none.
         uses: (V,) uint16, in how many steps a row was used so far, the known ones included; no more than 2**16 - 1.
-        row_of: (N,) the row that is planned to be in a slot, -1 for none.
-        kept: (N,) bool, whether the row stays after the last step.
+        row_of: (N,) the row that is planned to be in a slot.
         below: (N,) int32, the slot below it in its bucket, -1 for none.
         heads: (T+NUM_CLASSES,) int32, the topmost slot of each bucket: those of T steps, and of no step, the most used rows first.
-        free: (N,) int32, a ring of slots that can be read into.
-        released: (N,) int64, for each place of the ring the tag of the last step that may use the slot's old row.
-        counts: (2,) int64, how many rows are kept, and where the ring begins. It holds all slots that are not kept.
+        filled: (1,) int64, how many slots have a row: those from 0 on.
     """
 
     slot_of: np.ndarray
     uses: np.ndarray
     row_of: np.ndarray
-    kept: np.ndarray
     below: np.ndarray
     heads: np.ndarray
-    free: np.ndarray
-    released: np.ndarray
-    counts: np.ndarray
+    filled: np.ndarray
 
 
 @cpu_kernel
@@ -75,49 +69,56 @@ def next_uses(rows, step, first_use, out):
 
 
 @cpu_kernel
-def rank_kept(cache, first_use, step, capacity, tag):
-    """Put the rows that are kept into buckets anew, before ``step``; those beyond ``capacity`` go, after the step of ``tag``."""
+def rank_rows(cache, first_use, first_in_flight, step):
+    """Put the rows that no step in flight uses into buckets anew, before ``step``; ``first_use`` is that of the steps in flight on."""
     cache.heads[:] = -1
-    for slot in range(len(cache.kept)):
-        if cache.kept[slot]:
-            _put(cache, slot, first_use[cache.row_of[slot]] - step)
-    _drop(cache, capacity, tag)
+    for slot in range(cache.filled[0]):
+        use = first_use[cache.row_of[slot]]
+        if not first_in_flight <= use < step:
+            _put(cache, slot, use - step)
 
 
 @cpu_kernel
-def plan_step(cache, rows, nexts, step, first_step, capacity, tag, out_rows, out_slots):
-    """Plan a step: which of its rows have to be read, into which slots, and what stays after it.
+def land(cache, rows, nexts, step, first_step):
+    """A step is no longer in flight: those of its rows (B,) that are used next (B,) after ``step``, which is planned now, may go from then on."""
+    for i in range(len(rows)):
+        if nexts[i] > step:
+            _put(cache, cache.slot_of[rows[i]], nexts[i] - first_step)
+
+
+@cpu_kernel
+def plan_step(cache, rows, step, first_step, out_rows, out_slots):
+    """Plan a step: which of its rows have to be read, and into which slots.
 
     Args:
-        cache: changed, but for ``slot_of``, which is left to who has read the rows, before the next step is planned.
-        rows: (B,) the distinct rows of the step, ascending; at most N - ``capacity``, and no more than are not kept.
-        nexts: (B,) int32, their next uses.
+        cache: changed.
+        rows: (B,) the distinct rows of the step, ascending; with those of the steps in flight no more than N.
         step: its number.
-        first_step: the step that ``rank_kept`` was called before.
-        capacity: rows that stay.
-        tag: the step's own, larger than that of the step before.
+        first_step: the step that ``rank_rows`` was called before.
         out_rows: (B,) the rows to read, ascending.
         out_slots: (B,) int32, their slots.
 
     Returns:
-        How many rows have to be read, and the tag of the step whose readers have to be done before.
+        How many rows have to be read.
     """
-    num_read, after = 0, np.int64(0)
-    num_slots, begin = len(cache.free), cache.counts[FREE_BEGIN]
-    cache.heads[step - first_step] = -1  # those of this step: each gets into another bucket now
+    num_read, place = 0, len(cache.heads) - 1
+    cache.heads[step - first_step] = -1  # these are in use now
     for i in range(len(rows)):
         slot = cache.slot_of[rows[i]]
-        if slot < 0 or cache.row_of[slot] != rows[i] or not cache.kept[slot]:
-            slot, after = cache.free[begin], cache.released[begin]
-            begin = begin + 1 if begin + 1 < num_slots else 0
-            cache.row_of[slot], cache.kept[slot] = rows[i], True
-            out_rows[num_read], out_slots[num_read] = rows[i], slot
-            num_read += 1
-        _put(cache, slot, nexts[i] - first_step)
-    cache.counts[FREE_BEGIN] = begin
-    cache.counts[NUM_KEPT] += num_read
-    _drop(cache, capacity, tag)
-    return num_read, after
+        if slot >= 0 and cache.row_of[slot] == rows[i]:
+            continue
+        if cache.filled[0] < len(cache.row_of):
+            slot = np.int32(cache.filled[0])
+            cache.filled[0] += 1
+        else:
+            while cache.heads[place] < 0:
+                place -= 1
+            slot = cache.heads[place]
+            cache.heads[place] = cache.below[slot]
+        cache.row_of[slot], cache.slot_of[rows[i]] = rows[i], slot
+        out_rows[num_read], out_slots[num_read] = rows[i], slot
+        num_read += 1
+    return num_read
 
 
 @cpu_kernel
@@ -135,20 +136,3 @@ def _class(uses):
     while uses >= 16:
         uses, exponent = uses >> 1, exponent + 1
     return uses + 8 * exponent
-
-
-@cpu_kernel
-def _drop(cache, capacity, tag):
-    """Let the rows beyond ``capacity`` go, those used latest first."""
-    place, num_slots = len(cache.heads) - 1, len(cache.free)
-    while cache.counts[NUM_KEPT] > capacity:
-        slot = cache.heads[place]
-        if slot < 0:
-            place -= 1
-            continue
-        cache.heads[place] = cache.below[slot]
-        cache.kept[slot] = False
-        end = cache.counts[FREE_BEGIN] + num_slots - cache.counts[NUM_KEPT]  # of the ring: all slots but those kept
-        end -= num_slots if end >= num_slots else 0
-        cache.free[end], cache.released[end] = slot, tag
-        cache.counts[NUM_KEPT] -= 1

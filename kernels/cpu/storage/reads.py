@@ -76,7 +76,7 @@ def find_slots(ids, slot_of, row_of, out):
 
     Args:
         ids: (S,) row numbers in [0, V).
-        slot_of: (V,) int32, the slot that a row was last read into, -1 for none.
+        slot_of: (V,) int32, the slot that a row was last planned to be in, -1 for none.
         row_of: (N,) the row in a slot.
         out: (S,) int32, becomes the slots.
 

@@ -22,7 +22,7 @@ MEMORY = "300KiB"
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A data set of 1 MB of features, opened from its folder; MEMORY has room for some 1300 of its 8000 rows."""
+    """A data set of 1 MB of features, opened from its folder; MEMORY has room for some 1500 of its 8000 rows."""
     draw = np.random.default_rng(0)
     number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
     edges = np.stack([skewed, draw.integers(0, number, 60_000)])

@@ -1,0 +1,71 @@
+"""What fills a cache of rows: each step's rows are there when it is said to be ready, several are read at once, and none beyond what is asked for."""
+
+import numpy as np
+import pytest
+
+from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
+
+V, STEPS = 400, 30
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rows = np.random.default_rng(0).integers(0, 256, (V, 24), np.uint8)
+    path = tmp_path_factory.mktemp("filler") / "x.npy"
+    np.save(path, rows)
+    return np.load(path, mmap_mode="r")
+
+
+def rows_of(epoch, step):
+    draw = np.random.default_rng([epoch, step])
+    return [np.unique((V * draw.random(12) ** 3).astype(np.int32))]
+
+
+def filler(table, num_slots, rows_of=rows_of):
+    shared = SharedRows.make([CachedTable(V, 24, num_slots, 1 << 20)], 1)
+    return FillTask(shared=shared, files=[FileRows.of(table, "features")], rows_of=rows_of, num_steps=STEPS, lookahead=8)
+
+
+def fill(task, run, epoch, steps, table):
+    """One run, whose trainer has taken all steps but those from the one on that it asks for; returns what each of them took."""
+    found = []
+    task.shared.begin(0, run, steps)
+    for step in steps:
+        found.append(task.make_batch(run_and_epoch(run, epoch), step, lambda _: {}))
+        ready = task.shared.ready - tag_of(run, 0)
+        assert step <= ready < steps.stop
+        for there in range(step, ready + 1):
+            (rows,) = task.rows_of(epoch, there)
+            slots = np.empty(len(rows), np.int32)
+            task.shared.find(0, rows, slots)
+            np.testing.assert_array_equal(task.shared.rows(0)[slots], table[rows])
+        task.shared.take(0, tag_of(run, step))
+    return found
+
+
+@pytest.mark.parametrize("num_slots", [14, 22, 120, 200, V])
+def test_rows_of_steps_that_are_ready_are_there(table, num_slots):
+    task = filler(table, num_slots)
+    found = [*fill(task, 1, 0, range(STEPS), table), *fill(task, 2, 1, range(STEPS), table)]
+    assert sum(each.num_used for each in found) == sum(len(rows_of(epoch, step)[0]) for epoch in (0, 1) for step in range(STEPS))
+    at_once = 2 * STEPS / sum(each != Filled() for each in found)
+    assert at_once > 2 if num_slots >= 120 else at_once < 1.1  # half of the slots have room for three steps, or not
+
+
+def test_runs_that_stop_early_and_begin_anywhere(table):
+    task = filler(table, 120)
+    fill(task, 1, 0, range(5), table)
+    fill(task, 2, 0, range(5, 17), table)
+    fill(task, 3, 4, range(20, STEPS), table)
+    fill(task, 4, 5, range(STEPS), table)
+
+
+def test_a_step_that_leaves_no_room_beside_it_waits_for_no_step_that_is_read_with_it(table):
+    """Steps of twelve rows, and one of nearly as many as there are slots: those before it are read without it."""
+
+    def with_a_large_one(epoch, step):
+        return [np.arange(100, dtype=np.int32)] if step == 20 else rows_of(epoch, step)
+
+    fill(filler(table, 110, with_a_large_one), 1, 0, range(STEPS), table)
