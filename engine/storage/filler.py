@@ -2,17 +2,26 @@
 
 The pool brings all that such a process needs: it ends with its trainer, is replaced when it dies or stops, and what goes wrong in it is raised
 where the trainer waits for the step. A successor begins with an empty cache: that costs reads, and changes no batch.
+
+Rows of other machines are asked for a window of steps ahead (``hoptrain.engine.partition.rounds``): steps are planned two windows at a time, and are
+carried out one by one. A window ends with its run, and a plan that was not carried out, since its run was left early, is thrown away.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple
 
+import numpy as np
+
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.exchange import Exchange
+from hoptrain.engine.partition.rounds import WindowRows
+from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import RowPlan, StepReads
@@ -33,6 +42,10 @@ class Filled(NamedTuple):
         num_bytes: their bytes.
         read_s: seconds for which nothing was done but to wait for these reads.
         work_s: seconds of all other work for it: sampling and planning.
+        num_fetched: rows that came from other machines.
+        num_rounds: rounds in which they came.
+        num_sent: bytes that this machine sent in these.
+        fetch_s: seconds of the rounds.
     """
 
     num_used: int = 0
@@ -41,6 +54,10 @@ class Filled(NamedTuple):
     num_bytes: int = 0
     read_s: float = 0.0
     work_s: float = 0.0
+    num_fetched: int = 0
+    num_rounds: int = 0
+    num_sent: int = 0
+    fetch_s: float = 0.0
 
     def plus(self, other: Filled) -> Filled:
         """The sum of both."""
@@ -66,16 +83,24 @@ class FillTask:
         rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
         lookahead: of the plans.
+        window: steps whose rows other machines are asked for at once.
+        exchange: with them, where the features lie in parts on several machines.
     """
 
     shared: SharedRows
-    files: Sequence[FileRows]
+    files: Sequence[FileRows | PartedRows]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int
+    window: int = 1
+    exchange: Exchange | None = None
     _plans: list[RowPlan] = field(default_factory=list)
+    _planned: deque[list[StepReads]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, 0)
+    _run: int = 0
+    _first: int = 0
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
+    _rounds: WindowRows | None = None
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Filled:
         """See that the rows of a step are there; ``epoch`` has its run (``run_and_epoch``). There are no arrays."""
@@ -85,23 +110,64 @@ class FillTask:
         if tag <= self.shared.ready:  # a predecessor did it, and did not come to say so
             return Filled()
         begin = time.perf_counter()
-        self._look_ahead(epoch, step)
-        all_reads = [plan.next(tag) for plan in self._plans]
-        worked = time.perf_counter() - begin
+        self._look_ahead(run, epoch, step)
+        fetched = self._plan(run, step)
+        if fetched is None:  # this run was left: wait until it is here as well
+            self.shared.wait_until_taken(tag_of(run + 1, -1))
+            return Filled()
+        all_reads = self._planned.popleft()
+        worked = time.perf_counter() - begin - fetched.fetch_s
         self.shared.wait_until_taken(max(reads.after for reads in all_reads))
-        filled = Filled(work_s=worked)
+        filled = fetched.plus(Filled(work_s=worked))
         for table, reads in enumerate(all_reads):
             filled = filled.plus(self._fill(table, reads))
         self.shared.publish(tag)
         self._due = (epoch, step + 1) if step + 1 < self.num_steps else (epoch + 1, 0)
         return filled
 
+    def _plan(self, run: int, step: int) -> Filled | None:
+        """See that what a step reads is planned, and what others have of it is here; None where they are in a later run."""
+        if self.exchange is None:
+            self._planned.append([plan.next(tag_of(run, step)) for plan in self._plans])
+            return Filled()
+        if self._rounds is None:
+            self._rounds = WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), self.exchange)
+        rounds, fetched = self._rounds, Filled()
+        if not self._planned:  # the run begins
+            self._first = step
+            rounds.begin()
+            starts = [step, step + self.window]
+        else:
+            starts = [step + self.window] if (step - self._first) % self.window == 0 else []
+        for start in starts:
+            before = rounds.num_fetched, rounds.num_rounds, rounds.num_sent
+            wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
+            begin = time.perf_counter()
+            if not rounds.next(run, wanted):
+                return None
+            counts = rounds.num_fetched - before[0], rounds.num_rounds - before[1], rounds.num_sent - before[2]
+            fetched = fetched.plus(Filled(0, 0, 0, 0, 0.0, 0.0, *counts, time.perf_counter() - begin))
+        return fetched
+
+    def _plan_window(self, run: int, steps: range) -> Array:
+        """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
+        table = next(i for i, file in enumerate(self.files) if isinstance(file, PartedRows))
+        wanted = [np.empty(0, np.int32)]
+        for step in steps:
+            self._foresee(self._wanted)
+            all_reads = [plan.next(tag_of(run, step)) for plan in self._plans]
+            for plan, reads in zip(self._plans, all_reads, strict=True):
+                plan.told(reads)
+            self._planned.append(all_reads)
+            wanted.append(all_reads[table].rows)
+        return np.unique(np.concatenate(wanted))
+
     def _fill(self, table: int, reads: StepReads) -> Filled:
         """Read the rows of a table for a step, and look ahead meanwhile."""
         file, times = self.files[table], [time.perf_counter()]
 
         def meanwhile() -> None:
-            if table == 0:
+            if table == 0 and self.exchange is None:
                 self._foresee(self._wanted)
             times.append(time.perf_counter())
 
@@ -113,18 +179,27 @@ class FillTask:
         counts = reads.num_used, len(reads.rows), file.num_reads - before[0], file.num_bytes - before[1]
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
-    def _look_ahead(self, epoch: int, step: int) -> None:
-        """See that the plans' next step is this one."""
-        if not self._plans:
+    def _look_ahead(self, run: int, epoch: int, step: int) -> None:
+        """See that the plans' next step is this one, or the one behind those that are planned."""
+        if not self._plans or (self._planned and run != self._run):
             self.shared.wait_until_taken(self.shared.ready)  # what a predecessor gave to readers
-            for i, table in enumerate(self.shared.tables):
-                most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
-                self._plans.append(RowPlan(self.shared.slot_of(i), table.num_slots, self.lookahead, most))
-        if (epoch, step) != self._due or not self._plans[0].num_known:
+            self._planned.clear()
+            self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
+            self._later = self._steps_from(epoch, step)
+        elif (epoch, step) != self._due:
             for plan in self._plans:
                 plan.forget()
             self._later = self._steps_from(epoch, step)
+        self._run = run
+        if not self._plans[0].num_known:
             self._foresee(1)
+
+    def _new_plan(self, number: int) -> RowPlan:
+        table = self.shared.tables[number]
+        most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
+        # Steps that are planned and not carried out change nothing that readers see.
+        slot_of = self.shared.slot_of(number) if self.exchange is None else np.empty(table.num_rows, np.int32)
+        return RowPlan(slot_of, table.num_slots, self.lookahead, most)
 
     @property
     def _wanted(self) -> int:
