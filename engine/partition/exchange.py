@@ -59,3 +59,7 @@ class LocalExchange:
         except threading.BrokenBarrierError:
             raise InputError("another machine has ended, or did not come in time: its messages tell why") from None
         return got
+
+    def abort(self) -> None:
+        """End all of them: whoever exchanges now, or ever after, hears that another one has ended."""
+        self._barrier.abort()

@@ -10,6 +10,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class Mailbox:
             self._map(0)
         content = np.frombuffer(self._mapped(), np.uint8)
         ends = np.cumsum([_HEAD, *sizes])
-        return kind, [content[begin:end].copy() for begin, end in zip(ends[:-1], ends[1:], strict=True)]
+        return kind, [content[begin:end].copy() for begin, end in pairwise(ends)]
 
     def _head(self) -> Array:
         return np.frombuffer(self._mapped(), np.int64, _HEAD // 8)
@@ -131,13 +132,19 @@ class CarriedExchange:
                 due = time.monotonic() + _ALIVE_S
                 state = _state(self._carrier)
                 if state in ("", "Z", "X"):
-                    raise InputError("the process that exchanges rows with other machines was killed: by hand, or since memory ran out" + see("rows"))
+                    raise InputError(
+                        "the process that exchanges rows with other machines was killed: by hand, or since memory ran out" + see("rows")
+                    )
                 if state != "T":
                     stopped = Patience(STOPPED_S)
                 elif stopped.is_over():
-                    raise InputError(f"the process that exchanges rows with other machines was stopped (SIGSTOP) for {STOPPED_S:g} s" + see("rows"))
+                    raise InputError(
+                        f"the process that exchanges rows with other machines was stopped (SIGSTOP) for {STOPPED_S:g} s" + see("rows")
+                    )
             if patience.is_over():
-                raise InputError(f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + see("rows"))
+                raise InputError(
+                    f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + see("rows")
+                )
             time.sleep(_LOOK_S)
         kind, parts = self._answers.get()
         if kind == FAILURE:

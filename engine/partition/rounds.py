@@ -60,7 +60,9 @@ class WindowRows:
         to = [
             NOTHING
             if part == here
-            else np.concatenate([head, rows.of_part(self._owed[part], here).reshape(-1), _as_bytes(rows.numbers(asks[part], part), self._dtype)])
+            else np.concatenate(
+                [head, rows.of_part(self._owed[part], here).reshape(-1), _as_bytes(rows.numbers(asks[part], part), self._dtype)]
+            )
             for part in range(size)
         ]
         while True:

@@ -63,7 +63,9 @@ class PartedRows:
         self._name, self._place, self._bounds = partition.data.name, partition.place, partition.bounds
         here = {part: partition.rows(part) for part in range(partition.num_parts) if part_folder(partition.path, part).exists()}
         if not here:
-            raise InputError(f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it")
+            raise InputError(
+                f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it"
+            )
         one = next(iter(here.values()))
         self.shape, self.dtype = (len(self._place), *one.shape[1:]), one.dtype
         self.files = {part: FileRows.of(x, "features") for part, x in here.items()}
@@ -146,8 +148,8 @@ class PartedRows:
         return {
             "hoptrain": version("hoptrain"),
             "the parts of": self._name,
-            "parts cut at": self._bounds.tolist(),
-            "places of vertices with checksum": zlib.crc32(np.ascontiguousarray(self._place).data),
+            "as number of parts": self.num_parts,
+            "places of vertices with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
             "features": f"{self.dtype} of {self.row_bytes} bytes a row",
         }
 
@@ -159,7 +161,9 @@ class PartedRows:
             InputError: nobody made them.
         """
         if self._links is None:
-            raise InputError(f"{self.path} lies on {self.num_parts} machines: rows are fetched by a GraphDataModule(partitions=...); use that")
+            raise InputError(
+                f"{self.path} lies on {self.num_parts} machines: rows are fetched by a GraphDataModule(partitions=...); use that"
+            )
         return self._links
 
     def owner(self, ids: Array) -> Array:
@@ -179,7 +183,9 @@ class PartedRows:
         """
         rows, place = np.unique(numbers, return_inverse=True)
         if len(rows) and int(rows[-1]) >= self.files[part].shape[0]:
-            raise InputError(f"row {rows[-1]} of part {part} was asked for, which has {self.files[part].shape[0]:,}: machines have other parts")
+            raise InputError(
+                f"row {rows[-1]} of part {part} was asked for, which has {self.files[part].shape[0]:,}: machines have other parts"
+            )
         out = np.empty((len(rows), self.row_bytes), np.uint8)
         self.files[part].read(rows, np.arange(len(rows)), out)
         return out[place]
@@ -205,7 +211,9 @@ class PartedRows:
         found = np.searchsorted(ids, wanted)
         missing = wanted if not len(ids) else wanted[ids[np.minimum(found, len(ids) - 1)] != wanted]
         if len(missing):
-            raise InputError(f"the row of vertex {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone")
+            raise InputError(
+                f"the row of vertex {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone"
+            )
         out[slots[~is_here]] = fetched[found]
         if meanwhile is not None:
             meanwhile()

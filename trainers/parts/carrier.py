@@ -39,7 +39,9 @@ def _start(rows: PartedRows) -> CarriedExchange:
         InputError: this process's run has no store, or the system starts no process.
     """
     if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
-        raise InputError("MASTER_ADDR and MASTER_PORT are not set: machines find one another by them; start the ranks by torchrun, or set both")
+        raise InputError(
+            "MASTER_ADDR and MASTER_PORT are not set: machines find one another by them; start the ranks by torchrun, or set both"
+        )
     name = f"hoptrain carrier {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{next(_numbers)}"
     letters, answers = Mailbox.make(), Mailbox.make()
     program = "from hoptrain.trainers.parts.carrier import main; main()"

@@ -36,7 +36,9 @@ class GlooExchange:
             return self._exchange(to)
         except RuntimeError as error:  # torch has no other class for what its connections do
             text = " ".join(str(error).split())
-            raise InputError(f"rows of other machines do not come any more: one of them has ended, and says why (gloo: {text})" + see("rows")) from None
+            raise InputError(
+                f"rows of other machines do not come any more: one of them has ended, and says why (gloo: {text})" + see("rows")
+            ) from None
 
     def _exchange(self, to: Sequence[Array]) -> list[Array]:
         counts = [torch.zeros(self.size, dtype=torch.int64) for _ in range(self.size)]
