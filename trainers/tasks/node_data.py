@@ -175,7 +175,7 @@ class GraphDataModule(SampledDataModule):
         if partitions is None:
             found = opened(dataset, load_dataset, root=root, scale=scale)
         else:
-            found = self._in_parts(dataset, partitions, root=root, in_memory=in_memory, features=features)
+            found = self._in_parts(dataset, partitions, scale=scale, root=root, in_memory=in_memory, features=features)
         data = with_features(self.prepare(found), features, self.needs_features)
         super().__init__(data, self.sampler, **feed)
         if in_memory and self.num_workers:
@@ -193,11 +193,15 @@ class GraphDataModule(SampledDataModule):
         """
         plain = {"root": None, "in_memory": False, "features": "stored"}
         for name, value in options.items():
-            if value != plain[name]:
+            if value != plain.get(name, value):
                 raise InputError(f"{name} is {value} with partitions: features lie in the parts, and are read from there; leave it out")
         if not self.takes_parts:
             raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on vertices, as task: nodes; leave it out")
         data = open_parted(partitions, links())
+        if options["scale"] != data.meta.get("scale", 1.0):
+            raise InputError(
+                f"scale is {options['scale']}, and {partitions} holds the parts of {data.name} at {data.meta.get('scale', 1.0)}: correct it"
+            )
         if dataset != data.name:
             given = dataset if isinstance(dataset, str) else f"{dataset.name}, in memory"
             raise InputError(f"dataset is {given}, and {partitions} holds the parts of {data.name}: set dataset to {data.name}")
