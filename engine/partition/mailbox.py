@@ -24,8 +24,8 @@ _LOOK_S = 0.0005
 _ALIVE_S = 0.5
 STOPPED_S = 10.0
 """A carrier that is stopped for so long is taken for lost."""
-_HEAD = 4096  # bytes: number, kind, parts, sizes of the parts
-_MOST_PARTS = _HEAD // 8 - 3
+_HEAD = 4096  # bytes: number, kind, parts, sizes of the parts; the last number is who wrote it
+_MOST_PARTS = _HEAD // 8 - 4
 MESSAGE, FAILURE = 0, 1
 
 
@@ -59,6 +59,11 @@ class Mailbox:
         """Of the message that is there; 0 before the first."""
         return int(self._head()[0])
 
+    @property
+    def writer(self) -> int:
+        """The process id of who wrote it; 0 before the first message."""
+        return int(self._head()[-1])
+
     def put(self, number: int, parts: Sequence[Array], kind: int = MESSAGE) -> None:
         """Write a message of parts (n,) uint8.
 
@@ -76,6 +81,7 @@ class Mailbox:
             begin += len(part)
         head = self._head()
         head[1 : 3 + len(parts)] = [kind, len(parts), *map(len, parts)]
+        head[-1] = os.getpid()
         head[0] = number
 
     def get(self) -> tuple[int, list[Array]]:

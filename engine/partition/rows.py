@@ -139,9 +139,13 @@ class PartedRows:
             if missing:
                 is_alone = "one machine alone needs all parts" if len(names) == 1 else f"it is machine {number} of {len(names)}"
                 raise InputError(f"rank {other} on {each['host']} has no part-{missing[0]} in {self.path}: {is_alone}; copy it there")
-        self.ranks, self.machine = ranks, names.index(told[rank]["machine"])
+        self.settle(ranks, names.index(told[rank]["machine"]))
+
+    def settle(self, ranks: list[list[int]], machine: int) -> None:
+        """Take the ranks of each machine, and the number of this one, whose part alone is read from now on where there are several."""
+        self.ranks, self.machine = ranks, machine
         if len(ranks) > 1:
-            self.files = {self.machine: self.files[self.machine]}
+            self.files = {machine: self.files[machine]}
 
     def _facts(self) -> dict[str, Any]:
         """What all machines have in common, by its name for people."""

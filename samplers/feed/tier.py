@@ -224,11 +224,11 @@ class Tier:
 
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
+        if self._fill is not None:
+            self._fill.exchange = None  # what carries it ends with it
         if self._pool is not None:
             self._pool.close()
             self._pool = None
-        if self._fill is not None:
-            self._fill.exchange = None  # what carries it ends with it
 
 
 def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:

@@ -18,11 +18,16 @@ from torch import distributed
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import see
 from hoptrain.engine.partition.mailbox import FAILURE, CarriedExchange, Mailbox, carry
 from hoptrain.engine.partition.rows import Links, PartedRows
 from hoptrain.samplers.feed.tier import FETCH_S
 from hoptrain.trainers.parts.gloo import GlooExchange
+from hoptrain.trainers.watch.member import current
+from hoptrain.trainers.watch.sight import Sight
 
+_GONE_LOOKS, _STOPPED_LOOKS = 3, 10
+"""Looks, one a second, at a process that has ended or is stopped, after which its rank ends: whoever waits for it hears of it sooner, if he can."""
 _numbers = count()
 """Of this process's carriers: machines start theirs in the same order."""
 
@@ -56,11 +61,38 @@ def _start(rows: PartedRows) -> CarriedExchange:
     except OSError as error:
         raise InputError(f"the process that exchanges rows with other machines cannot be started ({error.strerror})") from error
     exchange = CarriedExchange(rows.machine, len(rows.ranks), letters, answers, process.pid, 2 * FETCH_S)
-    weakref.finalize(exchange, _end, process)
+    is_over = threading.Event()
+    threading.Thread(target=_guard, args=(letters.path, process.pid, is_over), name="hoptrain-guard", daemon=True).start()
+    weakref.finalize(exchange, _end, process, is_over)
     return exchange
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _guard(letters: str, carrier: int, is_over: threading.Event) -> None:
+    """End this rank where the carrier, or the process that fetches rows, has ended or stands: it may be in a collective whose others wait for these rows."""
+    box, sights, looks = Mailbox(letters), dict[int, Sight](), dict[int, int]()
+    while not is_over.wait(1.0):
+        for pid, what in ((carrier, "exchanges rows with"), (box.writer, "fetches rows of")):
+            if not pid:
+                continue
+            sight = sights.setdefault(pid, Sight(pid))
+            sight.look()
+            looks[pid] = looks.get(pid, 0) + 1 if sight.is_gone or sight.is_stopped else 0
+            if looks[pid] >= (_GONE_LOOKS if sight.is_gone else _STOPPED_LOOKS):
+                how = sight.how_it_ended() if sight.is_gone else f"was stopped (SIGSTOP) for {_STOPPED_LOOKS} s"
+                _fail(InputError(f"the process that {what} other machines {how}" + see("rows")))
+
+
+def _fail(error: InputError) -> None:
+    """End this process, whatever its main thread waits for."""
+    if (member := current()) is not None:
+        member.fail(error)
+    else:
+        os.write(2, f"hoptrain: {error}\n".encode())
+    os._exit(1)
+
+
+def _end(process: subprocess.Popen[bytes], is_over: threading.Event) -> None:
+    is_over.set()
     process.kill()
     process.wait()
     if process.stdin is not None:

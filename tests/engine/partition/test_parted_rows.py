@@ -44,8 +44,7 @@ def machines_of(parts, number, ranks_each=1):
     for machine in range(number):
         for _ in range(ranks_each):
             rows = PartedRows(open_partition(parts / str(number)))
-            rows.ranks = [[m * ranks_each + i for i in range(ranks_each)] for m in range(number)]
-            rows.machine, rows.files = machine, {machine: rows.files[machine]}
+            rows.settle([[m * ranks_each + i for i in range(ranks_each)] for m in range(number)], machine)
             found.append(rows)
     return found
 

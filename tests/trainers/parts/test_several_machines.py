@@ -131,7 +131,7 @@ def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
         assert all(rank.poll() is None for rank in ranks), [rank.communicate() for rank in ranks]
         time.sleep(0.1)
     processes = processes_in(tmp_path / "m1")
-    [carrier] = [pid for pid, command in processes.items() if "carrier" in command]
+    [carrier] = [pid for pid, command in processes.items() if "trainers.parts.carrier" in command]
     for pid in {"machine": processes, "rank": [ranks[1].pid], "carrier": [carrier]}[what]:
         os.kill(pid, signal.SIGKILL)
     (_, first), (_, second) = ended(tmp_path, ranks, 30)
