@@ -45,6 +45,11 @@ EXPLAINED: Final = {
         "With `memory` one process of each machine reads the features for all ranks. It made no rows for longer than every rank waits.",
         "Its own messages stand above, those of the first rank of this machine. If the disk is only slow: a smaller `batch_size`, or more `memory`.",
     ),
+    "rows": (
+        "Features lie in parts on several machines, whose processes ask one another for rows. One of them has ended, was killed or stopped, or makes no steps.",
+        "The machine that is the cause says why, and its rank is named at the end. Started again, the run goes on by `--ckpt_path last`. Where machines do not "
+        "find one another at all: ports between them have to be open, and `GLOO_SOCKET_IFNAME` names the network interface.",
+    ),
     "damaged": (
         "A folder of data is kept with a checksum, a type and a shape for each array. One of them is not as it was written: the disk was full, a copy was cut "
         "short, or somebody changed it.",

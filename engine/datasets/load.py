@@ -131,7 +131,7 @@ def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | Hetero
     """Open a folder of a data set, typed or not; ``verify`` compares checksums."""
     if kind_of(folder) in (PARTITION, PART):
         raise InputError(
-            f"{folder} is a data set in parts, or one of them: training from parts is not there yet; name the data set that was parted"
+            f"{folder} is a data set in parts, or one of them: name the data set that was parted, and the parts by data.partitions"
         )
     return (HeteroDataset if kind_of(folder) == KIND else Dataset).open(folder, verify=verify)
 

@@ -65,9 +65,12 @@ def one_copy(array: Array, what: str, meeting: Meeting, *, wanted: bool = True) 
 
 
 def machine() -> str:
-    """What processes have in common that see each other in /proc, and may open what the other has open."""
+    """What processes have in common that see each other in /proc, and may open what the other has open.
+
+    Processes with another value of ``HOPTRAIN_MACHINE`` count as on another machine: several can be tried on one.
+    """
     with open("/proc/sys/kernel/random/boot_id") as file:
-        return f"{file.read().strip()} {os.stat('/proc/self/ns/pid').st_ino} {os.getuid()}"
+        return f"{file.read().strip()} {os.stat('/proc/self/ns/pid').st_ino} {os.getuid()} {os.environ.get('HOPTRAIN_MACHINE', '')}"
 
 
 def _key(array: Array) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What holds a run up whose features are read from a disk: the disk, or what reads from it, if it is either of them."""
+"""What holds a run up whose features are read from a disk, or come from other machines: these, or what asks them, if it is one of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ def slow_rows(totals: Totals, filled: Filled, wait_s: float) -> str | None:
     if totals.elapsed <= 0 or wait_s < FEED_SHARE * totals.elapsed:
         return None
     waited = f"trainer waited {min(wait_s / totals.elapsed, 1.0):.0%} of the time for rows"
+    if filled.fetch_s > max(filled.read_s, filled.work_s):
+        rate = f"{filled.num_fetched / filled.fetch_s:,.0f} rows a second in {filled.num_rounds:,} rounds"
+        return f"bottleneck: rows of other machines ({waited}; {rate}): more data.memory, a larger data.lookahead, or a faster network"
     if filled.read_s < filled.work_s:
         return f"bottleneck: sampling ahead, to know which rows to read ({waited}): smaller fanouts, or a larger batch_size"
     busy = filled.read_s + filled.work_s

@@ -2,19 +2,26 @@
 
 The pool brings all that such a process needs: it ends with its trainer, is replaced when it dies or stops, and what goes wrong in it is raised
 where the trainer waits for the step. A successor begins with an empty cache: that costs reads, and changes no batch.
+
+Rows of other machines are asked for a window of steps ahead (``hoptrain.engine.partition.rounds``): steps are planned two windows at a time, and are
+carried out one by one. A window ends with its run, and a plan that was not carried out, since its run was left early, is thrown away.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.exchange import Exchange
+from hoptrain.engine.partition.rounds import WindowRows
+from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import RowPlan, StepReads
@@ -35,6 +42,10 @@ class Filled(NamedTuple):
         num_bytes: their bytes.
         read_s: seconds for which nothing was done but to wait for these reads.
         work_s: seconds of all other work for it: sampling and planning.
+        num_fetched: rows that came from other machines.
+        num_rounds: rounds in which they came.
+        num_sent: bytes that this machine sent in these.
+        fetch_s: seconds of the rounds.
     """
 
     num_used: int = 0
@@ -43,6 +54,10 @@ class Filled(NamedTuple):
     num_bytes: int = 0
     read_s: float = 0.0
     work_s: float = 0.0
+    num_fetched: int = 0
+    num_rounds: int = 0
+    num_sent: int = 0
+    fetch_s: float = 0.0
 
     def plus(self, other: Filled) -> Filled:
         """The sum of both."""
@@ -51,6 +66,10 @@ class Filled(NamedTuple):
     def minus(self, other: Filled) -> Filled:
         """What came since ``other``."""
         return Filled(*map(sub, self, other))
+
+
+_Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
+"""Seconds that trainers were waited for, what came from other machines, and of each step that is read now the reads of each table."""
 
 
 def run_and_epoch(run: int, epoch: int) -> int:
@@ -68,16 +87,24 @@ class FillTask:
         rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
         lookahead: of the plans.
+        window: steps whose rows other machines are asked for at once.
+        exchange: with them, where the features lie in parts on several machines.
     """
 
     shared: SharedRows
-    files: Sequence[FileRows]
+    files: Sequence[FileRows | PartedRows]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int
+    window: int = 1
+    exchange: Exchange | None = None
     _plans: list[RowPlan] = field(default_factory=list)
+    _planned: deque[tuple[int, list[StepReads]]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, 0)
+    _run: int = 0
+    _first: int = 0
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
+    _rounds: WindowRows | None = None
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Filled:
         """See that the rows of a step are there; ``epoch`` has its run (``run_and_epoch``). There are no arrays."""
@@ -87,9 +114,13 @@ class FillTask:
         if tag <= self.shared.ready:  # a predecessor did it, and did not come to say so
             return Filled()
         begin = time.perf_counter()
-        self._look_ahead(epoch, step)
-        waited, reads = self._plan(run, step)
-        filled = Filled(work_s=time.perf_counter() - begin - waited)
+        self._look_ahead(run, epoch, step)
+        planned = self._plan(run, step) if self.exchange is None else self._fetch(run, step, self.exchange)
+        if planned is None:  # this run was left: wait until it is here as well
+            self.shared.wait_until_taken(tag_of(run + 1, -1))
+            return Filled()
+        waited, fetched, reads = planned
+        filled = fetched.plus(Filled(work_s=time.perf_counter() - begin - waited - fetched.fetch_s))
         for table, own in enumerate(zip(*reads, strict=True)):
             filled = filled.plus(self._fill(table, own))
         last = step + len(reads) - 1
@@ -97,24 +128,61 @@ class FillTask:
         self._due = (epoch, last + 1) if last + 1 < self.num_steps else (epoch + 1, 0)
         return filled
 
-    def _plan(self, run: int, step: int) -> tuple[float, list[list[StepReads]]]:
+    def _plan(self, run: int, step: int) -> _Planned:
         """Plan a step, and those after it in its run that are read with it.
 
         These are as many as there is room for when half of the steps in flight have landed: trainers have the other half meanwhile.
-
-        Returns:
-            Seconds spent waiting for trainers, and of each step the reads of each table.
         """
         reads: list[list[StepReads]] = []
         waited, middle = 0.0, min(plan.middle for plan in self._plans)
         for later in range(step, max(step, self.shared.last_step(run)) + 1):
             if not self._plans[0].num_known or (max(plan.make_room() for plan in self._plans) > middle and reads):
                 break
-            begin = time.perf_counter()
-            self.shared.wait_until_taken(max(plan.landed for plan in self._plans))  # before rows that were in use get other places
-            waited += time.perf_counter() - begin
+            waited += self._wait_until_taken(max(plan.landed for plan in self._plans))  # before rows that were in use get other places
             reads.append([plan.next(tag_of(run, later)) for plan in self._plans])
-        return waited, reads
+        return waited, Filled(), reads
+
+    def _wait_until_taken(self, tag: int) -> float:
+        """The seconds that it took."""
+        begin = time.perf_counter()
+        self.shared.wait_until_taken(tag)
+        return time.perf_counter() - begin
+
+    def _fetch(self, run: int, step: int, exchange: Exchange) -> _Planned | None:
+        """See that a step is planned, and what others have of it is here; None where they are in a later run."""
+        if self._rounds is None:
+            self._rounds = WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), exchange)
+        rounds, fetched = self._rounds, Filled()
+        if not self._planned:  # the run begins
+            self._first = step
+            rounds.begin()
+            starts = [step, step + self.window]
+        else:
+            starts = [step + self.window] if (step - self._first) % self.window == 0 else []
+        for start in starts:
+            before = rounds.num_fetched, rounds.num_rounds, rounds.num_sent
+            wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
+            begin = time.perf_counter()
+            if not rounds.next(run, wanted):
+                return None
+            counts = rounds.num_fetched - before[0], rounds.num_rounds - before[1], rounds.num_sent - before[2]
+            fetched = fetched.plus(Filled(0, 0, 0, 0, 0.0, 0.0, *counts, time.perf_counter() - begin))
+        landed, reads = self._planned.popleft()
+        waited = self._wait_until_taken(landed)
+        for table, own in enumerate(reads):
+            self.shared.slot_of(table)[own.rows] = own.slots
+        return waited, fetched, [reads]
+
+    def _plan_window(self, run: int, steps: range) -> Array:
+        """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
+        table = next(i for i, file in enumerate(self.files) if isinstance(file, PartedRows))
+        wanted = [np.empty(0, np.int32)]
+        for step in steps:
+            self._foresee(self._wanted)
+            reads = [plan.next(tag_of(run, step)) for plan in self._plans]
+            self._planned.append((max(plan.landed for plan in self._plans), reads))
+            wanted.append(reads[table].rows)
+        return np.unique(np.concatenate(wanted))
 
     def _fill(self, table: int, reads: Sequence[StepReads]) -> Filled:
         """Read the rows of a table for some steps, and look ahead meanwhile."""
@@ -124,7 +192,7 @@ class FillTask:
         rows, slots = rows[order], slots[order]
 
         def meanwhile() -> None:
-            if table == 0:
+            if table == 0 and self.exchange is None:
                 for _ in reads:
                     self._foresee(self._wanted)
             times.append(time.perf_counter())
@@ -137,18 +205,27 @@ class FillTask:
         counts = sum(own.num_used for own in reads), len(rows), file.num_reads - before[0], file.num_bytes - before[1]
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
-    def _look_ahead(self, epoch: int, step: int) -> None:
-        """See that the plans' next step is this one."""
-        if not self._plans:
+    def _look_ahead(self, run: int, epoch: int, step: int) -> None:
+        """See that the plans' next step is this one, or the one behind those that are planned."""
+        if not self._plans or (self._planned and run != self._run):
             self.shared.wait_until_taken(self.shared.ready)  # what a predecessor gave to readers
-            for i, table in enumerate(self.shared.tables):
-                most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
-                self._plans.append(RowPlan(self.shared.slot_of(i), table.num_slots, self.lookahead, most))
-        if (epoch, step) != self._due or not self._plans[0].num_known:
+            self._planned.clear()
+            self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
+            self._later = self._steps_from(epoch, step)
+        elif (epoch, step) != self._due:
             for plan in self._plans:
                 plan.forget()
             self._later = self._steps_from(epoch, step)
+        self._run = run
+        if not self._plans[0].num_known:
             self._foresee(1)
+
+    def _new_plan(self, number: int) -> RowPlan:
+        table = self.shared.tables[number]
+        most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
+        # Steps that are planned and not carried out change nothing that readers see.
+        slot_of = self.shared.slot_of(number) if self.exchange is None else np.empty(table.num_rows, np.int32)
+        return RowPlan(slot_of, table.num_slots, self.lookahead, most)
 
     @property
     def _wanted(self) -> int:

@@ -15,16 +15,22 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import QuantizedRows, Rows
 from hoptrain.engine.machine import available_memory
+from hoptrain.engine.partition.rounds import finish_parted, take_parted
+from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows
 
 
-def take_rows(table: Rows, ids: Array) -> Array:
+def take_rows(table: Rows | PartedRows, ids: Array) -> Array:
     """``table[ids]`` of a table (V, ...), for ids (N,) in [0, V); of ``QuantizedRows`` the numbers.
+
+    Of features in parts on several machines all ranks take rows together, as often as each needs, and then call ``finish_rows``.
 
     Raises:
         InputError: the file has no such row any more, or its device fails.
     """
+    if isinstance(table, PartedRows):
+        return take_parted(table, ids)
     if isinstance(table, QuantizedRows):
         return table.columns.expand(take_rows(table.codes, ids))
     file = mapped_file(table)
@@ -38,6 +44,12 @@ def take_rows(table: Rows, ids: Array) -> Array:
     reader = _reader(inode, path, file.offset, table.shape, table.dtype)
     reader.read(rows, np.arange(len(rows)), out.view(np.uint8).reshape(len(rows), reader.row_bytes))
     return out[place]
+
+
+def finish_rows(table: Rows | PartedRows | None) -> None:
+    """This rank takes no more rows for now: it answers those that do."""
+    if isinstance(table, PartedRows):
+        finish_parted(table)
 
 
 @lru_cache(maxsize=16)

@@ -4,6 +4,8 @@ A batch is a pure function of its address, so the process that fills the cache (
 ahead as it looks, for the sake of their vertices and edges alone; the loader samples them again when it makes them. Of the batches of all ranks of a
 machine it makes one plan for each table: the vertices' features, of each type where there are some, and the edges'. Batches are those that features in
 memory would give.
+
+Where features lie in parts on several machines, the process asks their owners for the rows that are not here, for a window of steps at once.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
@@ -36,6 +39,10 @@ _log = logging.getLogger(__name__)
 
 LOOKAHEAD = 256
 """Steps, where nothing else is said: what is foreseen is limited by memory as well."""
+WINDOWS = 32
+"""Windows that ``lookahead`` has: the steps of one are asked of other machines at once."""
+FETCH_S = 300.0
+"""Seconds that machines wait for one another at the least: one of them may write a checkpoint meanwhile."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -43,14 +50,14 @@ class TierRows:
     """Features in a file, in the place of an array (V, F).
 
     Attributes:
-        file: the file.
+        file: the file, or the parts.
         table: its number in the cache.
         shared: the cache; None where each batch's rows are read when it is made.
         rank: number of this trainer among those that share the cache.
         patience_s: how long to wait for rows.
     """
 
-    file: FileRows
+    file: FileRows | PartedRows
     table: int = 0
     shared: SharedRows | None = None
     rank: int = 0
@@ -68,6 +75,9 @@ class TierRows:
 
     def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
         """``out[i] = table[ids[i]]`` for the batch of a step; in run 0, which is none, and without a cache, straight from the file."""
+        if isinstance(self.file, PartedRows) and not (run and self.shared) and not self.file.is_whole:
+            self.file.gather(ids, out)
+            return
         if self.shared is None or not run:
             rows, first, place = np.unique(ids, return_index=True, return_inverse=True)
             as_bytes = out.view(np.uint8).reshape(len(ids), self.file.row_bytes)
@@ -130,8 +140,15 @@ class Tier:
         Raises:
             InputError: no file, or too little memory.
         """
-        patience_s = queue.stall_timeout * (queue.max_restarts + 1)
         files = feature_files(task.stores)
+        meeting = meeting_of(task.schedule.world_size)
+        parted = next((file for file in files.values() if isinstance(file, PartedRows)), None)
+        if parted is not None:
+            parted.meet(meeting)
+        is_apart = parted is not None and len(parted.ranks) > 1
+        if is_apart:  # a successor of the process that asks others would not know what was asked
+            queue = replace(queue, stall_timeout=max(queue.stall_timeout, FETCH_S), max_restarts=0)
+        patience_s = queue.stall_timeout * (queue.max_restarts + 1)
         self.rows: dict[str, TierRows] = {
             name: TierRows(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())
         }
@@ -142,14 +159,23 @@ class Tier:
         self._rank = 0
         self._pool: WorkerPool | None = None
         self._fill: FillTask | None = None
+        self._apart: PartedRows | None = None
         self._queue = replace(queue, prefetch=IN_FLIGHT, slots_dir=None)
         if lookahead:
-            self._share(task, memory, lookahead, num_workers, queue)
+            self._share(task, memory, lookahead, num_workers, queue, meeting, parted if is_apart else None)
         task.stores.update(self.rows)
 
-    def _share(self, task: SampleTask, memory: int | None, lookahead: int, num_workers: int, queue: QueueOptions) -> None:
+    def _share(
+        self,
+        task: SampleTask,
+        memory: int | None,
+        lookahead: int,
+        num_workers: int,
+        queue: QueueOptions,
+        meeting: Meeting | None,
+        apart: PartedRows | None,
+    ) -> None:
         files, schedule = [rows.file for rows in self.rows.values()], task.schedule
-        meeting = meeting_of(schedule.world_size)
         ranks = _sharing(meeting, [machine(), *(file.path for file in files), memory, lookahead]) if meeting else [schedule.rank]
 
         def make() -> SharedRows:
@@ -165,7 +191,11 @@ class Tier:
             numbers = {name: rows.table for name, rows in self.rows.items()}
             tasks = [replace(task, stores=numbers, schedule=replace(schedule, rank=rank), workspace=Workspace()) for rank in ranks]
             rows_of = StepRows(tasks=tasks, num_tables=len(files))
-            self._fill = FillTask(shared=self.shared, files=files, rows_of=rows_of, num_steps=schedule.num_steps, lookahead=lookahead)
+            window = max(1, lookahead // WINDOWS) if apart is not None else 1
+            self._apart = apart
+            self._fill = FillTask(
+                shared=self.shared, files=files, rows_of=rows_of, num_steps=schedule.num_steps, lookahead=lookahead, window=window
+            )
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.
@@ -180,6 +210,7 @@ class Tier:
         if shared is not None:
             shared.begin(self._rank, run, steps)  # before anybody is asked for a step of it
         if self._fill is not None and self._pool is None:
+            self._fill.exchange = None if self._apart is None else self._apart.links.machines(self._apart)
             self._pool = WorkerPool(self._fill, 1, self._queue)
         fills: Iterator[Batch] = repeat(({}, Filled())) if self._pool is None else self._pool.run(run_and_epoch(run, epoch), steps)
         made = batches(run_and_epoch(run, epoch), steps)
@@ -196,6 +227,8 @@ class Tier:
 
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
+        if self._fill is not None:
+            self._fill.exchange = None  # what carries it ends with it
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -231,22 +264,28 @@ def _say_room(said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
     )  # fmt: skip
 
 
-def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows]:
+def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows | PartedRows]:
     """The files of features among a loader's stores; labels stay where they are, since a batch has those of its seeds alone.
 
     Raises:
         InputError: features that lie in no file.
     """
     tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
-    return {name: FileRows.of(store, "features of edges" if name == "edge_attr" else "features") for name, store in tables.items()}
+    return {
+        name: store if isinstance(store, PartedRows) else FileRows.of(store, "features of edges" if name == "edge_attr" else "features")
+        for name, store in tables.items()
+    }
 
 
 def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) -> dict[str, Any]:
-    """The options of a ``Tier``, none without ``memory``.
+    """The options of a ``Tier``, none without ``memory``, which features in parts have by default.
 
     Raises:
         InputError: a size or a number that cannot be; a data set, a device or a schedule that the tier does not serve.
     """
+    is_parted = any(isinstance(store, PartedRows) for store in task.stores.values())
+    if memory is None and is_parted:
+        memory = "auto"
     if memory is None:
         if lookahead is not None:
             raise InputError(
@@ -267,4 +306,9 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
             "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(task.sampler).__name__
         )
         lookahead = 0
+    if is_parted and lookahead == 0 and not all(store.is_whole for store in task.stores.values() if isinstance(store, PartedRows)):
+        raise InputError(
+            f"lookahead is 0 (or {type(task.sampler).__name__} needs it) with features of other machines: their rows are asked for ahead; "
+            "give a lookahead, take another sampler, or bring all parts to one machine"
+        )
     return {"memory": num_bytes, "lookahead": LOOKAHEAD if lookahead is None else lookahead}

@@ -21,6 +21,7 @@ PAGES = [
     "larger_than_memory",
     "narrow_features",
     "several_gpus",
+    "several_machines",
     "resume",
 ]
 """Those whose examples no test of their own runs."""

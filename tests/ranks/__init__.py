@@ -68,6 +68,6 @@ def in_threads(functions):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(90)
         assert not thread.is_alive()
     return results

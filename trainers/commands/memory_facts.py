@@ -65,7 +65,13 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, sp
     tables = shared_out(size, [(file.shape[0], file.row_bytes) for file in files.values()])
     task.stores = {name: i for i, name in enumerate(files)}
     steps = _planned(StepRows(tasks=[task], num_tables=len(files)), tables, schedule.num_steps)
-    return _lines(steps, list(files.values()), tables, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
+    return _lines(
+        steps,
+        [file for file in files.values() if isinstance(file, FileRows)],
+        tables,
+        schedule.num_steps,
+        f"{batch_size:,} seeds, fanouts {fanouts}",
+    )
 
 
 def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _Steps:

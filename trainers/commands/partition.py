@@ -17,8 +17,8 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         "partition",
         help="write a data set in parts, one for each machine",
-        description="Write a data set as a folder of parts: the graph for all machines, and the features of each part apart. It is the first step of "
-        "graphs over several machines: training from parts is not there yet.",
+        description="Write a data set as a folder of parts: the graph for all machines, and the features of each part apart. "
+        "'hoptrain fit --data.partitions FOLDER' trains from them, on as many machines as parts, or on one that has all.",
     )
     parser.add_argument("--parts", type=int, required=True, help="how many parts: as many as machines")
     parser.add_argument(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hoptrain.engine import Dataset
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.storage.take import finish_rows
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, with_edge_features
@@ -57,6 +58,8 @@ def exact_logits(
             rows = torch.from_numpy(batch.node_ids).long()
             inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
             outputs.append(model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees)))
+        if hidden is None:
+            finish_rows(data.x)
         return torch.cat(outputs)[: len(nodes)]
 
     sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
@@ -84,6 +87,7 @@ def neighborhood_logits(
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
         x = model_input(data, batch.node_ids, normalize, device)
         outputs.append(apply_model(model, takes, x, batch.to(device), degrees))
+    finish_rows(data.x)
     return torch.cat(outputs)[: len(nodes)]
 
 

@@ -14,10 +14,12 @@ from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.made_features import make_features
 from hoptrain.engine.errors import check_choice
+from hoptrain.engine.partition.rows import open_parted
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler, WeightedSeedSampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.samplers.seeds.weighted import class_shares
+from hoptrain.trainers.parts.carrier import links
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, say_overlaps
 
 Features = Literal["stored", "degrees", "walks"]
@@ -143,6 +145,7 @@ class GraphDataModule(SampledDataModule):
 
     data: Dataset
     needs_features: ClassVar[bool] = True
+    takes_parts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -152,6 +155,7 @@ class GraphDataModule(SampledDataModule):
         scale: float = 1.0,
         in_memory: bool = False,
         features: Features = "stored",
+        partitions: str | None = None,
         **feed: Any,
     ) -> None:
         """Open the data set (and convert, download or generate it the first time).
@@ -163,11 +167,16 @@ class GraphDataModule(SampledDataModule):
             scale: size of a synthetic data set as a share of the real one.
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
+            partitions: folder written by 'hoptrain data partition': the data set in parts, of which each machine needs its own alone.
             feed: as ``SampledDataModule``.
         """
         _check_sampler(sampler)
         self.sampler = sampler  # what is trained on may depend on it, and it on the data
-        data = with_features(self.prepare(opened(dataset, load_dataset, root=root, scale=scale)), features, self.needs_features)
+        if partitions is None:
+            found = opened(dataset, load_dataset, root=root, scale=scale)
+        else:
+            found = self._in_parts(dataset, partitions, scale=scale, root=root, in_memory=in_memory, features=features)
+        data = with_features(self.prepare(found), features, self.needs_features)
         super().__init__(data, self.sampler, **feed)
         if in_memory and self.num_workers:
             raise InputError(
@@ -175,6 +184,28 @@ class GraphDataModule(SampledDataModule):
             )
         if in_memory:
             self.data = self.data.in_memory()
+
+    def _in_parts(self, dataset: str | Dataset, partitions: str, **options: Any) -> Dataset:
+        """The data set in parts.
+
+        Raises:
+            InputError: the parts of another data set, a task or an option that does not go with parts; as ``open_parted``.
+        """
+        plain = {"root": None, "in_memory": False, "features": "stored"}
+        for name, value in options.items():
+            if value != plain.get(name, value):
+                raise InputError(f"{name} is {value} with partitions: features lie in the parts, and are read from there; leave it out")
+        if not self.takes_parts:
+            raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on vertices, as task: nodes; leave it out")
+        data = open_parted(partitions, links())
+        if options["scale"] != data.meta.get("scale", 1.0):
+            raise InputError(
+                f"scale is {options['scale']}, and {partitions} holds the parts of {data.name} at {data.meta.get('scale', 1.0)}: correct it"
+            )
+        if dataset != data.name:
+            given = dataset if isinstance(dataset, str) else f"{dataset.name}, in memory"
+            raise InputError(f"dataset is {given}, and {partitions} holds the parts of {data.name}: set dataset to {data.name}")
+        return data
 
     def prepare(self, data: Dataset) -> Dataset:
         """What of the data set is trained on; features that are made come from its graph.

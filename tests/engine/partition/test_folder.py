@@ -66,7 +66,9 @@ def test_damage_is_found_where_checksums_are_compared(data, tmp_path):
 def test_a_part_is_no_data_set(data, tmp_path):
     write_partition(data, tmp_path / "parts", 1, "range")
     for folder in (tmp_path / "parts", part_folder(tmp_path / "parts", 0)):
-        with pytest.raises(InputError, match="is a data set in parts, or one of them: training from parts is not there yet"):
+        with pytest.raises(
+            InputError, match=r"is a data set in parts, or one of them: name the data set that was parted, and the parts by data.partitions"
+        ):
             load_dataset(str(folder))
 
 

@@ -25,6 +25,13 @@ READ = Filled(num_used=1000, num_missed=250, num_reads=200, num_bytes=8_000_000,
             READ._replace(read_s=0.5),
             "bottleneck: sampling ahead, to know which rows to read (trainer waited 20% of the time for rows): smaller fanouts, or a larger batch_size",
         ),
+        (
+            10.0,
+            2.0,
+            READ._replace(num_fetched=600, num_rounds=7, fetch_s=4.0),
+            "bottleneck: rows of other machines (trainer waited 20% of the time for rows; 150 rows a second in 7 rounds): "
+            "more data.memory, a larger data.lookahead, or a faster network",
+        ),
         (10.0, 0.9, READ, None),
         (0.0, 0.0, READ, None),
     ],

@@ -44,6 +44,8 @@ class EdgeDataModule(GraphDataModule):
         edge_y: their labels by id, and those of all other edges.
     """
 
+    takes_parts = False
+
     def __init__(
         self,
         dataset: str | Dataset,

@@ -58,6 +58,7 @@ class LinkDataModule(GraphDataModule):
     """
 
     needs_features = False
+    takes_parts = False
 
     def __init__(
         self,

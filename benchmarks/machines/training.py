@@ -1,0 +1,105 @@
+"""``hoptrain fit`` as processes that count as machines: what they learn, beside one machine with as many ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hoptrain.benchmarks.common.processes import family
+from hoptrain.engine import load_dataset
+from hoptrain.engine.partition.folder import part_folder, write_partition
+
+_DATA, _PATIENCE_S = "digits-knn", 300.0
+_FIT = (
+    *("--data.dataset", _DATA, "--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[4,3]", "--data.batch_size", "32"),
+    *("--data.num_workers", "1", "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu"),
+    *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
+)
+
+
+def cells(num_ranks: int, machines: Sequence[int], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """A record of each run, with the largest difference of a weight from those of one machine; None where there are none."""
+    records = []
+    with tempfile.TemporaryDirectory() as folder:
+        _, plain = _run(Path(folder) / "one", num_ranks, 1, ())
+        for number in machines:
+            for method in methods:
+                own = Path(folder) / f"{method}{number}"
+                own.mkdir()
+                write_partition(load_dataset(_DATA), own / "parts", number, method)
+                for memory in ("300KiB", "auto"):
+                    print(f"{_DATA}: {num_ranks} ranks on {number} machines, parts by {method}, memory {memory}", file=sys.stderr)
+                    outcome, weights = _run(
+                        own / memory, num_ranks, number, ("--data.partitions", "parts", "--data.memory", memory), own / "parts"
+                    )
+                    fine = plain is not None and weights is not None
+                    worst = max(float((plain[name] - weights[name]).abs().max()) for name in plain) if fine else None  # type: ignore[index, union-attr]
+                    facts = {"graph": _DATA, "machines": number, "parts": method, "memory": memory, "outcome": outcome}
+                    records.append(facts | {"weight_difference": worst})
+    return records
+
+
+def _run(folder: Path, num_ranks: int, number: int, options: Sequence[str], parts: Path | None = None) -> tuple[str, dict[str, Any] | None]:
+    """How a run ended, and its weights; each machine's folder has its part alone."""
+    each = num_ranks // number
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks), "TORCHELASTIC_RUN_ID": "bench"}
+    shared |= {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(each)}
+    processes = []
+    for rank in range(num_ranks):
+        machine, place = divmod(rank, each)
+        own = folder / str(machine)
+        if place == 0:
+            own.mkdir(parents=True)
+            _link_parts(parts, machine, own / "parts")
+        variables = shared | {"RANK": str(rank), "LOCAL_RANK": str(place), "GROUP_RANK": str(machine), "HOPTRAIN_MACHINE": str(machine)}
+        sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(each), "--trainer.default_root_dir", str(folder / "runs"))
+        command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", *_FIT, *sizes, *options]
+        with (own / f"{rank}.txt").open("w") as told:
+            processes.append(
+                subprocess.Popen(command, cwd=own, env=os.environ | variables, stdout=told, stderr=told, start_new_session=True)
+            )
+    outcome = _waited(processes)
+    if outcome != "ended":
+        for rank in range(num_ranks):
+            print((folder / str(rank // each) / f"{rank}.txt").read_text()[-2000:], file=sys.stderr)
+        return outcome, None
+    found = torch.load(folder / "runs/version_0/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    return outcome, {name: tensor.double() for name, tensor in found.items()}
+
+
+def _link_parts(parts: Path | None, machine: int, own: Path) -> None:
+    """A folder with all of a partition but the other machines' parts."""
+    if parts is None:
+        return
+    own.mkdir()
+    for entry in parts.iterdir():
+        if not entry.name.startswith("part-") or entry == part_folder(parts, machine):
+            (own / entry.name).symlink_to(entry)
+
+
+def _waited(processes: Sequence[subprocess.Popen[bytes]]) -> str:
+    """Wait for all; those that have not ended in time are ended."""
+    deadline = time.monotonic() + _PATIENCE_S
+    try:
+        for process in processes:
+            process.wait(max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return "hung"
+    finally:
+        for process in processes:
+            for each in reversed(family(process.pid)) if process.poll() is None else []:
+                with suppress(Exception):
+                    each.kill()
+    return "ended" if all(process.returncode == 0 for process in processes) else "failed"

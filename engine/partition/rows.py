@@ -1,0 +1,238 @@
+"""Features in parts as one table: rows of the parts that this machine has are read from its files, those of others have to be fetched from their owners.
+
+A machine is what ``one_copy.machine`` tells apart. One alone has all parts; of several, as many as parts, machine m has part m, counted by their first ranks.
+"""
+
+from __future__ import annotations
+
+import socket
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.partition.exchange import Exchange
+from hoptrain.engine.partition.folder import Partition, open_partition, part_folder
+from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.placement.one_copy import machine
+from hoptrain.engine.storage.file_rows import FileRows
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What connects the processes of a run, made by those who can: torch's collectives are beyond this floor.
+
+    Attributes:
+        machines: an exchange among the machines of these rows, for a process that imports no torch.
+        ranks: an exchange among all ranks, for this process.
+    """
+
+    machines: Callable[[PartedRows], Exchange]
+    ranks: Callable[[], Exchange]
+
+
+class PartedRows:
+    """Features (V, F) whose rows lie in parts.
+
+    Attributes:
+        path: the folder.
+        shape: (V, F).
+        dtype: as stored.
+        row_bytes: bytes of a row.
+        ranks: of each machine of the run its ranks; empty until they have met.
+        machine: the number of this one.
+        of_ranks: what evaluation takes rows by, once it did, where there are several machines.
+        num_reads: reads of this machine's files so far.
+        num_bytes: their bytes.
+    """
+
+    def __init__(self, partition: Partition, links: Links | None = None) -> None:
+        """Open the parts that are here.
+
+        Raises:
+            InputError: none is, or one is of another partition.
+        """
+        self.path = str(partition.path)
+        self._name, self._place, self._bounds = partition.data.name, partition.place, partition.bounds
+        here = {part: partition.rows(part) for part in range(partition.num_parts) if part_folder(partition.path, part).exists()}
+        if not here:
+            raise InputError(
+                f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it"
+            )
+        one = next(iter(here.values()))
+        self.shape, self.dtype = (len(self._place), *one.shape[1:]), one.dtype
+        self.files = {part: FileRows.of(x, "features") for part, x in here.items()}
+        self.row_bytes = next(iter(self.files.values())).row_bytes
+        self.ranks: list[list[int]] = []
+        self.machine = 0
+        self._links = links
+        self.of_ranks: Any = None
+        self._fetched: tuple[Array, Array] = (np.empty(0, np.int64), np.empty((0, self.row_bytes), np.uint8))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_links": None, "of_ranks": None}
+
+    def __len__(self) -> int:
+        """V."""
+        return int(self.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole table."""
+        return int(len(self) * self.row_bytes)
+
+    @property
+    def num_parts(self) -> int:
+        """P."""
+        return len(self._bounds) - 1
+
+    @property
+    def num_reads(self) -> int:
+        """See the class."""
+        return sum(file.num_reads for file in self.files.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """See the class."""
+        return sum(file.num_bytes for file in self.files.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this machine has all rows."""
+        return len(self.files) == self.num_parts
+
+    def meet(self, meeting: Meeting | None) -> None:
+        """Find out which part is this machine's, once; every rank of the run calls this, and all come to the same, or fail alike.
+
+        Raises:
+            InputError: machines with other parts, partitions or versions than they should have.
+        """
+        if self.ranks:
+            return
+        own: dict[str, Any] = {"machine": machine(), "host": socket.gethostname(), "parts": sorted(self.files), "shared": self._facts()}
+        told = [own] if meeting is None else meeting.exchange("which parts it has", own)
+        rank = 0 if meeting is None else meeting.rank
+        for other, each in enumerate(told):
+            different = next((what for what, value in told[0]["shared"].items() if each["shared"][what] != value), None)
+            if different:
+                raise InputError(
+                    f"rank {other} on {each['host']} has {different} {each['shared'][different]}, and rank 0 on {told[0]['host']} "
+                    f"{told[0]['shared'][different]}: all machines need the same; copy the folder of one of them, and install one version"
+                )
+        names = list(dict.fromkeys(each["machine"] for each in told))
+        ranks = [[other for other, each in enumerate(told) if each["machine"] == name] for name in names]
+        if 1 < len(names) != self.num_parts:
+            raise InputError(
+                f"{self.path} has {self.num_parts} parts, and the run {len(names)} machines: each has one of them; start as many, or write "
+                f"others by 'hoptrain data partition --parts {len(names)}'"
+            )
+        for other, each in enumerate(told):
+            number = names.index(each["machine"])
+            missing = sorted(({number} if len(names) > 1 else set(range(self.num_parts))) - set(each["parts"]))
+            if missing:
+                is_alone = "one machine alone needs all parts" if len(names) == 1 else f"it is machine {number} of {len(names)}"
+                raise InputError(f"rank {other} on {each['host']} has no part-{missing[0]} in {self.path}: {is_alone}; copy it there")
+        self.settle(ranks, names.index(told[rank]["machine"]))
+
+    def settle(self, ranks: list[list[int]], machine: int) -> None:
+        """Take the ranks of each machine, and the number of this one, whose part alone is read from now on where there are several."""
+        self.ranks, self.machine = ranks, machine
+        if len(ranks) > 1:
+            self.files = {machine: self.files[machine]}
+
+    def _facts(self) -> dict[str, Any]:
+        """What all machines have in common, by its name for people."""
+        return {
+            "hoptrain": version("hoptrain"),
+            "the parts of": self._name,
+            "as number of parts": self.num_parts,
+            "places of vertices with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
+            "features": f"{self.dtype} of {self.row_bytes} bytes a row",
+        }
+
+    @property
+    def links(self) -> Links:
+        """What connects this machine with the others.
+
+        Raises:
+            InputError: nobody made them.
+        """
+        if self._links is None:
+            raise InputError(
+                f"{self.path} lies on {self.num_parts} machines: rows are fetched by a GraphDataModule(partitions=...); use that"
+            )
+        return self._links
+
+    def owner(self, ids: Array) -> Array:
+        """The part of each vertex of ``ids`` (N,), (N,) int64."""
+        return np.searchsorted(self._bounds, self._place[ids], side="right") - 1
+
+    def numbers(self, ids: Array, part: int) -> Array:
+        """Where vertices ``ids`` (N,) of a part stand in it, (N,) of their dtype; ascending ids have ascending numbers."""
+        numbers: Array = (self._place[ids] - self._bounds[part]).astype(ids.dtype)
+        return numbers
+
+    def of_part(self, numbers: Array, part: int) -> Array:
+        """The rows (N, row_bytes) uint8 of a part that is here, by their numbers (N,) in it.
+
+        Raises:
+            InputError: there is no such row, or it cannot be read.
+        """
+        rows, place = np.unique(numbers, return_inverse=True)
+        if len(rows) and int(rows[-1]) >= self.files[part].shape[0]:
+            raise InputError(
+                f"row {rows[-1]} of part {part} was asked for, which has {self.files[part].shape[0]:,}: machines have other parts"
+            )
+        out = np.empty((len(rows), self.row_bytes), np.uint8)
+        self.files[part].read(rows, np.arange(len(rows)), out)
+        return out[place]
+
+    def put(self, ids: Array, rows: Array) -> None:
+        """Keep fetched rows (M, row_bytes) uint8 of vertices ``ids`` (M,), for ``read``, in place of those fetched before."""
+        order = np.argsort(ids, kind="stable")
+        self._fetched = ids[order], rows[order]
+
+    def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
+        """As ``FileRows.read``; rows of other machines have to be fetched before.
+
+        Raises:
+            InputError: a row that is neither here nor fetched; as ``FileRows.read``.
+        """
+        owners = self.owner(rows)
+        is_here = np.isin(owners, list(self.files))
+        for part, file in self.files.items():
+            of_part = owners == part
+            file.read(self.numbers(rows[of_part], part), slots[of_part], out)
+        ids, fetched = self._fetched
+        wanted = rows[~is_here]
+        found = np.searchsorted(ids, wanted)
+        missing = wanted if not len(ids) else wanted[ids[np.minimum(found, len(ids) - 1)] != wanted]
+        if len(missing):
+            raise InputError(
+                f"the row of vertex {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone"
+            )
+        out[slots[~is_here]] = fetched[found]
+        if meanwhile is not None:
+            meanwhile()
+
+    def gather(self, ids: Array, out: Array, *_: Any) -> None:
+        """What a batch has in the place of rows where only its size is asked for: nothing."""
+        out[...] = np.zeros((), out.dtype)
+
+
+def open_parted(path: str | Path, links: Links | None = None) -> Dataset:
+    """A data set in parts whose features are ``PartedRows``.
+
+    Raises:
+        InputError: as ``open_partition``, and where no part is here.
+    """
+    partition = open_partition(path)
+    x: Any = PartedRows(partition, links)
+    return replace(partition.data, x=x, validate=False)

@@ -1,0 +1,216 @@
+"""Rows of other machines: what comes is what their parts hold, in as few bytes as there can be, and machines that do not fit say so."""
+
+import os
+import re
+import subprocess
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ranks import in_threads, meetings
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.partition import rows as rows_module
+from hoptrain.engine.partition.exchange import LocalExchange
+from hoptrain.engine.partition.folder import open_partition, part_folder, write_partition
+from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
+from hoptrain.engine.partition.rounds import RankRows, WindowRows, take_parted
+from hoptrain.engine.partition.rows import PartedRows, open_parted
+
+NUMBER, ROW_BYTES, ID_BYTES, HEAD_BYTES = 60, 12, 4, 8
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    graph = Graph.from_edges(*rng.integers(0, NUMBER, (2, 300)), NUMBER)
+    return Dataset(name="made", graph=graph, x=rng.random((NUMBER, 3), dtype=np.float32), y=rng.integers(0, 2, NUMBER))
+
+
+@pytest.fixture(scope="module")
+def parts(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    for number in (1, 2, 3):
+        write_partition(data, folder / str(number), number, "range")
+    return folder
+
+
+def machines_of(parts, number, ranks_each=1):
+    """The rows of each machine, as ``meet`` leaves them."""
+    found = []
+    for machine in range(number):
+        for _ in range(ranks_each):
+            rows = PartedRows(open_partition(parts / str(number)))
+            rows.settle([[m * ranks_each + i for i in range(ranks_each)] for m in range(number)], machine)
+            found.append(rows)
+    return found
+
+
+WINDOWS = st.lists(st.lists(st.lists(st.integers(0, NUMBER - 1), unique=True), min_size=3, max_size=3), min_size=1, max_size=4)
+
+
+@given(windows=WINDOWS, number=st.sampled_from([2, 3]))
+@settings(max_examples=25, deadline=None)
+def test_rows_come_in_the_fewest_bytes(parts, data, windows, number):
+    machines, exchanges = machines_of(parts, number), LocalExchange.among(number)
+    wanted = [[np.array(sorted(window[machine]), np.int32) for window in windows] for machine in range(number)]
+
+    def run(machine):
+        rounds, rows = WindowRows(machines[machine], exchanges[machine]), machines[machine]
+        asked = [*wanted[machine], np.empty(0, np.int32)]
+        for window, later in enumerate(asked):
+            assert rounds.next(1, later)
+            ids = asked[window - 1] if window else asked[-1]
+            found = np.empty((len(ids), ROW_BYTES), np.uint8)
+            rows.read(ids, np.arange(len(ids)), found)
+            assert np.array_equal(found.view(np.float32), data.x[ids])
+        return rounds.num_sent, rounds.num_rounds, rounds.num_fetched
+
+    told = in_threads([lambda machine=machine: run(machine) for machine in range(number)])
+    owner = open_partition(parts / str(number)).owner
+    foreign = sum(int((owner(ids) != machine).sum()) for machine in range(number) for ids in wanted[machine] if len(ids))
+    rounds = len(windows) + 1
+    assert sum(sent for sent, _, _ in told) == foreign * (ROW_BYTES + ID_BYTES) + rounds * number * (number - 1) * HEAD_BYTES
+    assert [made for _, made, _ in told] == [rounds] * number
+    assert sum(fetched for _, _, fetched in told) == foreign
+
+
+def test_a_machine_that_is_in_an_earlier_run_is_told(parts):
+    machines, exchanges = machines_of(parts, 2), LocalExchange.among(2)
+    wanted = np.arange(NUMBER, dtype=np.int32)
+
+    def behind():
+        rounds = WindowRows(machines[0], exchanges[0])
+        assert rounds.next(1, wanted)
+        assert not rounds.next(1, wanted)  # the other has left the run
+        rounds.begin()
+        return rounds.next(2, wanted), rounds.next(2, wanted[:0])
+
+    def ahead():
+        rounds = WindowRows(machines[1], exchanges[1])
+        assert rounds.next(1, wanted)
+        rounds.begin()
+        return rounds.next(2, wanted), rounds.next(2, wanted[:0]), rounds.num_rounds
+
+    assert in_threads([behind, ahead]) == [(True, True), (True, True, 4)]
+
+
+@pytest.mark.parametrize("ranks_each", [1, 2])
+def test_ranks_take_rows_together_as_often_as_each_needs(parts, data, ranks_each):
+    machines, exchanges = machines_of(parts, 2, ranks_each), LocalExchange.among(2 * ranks_each)
+    pieces = [[[5, 3, 59, 3], [0, 59]], [[]], [list(range(NUMBER))], [[7], [8], [9]]]
+
+    def run(rank):
+        own = RankRows(machines[rank], exchanges[rank])
+        for piece in pieces[rank]:
+            ids = np.array(piece, np.int64)
+            assert np.array_equal(own.take(ids).view(np.float32).reshape(-1, 3), data.x[ids])
+        own.finish()
+        return True
+
+    assert all(in_threads([lambda rank=rank: run(rank) for rank in range(2 * ranks_each)]))
+
+
+def test_a_carrier_exchanges_for_another_process():
+    made, locals_ = [], LocalExchange.among(2)
+    for local in locals_:
+        letters, answers = Mailbox.make(), Mailbox.make()
+        threading.Thread(target=carry, args=(letters, answers, local), daemon=True).start()
+        made.append((letters, CarriedExchange(local.rank, 2, letters, answers, carrier=1, patience_s=20)))
+
+    def run(rank):
+        own = made[rank][1]
+        sizes = [3, 100_000, 0]
+        for size in sizes:
+            got = own.exchange([np.full(size * (p != rank), 10 * rank + p, np.uint8) for p in range(2)])
+            assert np.array_equal(got[1 - rank], np.full(size, 10 * (1 - rank) + rank, np.uint8))
+            assert len(got[rank]) == 0
+        return True
+
+    assert in_threads([lambda rank=rank: run(rank) for rank in range(2)]) == [True, True]
+    locals_[0].abort()
+    with pytest.raises(InputError, match="another machine has ended"):
+        made[0][1].exchange([np.empty(0, np.uint8)] * 2)
+    made[1][0].put(-1, [np.empty(0, np.uint8)] * 2)  # ends the other thread as well
+
+
+def test_a_carrier_that_does_not_answer_is_named():
+    letters, answers, nothing = Mailbox.make(), Mailbox.make(), [np.empty(0, np.uint8)] * 2
+    with pytest.raises(InputError, match=r"rows of other machines have not come for 0.2 s"):
+        CarriedExchange(0, 2, letters, answers, os.getpid(), 0.2).exchange(nothing)
+    with subprocess.Popen(["sleep", "60"]) as carrier:
+        carrier.kill()
+        with pytest.raises(InputError, match="the process that exchanges rows with other machines was killed"):
+            CarriedExchange(0, 2, letters, answers, carrier.pid, 20.0).exchange(nothing)
+
+
+def test_one_machine_with_all_parts_asks_nobody(parts, data):
+    found = open_parted(parts / "3")
+    ids = np.array([5, 59, 5, 0])
+    assert np.array_equal(take_parted(found.x, ids), data.x[ids])
+    assert found.num_features == 3
+
+
+def told_by(parts, monkeypatch, folders, machines):
+    """What each rank is told where ranks with these folders stand on these machines."""
+    local = threading.local()
+    monkeypatch.setattr(rows_module, "machine", lambda: local.machine)
+    monkeypatch.setattr(rows_module, "socket", SimpleNamespace(gethostname=lambda: f"host{local.machine}"))
+    rows = [PartedRows(open_partition(folder)) for folder in folders]
+
+    def meet(rank, meeting):
+        local.machine = machines[rank]
+        try:
+            rows[rank].meet(meeting)
+        except InputError as error:
+            return str(error)
+        return rows[rank].machine, rows[rank].ranks, sorted(rows[rank].files)
+
+    met = meetings(len(folders), monkeypatch)
+    return in_threads([lambda rank=rank, meeting=meeting: meet(rank, meeting) for rank, meeting in enumerate(met)])
+
+
+def test_machines_have_the_parts_of_their_numbers(parts, monkeypatch):
+    assert told_by(parts, monkeypatch, [parts / "2"] * 4, ["b", "a", "b", "a"]) == [
+        (0, [[0, 2], [1, 3]], [0]), (1, [[0, 2], [1, 3]], [1]), (0, [[0, 2], [1, 3]], [0]), (1, [[0, 2], [1, 3]], [1]),
+    ]  # fmt: skip
+    assert told_by(parts, monkeypatch, [parts / "3"] * 2, ["a", "a"]) == [(0, [[0, 1]], [0, 1, 2])] * 2
+
+
+def folder_with(parts, kept, path):
+    """A folder of two parts that lacks those that are not kept."""
+    path.mkdir()
+    for entry in (parts / "2").iterdir():
+        if entry not in [part_folder(parts / "2", part) for part in {0, 1} - set(kept)]:
+            (path / entry.name).symlink_to(entry)
+    return path
+
+
+def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
+    three, two = parts / "3", parts / "2"
+    assert set(told_by(parts, monkeypatch, [three] * 2, "ab")) == {
+        f"{three} has 3 parts, and the run 2 machines: each has one of them; start as many, or write others by 'hoptrain data partition --parts 2'"
+    }
+    [found] = set(told_by(parts, monkeypatch, [two, three], "ab"))
+    assert found.startswith("rank 1 on hostb has as number of parts 3, and rank 0 on hosta 2: all machines need the same")
+    first, second = folder_with(parts, [0], tmp_path / "0"), folder_with(parts, [1], tmp_path / "1")
+    assert told_by(parts, monkeypatch, [first, second], "ab") == [(0, [[0], [1]], [0]), (1, [[0], [1]], [1])]
+    for told in told_by(parts, monkeypatch, [second, first], "ab"):
+        assert re.fullmatch("rank 0 on hosta has no part-0 in .*: it is machine 0 of 2; copy it there", told)
+    for told in told_by(parts, monkeypatch, [second] * 2, "aa"):
+        assert re.search("has no part-0 .*: one machine alone needs all parts", told)
+    with pytest.raises(InputError, match="has no part's folder: this machine needs its own, part-0 to part-1; copy it"):
+        PartedRows(open_partition(folder_with(parts, [], tmp_path / "none")))
+    monkeypatch.setattr(rows_module, "version", lambda name: threading.current_thread().name)
+    assert "has hoptrain 1, and rank 0 on hosta 0" in told_by(parts, monkeypatch, [two] * 2, "ab")[0]
+
+
+def test_rows_that_nobody_fetched_are_named(parts):
+    rows = machines_of(parts, 2)[0]
+    with pytest.raises(InputError, match=r"the row of vertex 59 is on another machine, and was not fetched"):
+        rows.read(np.array([0, 59]), np.arange(2), np.empty((2, ROW_BYTES), np.uint8))
+    with pytest.raises(InputError, match=r"fetched by a GraphDataModule\(partitions=...\); use that"):
+        rows.links  # noqa: B018

@@ -1,0 +1,163 @@
+"""Features in parts on several machines, which are threads here with the processes that fill their caches: batches are those of one machine."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from ranks import in_threads
+
+from hoptrain.engine import Dataset, InputError, WorkerError
+from hoptrain.engine.partition import rows
+from hoptrain.engine.partition.exchange import LocalExchange
+from hoptrain.engine.partition.folder import write_partition
+from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
+from hoptrain.engine.partition.rows import Links, open_parted
+from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.samplers import MVSSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers.feed import tier
+
+NUMBER, SMALL = 3000, "120KiB"
+
+
+@pytest.fixture(scope="module")
+def plain():
+    draw = np.random.default_rng(0)
+    edges = np.stack([(NUMBER * draw.random(20_000) ** 3).astype(np.int64), draw.integers(0, NUMBER, 20_000)])
+    x, y = draw.random((NUMBER, 16), dtype=np.float32), draw.integers(0, 3, NUMBER)
+    return Dataset(x=x, y=y, edge_index=edges, splits={"train": np.arange(0, NUMBER, 2)})
+
+
+@pytest.fixture(scope="module")
+def parts(plain, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("machines")
+    for method in ("range", "stream"):
+        write_partition(plain, folder / method, 2, method)
+    return folder
+
+
+@pytest.fixture
+def machines(parts, monkeypatch):
+    """Runs a function of a loader for each of two machines, in threads; returns what each did, and ends what they started."""
+    store, local, numbers = torch.distributed.HashStore(), threading.local(), iter(range(9))
+    made, letters, exchanged = [], [], []
+    monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
+    monkeypatch.setattr(rows, "machine", lambda: local.machine)
+    monkeypatch.setattr(tier, "machine", lambda: local.machine)
+
+    def links():
+        exchanges = [LocalExchange.among(2) for _ in range(3)]
+        exchanged.extend(pair[0] for pair in exchanges)
+        opened = [iter(exchanges), iter(exchanges)]
+
+        def connect(x):
+            to, answers = Mailbox.make(), Mailbox.make()
+            letters.append(to)
+            threading.Thread(target=carry, args=(to, answers, next(opened[x.machine])[x.machine]), daemon=True).start()
+            return CarriedExchange(x.machine, 2, to, answers, os.getpid(), 30.0)
+
+        return Links(machines=connect, ranks=lambda: None)
+
+    def run(work, method="range", **options):
+        shared, number = links(), next(numbers)
+        monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([number] * 2))
+
+        def one(rank):
+            local.machine = f"machine {rank}"
+            local.meeting = Meeting(store, rank, 2)
+            data = open_parted(parts / method, shared)
+            options.setdefault("batch_size", 50)
+            loader = SampleLoader(data, NeighborSampler([3, 2]), seed=5, rank=rank, world_size=2, **options)
+            made.append(loader)
+            return work(loader, rank)
+
+        return in_threads([lambda rank=rank: one(rank) for rank in range(2)])
+
+    yield run
+    for loader in made:
+        loader.close()
+    for exchange in exchanged:
+        exchange.abort()
+    for box in letters:
+        box.put(-1, [np.empty(0, np.uint8)] * 2)  # which fails: its thread ends
+
+
+def contents(batch):
+    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"at": (batch.epoch, batch.batch)}
+
+
+def same(loader, other):
+    steps = 0
+    for ours, theirs in zip(loader, other, strict=True):
+        assert contents(ours) == contents(theirs)
+        steps += 1
+    return steps
+
+
+def beside(plain, rank):
+    return SampleLoader(plain, NeighborSampler([3, 2]), seed=5, rank=rank, world_size=2, batch_size=50)
+
+
+@pytest.mark.parametrize(("memory", "method", "num_workers"), [(SMALL, "stream", 1), ("4MiB", "range", 0)])
+def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_workers):
+    def work(loader, rank):
+        other = beside(plain, rank)
+        assert [same(loader, other) for _ in range(2)] == [15, 15]
+        return loader.tier.filled
+
+    told = machines(work, method, memory=memory, num_workers=num_workers, lookahead=128)
+    for filled in told:
+        assert filled.num_rounds == 2 * (4 + 1)  # 15 steps are 4 windows
+        assert 0 < filled.num_fetched <= filled.num_missed
+    if memory == "4MiB":
+        assert sum(filled.num_fetched for filled in told) < NUMBER  # each row once, and not those of the machine
+
+
+def test_runs_that_are_left_begun_in_the_middle_and_closed(machines, plain):
+    def work(loader, rank):
+        other = beside(plain, rank)
+        for each in (loader, other):
+            for _ in zip(range(3), each):  # noqa: B905
+                pass
+        same(loader, other)
+        for each in (loader, other):
+            each.load_state_dict({"epoch": 1, "step": 9})
+        assert same(loader, other) == 6
+        loader.close()
+        return same(loader, other)
+
+    assert machines(work, memory=SMALL, lookahead=64) == [15, 15]
+
+
+def test_the_process_that_fetches_is_not_replaced(machines, plain):
+    def work(loader, rank):
+        batches = iter(loader)
+        next(batches)
+        if rank == 1:
+            return ""
+        os.kill(loader.tier._pool.pids()[0], signal.SIGKILL)
+        with pytest.raises(WorkerError) as caught:
+            list(batches)
+        return str(caught.value)
+
+    assert "was killed by SIGKILL" in machines(work, memory=SMALL, lookahead=32, batch_size=10)[0]
+
+
+def test_what_needs_all_rows_now_is_refused(parts, tmp_path):
+    (tmp_path / "one").mkdir()
+    for entry in (parts / "range").iterdir():
+        if entry.name != "part-1":
+            (tmp_path / "one" / entry.name).symlink_to(entry)
+    data = open_parted(tmp_path / "one")
+    with pytest.raises(InputError, match=r"lookahead is 0 .* with features of other machines"):
+        SampleLoader(data, NeighborSampler([3, 2]), batch_size=50, lookahead=0)
+    with pytest.raises(InputError, match=r"MVSSampler needs it"):
+        SampleLoader(data, MVSSampler(NeighborSampler([3, 2]), num_draws=30), batch_size=50)
+
+
+def test_one_machine_with_all_parts_reads_them(parts, plain):
+    with SampleLoader(open_parted(parts / "stream"), NeighborSampler([3, 2]), seed=5, batch_size=50, lookahead=0, memory=SMALL) as loader:
+        assert same(loader, SampleLoader(plain, NeighborSampler([3, 2]), seed=5, batch_size=50)) == 30
