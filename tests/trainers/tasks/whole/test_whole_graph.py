@@ -1,5 +1,7 @@
 """Training on the whole graph: by chunks and by ranks the gradient of one batch of all training vertices with all their neighbourhoods."""
 
+import subprocess
+import sys
 import threading
 from itertools import accumulate, pairwise
 
@@ -153,3 +155,26 @@ def test_mistakes(data):
         fit(data, norm="batch")
     with pytest.raises(InputError, match="Linear with task whole: it goes layer by layer"):
         fit(data, model=nn.Linear(7, 3))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_two_ranks_train_as_one(data, tmp_path):
+    """As processes under DDP, whose collectives run beside those of the boundaries."""
+    data.save(tmp_path / "small")
+    weights = []
+    for ranks in (1, 2):
+        options = {
+            "task": "whole", "data.dataset": "./small", "data.num_hops": 3, "data.chunk_edges": 100, "model.dropout": 0, "model.hidden_channels": 8,
+            "model.arch": "gat", "seed_everything": 1, "trainer.max_epochs": 4, "trainer.devices": ranks, "trainer.accelerator": "cpu",
+            "trainer.default_root_dir": f"run{ranks}", "trainer.enable_progress_bar": "false",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", *(f"--{name}={value}" for name, value in options.items())]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=140, cwd=tmp_path)
+        assert run.returncode == 0, run.stderr
+        (path,) = (tmp_path / f"run{ranks}").rglob("last.ckpt")
+        state = torch.load(path, weights_only=True)["state_dict"]
+        weights.append({name: tensor for name, tensor in state.items() if name.startswith("model.")})
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(tensor, weights[1][name], rtol=1e-4, atol=1e-5)
