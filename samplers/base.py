@@ -15,6 +15,7 @@ from typing_extensions import TypeVar  # with a default, as typing has it from P
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import Rows
+from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import check_address
@@ -210,14 +211,19 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
 
 class FanoutSampler(Sampler):
-    """Goes from the seeds outward, hop by hop; each takes up to a number of edges a vertex: ``fanouts``."""
+    """Goes from the seeds outward, hop by hop; each takes up to a number, or a share, of a vertex's edges: ``fanouts``."""
 
-    fanouts: tuple[int, ...]
+    fanouts: tuple[int | float, ...]
 
     @property
     def num_hops(self) -> int:
         """One for each fanout."""
         return len(self.fanouts)
+
+    @property
+    def fanout_codes(self) -> tuple[int, ...]:
+        """The fanouts as kernels take them."""
+        return tuple(map(fanout_code, self.fanouts))
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:

@@ -13,22 +13,41 @@ from hoptrain.kernels.cpu.csc import first_out_of_range
 from hoptrain.kernels.shared.philox import MAX_BATCH, MAX_EPOCH, MAX_HOP
 
 
-def check_fanouts(fanouts: Sequence[int], limit: int) -> tuple[int, ...]:
-    """The fanouts, one a hop, below ``limit``; -1 takes all edges.
+def check_fanouts(fanouts: Sequence[int | float], limit: int) -> tuple[int | float, ...]:
+    """The fanouts, one a hop, below ``limit``; -1 takes all edges, a float the share of them that it is.
 
     Raises:
-        InputError: no hop, too many, or a fanout that is no whole number, or neither positive nor -1.
+        InputError: no hop, too many, or a fanout that is neither a positive whole number nor -1 nor a share.
     """
     try:
-        checked = tuple(index(fanout) for fanout in fanouts)
+        checked = tuple(map(as_fanout, fanouts))
     except TypeError:
         raise InputError(f"fanouts are {fanouts!r}: give a whole number for each hop, at least one, for instance [15, 10]") from None
     if not 0 < len(checked) < MAX_HOP:
         raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
     for fanout in checked:
-        if not (fanout == -1 or 0 < fanout < limit):
-            raise InputError(f"fanout {fanout} in {list(fanouts)}: a hop takes 1 to {limit - 1} edges a vertex, or -1 for all; correct it")
+        if fanout == 0 or not is_fanout(fanout, limit):
+            raise InputError(f"fanout {fanout} in {list(fanouts)}: {fanout_rule(1, limit)}; correct it")
     return checked
+
+
+def as_fanout(given: int | float) -> int | float:
+    """A number as Python has it: a float stays one, for it is a share of the degree.
+
+    Raises:
+        TypeError: it is no number.
+    """
+    return float(given) if isinstance(given, float | np.floating) else index(given)
+
+
+def is_fanout(fanout: int | float, limit: int) -> bool:
+    """Whether a hop can take so many edges, or such a share; 0 leaves it out."""
+    return 0 < fanout <= 1 if isinstance(fanout, float) else -1 <= fanout < limit
+
+
+def fanout_rule(least: int, limit: int) -> str:
+    """What fanouts are, for errors."""
+    return f"a hop takes {least} to {limit - 1} edges a vertex, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0"
 
 
 def check_address(seed: int, epoch: int, batch: int) -> None:

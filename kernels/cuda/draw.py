@@ -5,7 +5,7 @@ may do in any order:
 
 * all edges are taken: ``COPY_UNIT`` edges a unit, or one where the hop takes all of every vertex (neighbouring threads then copy neighbouring
   edges);
-* without replacement: the whole request, since Floyd's method is sequential;
+* without replacement: the whole request, since Floyd's method is sequential, and so is selection sampling, which a share of the degree takes;
 * with replacement: the draws of one group of four random words: four, or two by weight.
 
 Shapes: V vertices and E edges of the graph, K batches, a row of every matrix for each. A hop's destinations are ``nodes[b, low[b]:high[b]]``.
@@ -22,7 +22,7 @@ from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.thresholds import COPY_UNIT
 from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared import shared
-from hoptrain.kernels.shared.draws import alias_offset, bounded, num_draws, takes_all, word_at
+from hoptrain.kernels.shared.draws import ALL, alias_offset, bounded, num_draws, selects, takes_all, wanted, word_at
 from hoptrain.kernels.shared.philox import four_words
 
 DISTINCT = 0
@@ -39,9 +39,9 @@ _U63 = np.uint64(63)
 def unit_size(degree, fanout, mode):
     """Draws of one unit, the last one of a request excepted."""
     if takes_all(degree, fanout, mode != DISTINCT):
-        return 1 if fanout < 0 else COPY_UNIT
+        return 1 if fanout == ALL else COPY_UNIT
     if mode == DISTINCT:
-        return fanout
+        return wanted(degree, fanout)
     return 4 if mode == REPLACE else 2
 
 
@@ -91,6 +91,9 @@ def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, a
             write_edge(adjacency, shift, begin, offset, b, first + offset, out_edges, out_neighbors)
             offset += 1
         return
+    if fanout < ALL and mode == DISTINCT:
+        select_edges(adjacency, shift, begin, degree, count, address, vertex, b, first, out_edges, out_neighbors)
+        return
     words = 2 if mode == WEIGHTED else 1  # of a draw
     seen = _U0
     word0 = word1 = word2 = word3 = np.uint32(0)
@@ -110,6 +113,21 @@ def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, a
             offset = alias_offset(offset, second, threshold[np.uint64(begin + offset)], np.int64(alias[np.uint64(begin + offset)]))
         write_edge(adjacency, shift, begin, offset, b, first + j, out_edges, out_neighbors)
         j += 1
+
+
+@device_function
+def select_edges(adjacency, shift, begin, degree, rest, address, vertex, b, place, out_edges, out_neighbors):
+    """Write ``rest`` edges of a column from ``place`` on by selection sampling, see ``hoptrain.kernels.shared.draws``."""
+    word0 = word1 = word2 = word3 = np.uint32(0)
+    offset = np.int64(0)
+    while rest > 0:
+        if offset & 3 == 0:
+            word0, word1, word2, word3 = words_at(address, b, vertex, offset >> 2)
+        if selects(word_at(offset & 3, word0, word1, word2, word3), degree - offset, rest):
+            write_edge(adjacency, shift, begin, offset, b, place, out_edges, out_neighbors)
+            place += 1
+            rest -= 1
+        offset += 1
 
 
 @device_function

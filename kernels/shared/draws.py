@@ -7,6 +7,10 @@ Four ways to draw, told by ``replace`` and ``weighted`` of the callers:
 * with replacement, uniform: draw j is ``bounded(word j, degree)``.
 * with replacement, by weight: draw j is ``alias_offset`` of the words 2 j and 2 j + 1.
 * without replacement, by weight: the first distinct ones of these draws; see ``hoptrain.kernels.cpu.nodewise.weighted``.
+
+How many are drawn is the hop's fanout, or a share of the vertex's degree, of which there is no bound: then draws without replacement, uniform, go
+over the column instead (selection sampling; Fan, Muller, Rezucha, JASA 1962): of ``left`` edges from the one at offset j on, of which ``wanted`` are
+still to be drawn, it is taken if ``bounded(word j, left) < wanted``. Every subset is equally likely, in time proportional to the degree.
 """
 
 import numpy as np
@@ -15,6 +19,18 @@ from hoptrain.kernels.shared import shared
 
 _B32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+ALL = -1
+"""The fanout of a hop that takes all edges of a vertex, once each. Smaller ones are shares of the degree."""
+_SHARE_BITS = 30
+_ALMOST_ONE = (1 << _SHARE_BITS) - 1
+
+
+def fanout_code(fanout):
+    """A fanout as kernels take it: a number of edges, ``ALL``, or ``-1 - n`` for the share n / 2**30, a float in (0, 1] rounded down.
+
+    Rounded down, since ceil(degree * share) is then what it is for the share as it was written: ceil(10 * 0.1) = 1, though as a float 0.1 is more.
+    """
+    return ALL - max(1, int(fanout * (1 << _SHARE_BITS))) if isinstance(fanout, float) else fanout
 
 
 @shared
@@ -47,17 +63,31 @@ def bounded64(high, low, n):
 
 
 @shared
+def wanted(degree, fanout):
+    """How many edges a hop that does not take all wants of a vertex: ``fanout``, or ceil(degree * share), exactly, for degrees below 2**33."""
+    if fanout < ALL:
+        return (degree * (ALL - fanout) + _ALMOST_ONE) >> _SHARE_BITS
+    return fanout
+
+
+@shared
 def takes_all(degree, fanout, replace):
     """Whether a vertex gives all its edges, once each and in the graph's order: no random word is read."""
-    return fanout < 0 or degree == 0 or (degree <= fanout and not replace)
+    return fanout == ALL or degree == 0 or (degree <= wanted(degree, fanout) and not replace)
 
 
 @shared
 def num_draws(degree, fanout, replace):
-    """How many edges a vertex gives: min(degree, fanout); with replacement ``fanout`` if it has any; all for fanout -1."""
+    """How many edges a vertex gives: min(degree, wanted); with replacement as many as are wanted if it has any; all for fanout -1."""
     if takes_all(degree, fanout, replace):
         return degree
-    return fanout
+    return wanted(degree, fanout)
+
+
+@shared
+def selects(word, left, rest):
+    """Whether an edge is taken of which, and of those after it, there are ``left``, while ``rest`` of them are still to be drawn."""
+    return bounded(word, left) < rest
 
 
 @shared

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hoptrain.kernels.shared import shared
+from hoptrain.kernels.shared.draws import wanted
 
 CERTAIN = np.uint64(1 << 32)
 """The threshold that every word of 32 bits lies below."""
@@ -12,10 +13,14 @@ _B32 = np.uint64(32)
 
 @shared
 def even_threshold(degree, fanout):
-    """The threshold at which a destination keeps ``fanout`` of ``degree`` edges on average: floor(2**32 fanout / degree), or all of them."""
-    if degree <= fanout:
+    """The threshold at which a destination keeps ``fanout`` of ``degree`` edges on average: floor(2**32 fanout / degree), or all of them.
+
+    A ``fanout`` below -1 is a share of the degree, see ``hoptrain.kernels.shared.draws.wanted``.
+    """
+    number = wanted(degree, fanout)
+    if degree <= number:
         return CERTAIN
-    return (np.uint64(fanout) << _B32) // np.uint64(degree)
+    return (np.uint64(number) << _B32) // np.uint64(degree)
 
 
 @shared

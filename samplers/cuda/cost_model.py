@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from math import expm1, log1p
+from math import ceil, expm1, log1p
 
 from hoptrain.engine import InputError
 from hoptrain.kernels.cuda.thresholds import Thresholds
+from hoptrain.kernels.shared.draws import ALL, wanted
 
 SCHEDULES = ("sample", "transit")
 KERNELS = ("auto", *SCHEDULES)
@@ -40,8 +41,9 @@ def schedule_bytes(
     """
     sector, degree = thresholds.sector_bytes, num_edges / max(1, num_nodes)
     transits = expected_transits(num_requests, max(1, num_nodes))
-    is_whole = fanout < 0 or degree <= fanout
-    edges = degree if is_whole else fanout
+    number = degree if fanout == ALL else wanted(ceil(degree), fanout)
+    is_whole = degree <= number
+    edges = degree if is_whole else number
     column = 1 + max(0.0, degree - 1) * id_bytes / sector  # its sectors
     offsets = sector + id_bytes  # where it begins and ends
     written = 2 * edges * id_bytes

@@ -42,13 +42,14 @@ class HeteroSampler(HeteroFanoutSampler):
         *,
         weighted: bool = False,
         expand: str = "all",
-        default: Sequence[int] | None = None,
+        default: Sequence[int | float] | None = None,
     ) -> None:
         """State the hops.
 
         Args:
             fanouts: edges per vertex, one number a hop, from the seeds outward, for all relations; or such a list for each relation, by
-                "source:name:destination" or the tuple of the three. -1 takes all neighbours, 0 leaves the relation out of a hop.
+                "source:name:destination" or the tuple of the three. -1 takes all neighbours, 0 leaves the relation out of a hop,
+                a float above 0 and at most 1.0 is a share of the relation's edges, as of ``NeighborSampler``.
             seed_type: the type of vertices that seeds are of; None for several (``TypedSampler``).
             replace: draw with replacement.
             weighted: draw the edges of the relations that have weights by these, as ``NeighborSampler`` does; those of others uniformly.

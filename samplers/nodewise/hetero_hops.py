@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,33 +14,35 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges
+from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.samplers.checks import as_fanout, fanout_rule, is_fanout
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS, TypedSampler, TypedSeeds
 
-Fanouts = Sequence[int] | Mapping[str | Relation, Sequence[int]]
+Fanouts = Sequence[int | float] | Mapping[str | Relation, Sequence[int | float]]
 
 
 class HeteroFanoutSampler(TypedSampler):
-    """Goes hop by hop and relation by relation; each takes up to a number of edges a vertex: ``fanouts``."""
+    """Goes hop by hop and relation by relation; each takes up to a number, or a share, of a vertex's edges: ``fanouts``."""
 
-    def __init__(self, fanouts: Fanouts, seed_type: str | None, default: Sequence[int] | None, limit: int) -> None:
+    def __init__(self, fanouts: Fanouts, seed_type: str | None, default: Sequence[int | float] | None, limit: int) -> None:
         """State the hops; fanouts lie below ``limit``.
 
         Raises:
             InputError: no hop or more than 16, lists of different lengths, a fanout that is out of range, a default that nothing needs.
         """
         super().__init__(seed_type)
-        given: Mapping[Any, Sequence[int]] = fanouts if isinstance(fanouts, Mapping) else {"": fanouts}
+        given: Mapping[Any, Sequence[int | float]] = fanouts if isinstance(fanouts, Mapping) else {"": fanouts}
         if default is not None:
             if "" in given:
                 raise InputError(f"default is {list(default)} beside fanouts for all relations, {fanouts}: leave one of them out")
             given = {**given, "": default}
         try:
-            self.fanouts: dict[str, tuple[int, ...]] = {
-                name if isinstance(name, str) else ":".join(name): tuple(map(index, own)) for name, own in given.items()
+            self.fanouts: dict[str, tuple[int | float, ...]] = {
+                name if isinstance(name, str) else ":".join(name): tuple(map(as_fanout, own)) for name, own in given.items()
             }
         except TypeError:
             raise InputError(
@@ -54,12 +55,10 @@ class HeteroFanoutSampler(TypedSampler):
             raise InputError(
                 f"fanouts have {numbers} hops: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all relations"
             )
-        bad = [(name, fanout) for name, own in self.fanouts.items() for fanout in own if not -1 <= fanout < limit]
+        bad = [(name, fanout) for name, own in self.fanouts.items() for fanout in own if not is_fanout(fanout, limit)]
         if bad:
             (name, fanout), *_ = bad
-            raise InputError(
-                f"fanout {fanout}{name and f' of {name}'}: a hop takes 0 to {limit - 1} edges a vertex, or -1 for all; correct it"
-            )
+            raise InputError(f"fanout {fanout}{name and f' of {name}'}: {fanout_rule(0, limit)}; correct it")
 
     def _shown_fanouts(self) -> str:
         """As they were given."""
@@ -82,7 +81,7 @@ class HeteroFanoutSampler(TypedSampler):
         return self
 
     def fanouts_of(self, graph: HeteroGraph) -> dict[Relation, tuple[int, ...]]:
-        """The fanouts of each of the graph's relations.
+        """The fanouts of each of the graph's relations, as kernels take them.
 
         Raises:
             InputError: they do not fit the graph's relations, or ``seed_type`` none of its types.
@@ -93,7 +92,7 @@ class HeteroFanoutSampler(TypedSampler):
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
             remedy = "name each once" if common is None else "name some of these"
             raise InputError(f"fanouts name {some_of(sorted(named))}, the graph's relations are {some_of(names.values())}: {remedy}")
-        return {relation: self.fanouts.get(name, common or ()) for relation, name in names.items()}
+        return {relation: tuple(map(fanout_code, self.fanouts.get(name, common or ()))) for relation, name in names.items()}
 
 
 def no_relation_has_weights() -> InputError:

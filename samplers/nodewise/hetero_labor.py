@@ -10,10 +10,11 @@ import numpy as np
 from hoptrain.engine import Address
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
+from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.nodewise.hetero_hops import Fanouts, HeteroFanoutSampler, Step, TypedHops, no_relation_has_weights
-from hoptrain.samplers.nodewise.labor import LaborHop, checked_rounds
+from hoptrain.samplers.nodewise.labor import LaborHop, check_shares, checked_rounds
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS
 
@@ -35,7 +36,7 @@ class HeteroLaborSampler(HeteroFanoutSampler):
         *,
         importance_rounds: int = 0,
         weighted: bool = False,
-        default: Sequence[int] | None = None,
+        default: Sequence[int | float] | None = None,
     ) -> None:
         """State the hops.
 
@@ -52,6 +53,7 @@ class HeteroLaborSampler(HeteroFanoutSampler):
         super().__init__(fanouts, seed_type, default, 1 << 31)
         self.importance_rounds: int = checked_rounds(importance_rounds)
         self.weighted: bool = weighted
+        check_shares((fanout for own in self.fanouts.values() for fanout in own), importance_rounds, weighted)
 
     def __repr__(self) -> str:
         further = f", importance_rounds={self.importance_rounds}" * bool(self.importance_rounds) + ", weighted=True" * self.weighted
@@ -82,7 +84,7 @@ class HeteroLaborSampler(HeteroFanoutSampler):
                 weights = np.zeros(0, np.float32)
                 return Block(indptr=edges.indptr, indices=edges.indices, edge_ids=edges.edge_ids, num_src=0, weights=weights)
             frontiers, at = work.frontiers, address.at_hop(number_of[source] * MOST_HOPS + step.hop)
-            wanted, rounds = (fanout, self.importance_rounds) if fanout > 0 else (columns.num_edges, 0)
+            wanted, rounds = (fanout, self.importance_rounds) if fanout != ALL else (columns.num_edges, 0)
             own_weights = columns.weights if self.weighted else None
             hop = LaborHop(columns, frontiers[destination], frontiers[source], step.last, at, wanted, rounds, own_weights)
             return hop.sample(step.name)

@@ -49,7 +49,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         strategy: Strategy = "uniform",
         replace: bool = False,
         *,
-        default: Sequence[int] | None = None,
+        default: Sequence[int | float] | None = None,
     ) -> None:
         """State the hops and the seeds' times.
 

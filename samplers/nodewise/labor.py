@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.nodewise import importance, labor_weighted
 from hoptrain.kernels.cpu.nodewise import labor as kernels
+from hoptrain.kernels.shared.draws import ALL, wanted
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
 from hoptrain.samplers.checks import check_fanouts
@@ -51,19 +52,22 @@ class LaborSampler(FanoutSampler):
     An edge's weight is A / min(1, c_v pi); one with A = 0 is none, and copies of a multi-edge are edges by themselves.
     """
 
-    def __init__(self, fanouts: Sequence[int], importance_rounds: int = 0, weighted: bool = False) -> None:
+    def __init__(self, fanouts: Sequence[int | float], importance_rounds: int = 0, weighted: bool = False) -> None:
         """State the hops.
 
         Args:
-            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours.
+            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours, a float above 0 and at most
+                1.0 is a share: ceil(share * degree), for equal importances without weights.
             importance_rounds: i of LABOR-i.
             weighted: whether edges weigh what ``Graph.weights`` says; on the CPU only.
 
         Raises:
-            InputError: no hop, a fanout that is neither positive nor -1, a number of rounds that is out of range.
+            InputError: no hop, a fanout that is neither positive nor -1 nor a share, a share with importances or weights, a number of rounds that
+                is out of range.
         """
-        self.fanouts: tuple[int, ...] = check_fanouts(fanouts, 1 << 31)
+        self.fanouts: tuple[int | float, ...] = check_fanouts(fanouts, 1 << 31)
         self.importance_rounds: int = checked_rounds(importance_rounds)
+        check_shares(self.fanouts, importance_rounds, weighted)
         self.weighted = weighted
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
@@ -72,11 +76,11 @@ class LaborSampler(FanoutSampler):
         frontier = Frontier.of_seeds(graph, seeds, workspace)
         num_seeds = frontier.num_nodes
         blocks: list[Block] = []
-        for hop, fanout in enumerate(self.fanouts):
-            rounds = self.importance_rounds if fanout > 0 else 0
-            wanted = fanout if fanout > 0 else graph.num_edges
+        for hop, fanout in enumerate(self.fanout_codes):
+            rounds = self.importance_rounds if fanout != ALL else 0
+            number = fanout if fanout != ALL else graph.num_edges
             blocks.append(
-                LaborHop(graph, frontier, frontier, frontier.num_nodes, address.at_hop(hop), wanted, rounds, weights).sample(f"{hop}")
+                LaborHop(graph, frontier, frontier, frontier.num_nodes, address.at_hop(hop), number, rounds, weights).sample(f"{hop}")
             )
         return batch_of_hops(frontier.nodes(), blocks, num_seeds)
 
@@ -92,6 +96,20 @@ def checked_rounds(number: int) -> int:
     return number
 
 
+def check_shares(fanouts: Iterable[int | float], importance_rounds: int, weighted: bool) -> None:
+    """Refuse shares of the degree where importances or weights are to set the probabilities: their rounds are made for one number of all vertices.
+
+    Raises:
+        InputError: there is one.
+    """
+    for fanout in fanouts:
+        if isinstance(fanout, float) and (importance_rounds or weighted):
+            option = "weighted=True" if weighted else f"importance_rounds={importance_rounds}"
+            raise InputError(
+                f"fanout {fanout} with {option}: a share of the degree is LABOR-0's alone; give a number of edges, or leave the option out"
+            )
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class LaborHop:
     """One hop, or one relation of it, whose sources and destinations may be of two types.
@@ -102,7 +120,7 @@ class LaborHop:
         sources: those that sources are among; the same ones in a plain graph.
         num_dst: the first nodes, which are expanded.
         address: of the sources' random numbers.
-        fanout: edges wanted into each destination.
+        fanout: edges wanted into each destination, or the code of a share, but not -1.
         rounds: i of LABOR-i.
         weights: (E,) of the edges, or None.
     """
@@ -214,7 +232,8 @@ class LaborHop:
         indptr[0] = 0
         dtypes = {"edge_ids": id_dtype(graph.num_edges), "indices": graph.indices.dtype, "weights": np.dtype(np.float32)}
         cursor, is_done = kernels.Cursor(0, 0, 0), False
-        room = num_dst * min(self.fanout, -(-graph.num_edges // max(1, graph.num_nodes))) + _LEAST_ROOM
+        mean = -(-graph.num_edges // max(1, graph.num_nodes))
+        room = num_dst * min(wanted(mean, self.fanout), mean) + _LEAST_ROOM
         while not is_done:
             room *= 2
             arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]

@@ -25,19 +25,21 @@ EXPANSIONS = ("all", "new")
 class NeighborSampler(FanoutSampler):
     """For every hop, up to ``fanout`` in-neighbours of every vertex reached so far.
 
-    Without replacement (the default) a vertex gives min(degree, fanout) distinct edges, every subset equally likely; with replacement it
-    gives ``fanout`` edges if it has any, each draw uniform or by weight. By weight without replacement the edges are drawn one after the
-    other, each by weight among those that are left (successive sampling). Edges, not neighbours, are drawn: of a multi-edge each copy counts.
+    Without replacement (the default) a vertex gives min(degree, fanout), or ceil(share * degree), distinct edges, every subset equally likely; with
+    replacement it gives as many if it has any, each draw uniform or by weight. By weight without replacement the edges are drawn one after
+    the other, each by weight among those that are left (successive sampling). Edges, not neighbours, are drawn: of a multi-edge each copy
+    counts.
 
     Blocks have no weights. By weight with replacement, the plain mean over a vertex's edges estimates the weighted mean over its in-edges
     without bias; without replacement heavy edges come less often than their weights say, and the mean is pulled towards the plain one.
     """
 
-    def __init__(self, fanouts: Sequence[int], replace: bool = False, weighted: bool = False, expand: str = "all") -> None:
+    def __init__(self, fanouts: Sequence[int | float], replace: bool = False, weighted: bool = False, expand: str = "all") -> None:
         """State the hops.
 
         Args:
-            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all edges, each once.
+            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all edges, each once; a float above
+                0 and at most 1.0 is a share: ceil(share * degree) edges, where by weight and without replacement only those of a weight count.
             replace: draw with replacement.
             weighted: draw an edge with a probability proportional to its weight (``graph.weights``). One of weight 0 is never taken, nor with
                 a fanout of -1, and a vertex without any other gives none.
@@ -45,9 +47,9 @@ class NeighborSampler(FanoutSampler):
                 before, as PyG does. With "new" a vertex has the same edges in all blocks: they are nested.
 
         Raises:
-            InputError: no hop, a fanout that is neither positive nor -1, or options that exclude each other.
+            InputError: no hop, a fanout that is neither positive nor -1 nor a share, or options that exclude each other.
         """
-        self.fanouts: tuple[int, ...] = check_fanouts(fanouts, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
+        self.fanouts: tuple[int | float, ...] = check_fanouts(fanouts, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
         self.replace: bool = replace
         self.repeats_edges: bool = replace
         self.weighted = weighted
@@ -81,7 +83,7 @@ class NeighborSampler(FanoutSampler):
 
     def _rules(self) -> list[kernels.Rule]:
         """How each hop takes edges."""
-        return [kernels.Rule(fanout, self.replace, self.weighted) for fanout in self.fanouts]
+        return [kernels.Rule(fanout, self.replace, self.weighted) for fanout in self.fanout_codes]
 
     def columns(self, graph: Graph) -> list[kernels.Columns | WeightedColumns]:
         """What each hop draws from."""

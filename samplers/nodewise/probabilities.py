@@ -10,6 +10,7 @@ import numpy as np
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
+from hoptrain.kernels.shared.draws import ALL, num_draws
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
@@ -45,7 +46,7 @@ def sampling_probabilities(
     if isinstance(graph, HeteroGraph):
         return _counted(sampler, graph, graph.numbered(seeds) if isinstance(seeds, Mapping) else seeds, num_batches, seed)
     if type(sampler) is NeighborSampler and len(sampler.fanouts) == 1 and not sampler.weighted:
-        return _of_one_hop(graph, check_seeds(graph, np.asarray(seeds), distinct=True), sampler.fanouts[0], sampler.replace)
+        return _of_one_hop(graph, check_seeds(graph, np.asarray(seeds), distinct=True), sampler.fanout_codes[0], sampler.replace)
     return _counted(sampler, graph, seeds, num_batches, seed)[""]
 
 
@@ -70,10 +71,11 @@ def _of_one_hop(graph: Graph, seeds: Array, fanout: int, replace: bool) -> Array
     pairs, copies = np.unique(np.repeat(np.arange(len(seeds)), degrees) * graph.num_nodes + sources, return_counts=True)
     degree = degrees[pairs // graph.num_nodes].astype(np.float64)
     missed = np.zeros(len(pairs))
-    if fanout > 0 and replace:
-        missed = (1 - copies / degree) ** fanout
-    elif fanout > 0:
-        draws, missed = np.minimum(fanout, degree), np.ones(len(pairs))
+    draws = np.array([num_draws(own, fanout, replace) for own in degrees])[pairs // graph.num_nodes]
+    if fanout != ALL and replace:
+        missed = (1 - copies / degree) ** draws
+    elif fanout != ALL:
+        missed = np.ones(len(pairs))
         for copy in range(int(copies.max(initial=0))):
             missed *= np.where(copy < copies, np.maximum(1 - draws / (degree - np.minimum(copy, copies - 1)), 0), 1)
     kept = np.ones(graph.num_nodes)

@@ -60,7 +60,7 @@ class TemporalSampler(FanoutSampler):
 
     def __init__(
         self,
-        fanouts: Sequence[int],
+        fanouts: Sequence[int | float],
         seed_times: str | Sequence[int] | Array | None = None,
         strategy: Strategy = "uniform",
         replace: bool = False,
@@ -69,7 +69,8 @@ class TemporalSampler(FanoutSampler):
         """State the hops and the seeds' times.
 
         Args:
-            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all that the bound admits.
+            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all that the bound admits, a float above 0
+                and at most 1.0 is a share of these, rounded up.
             seed_times: (V,) integers, for each vertex the time at which it is a seed, in the unit of ``graph.times``; or the path of a .npy file with
                 them. Without it ``sample`` has to be given ``times``.
             strategy: uniform or recent.
@@ -77,10 +78,10 @@ class TemporalSampler(FanoutSampler):
             monotone: whether an edge bounds those behind it; on the CPU only.
 
         Raises:
-            InputError: no hop, a fanout that is neither positive nor -1, an unknown strategy, options that exclude each other, times that
+            InputError: no hop, a fanout that is neither positive nor -1 nor a share, an unknown strategy, options that exclude each other, times that
                 cannot be read.
         """
-        self.fanouts: tuple[int, ...] = check_fanouts(fanouts, MAX_DRAWS)
+        self.fanouts: tuple[int | float, ...] = check_fanouts(fanouts, MAX_DRAWS)
         check_strategy(strategy, replace)
         self.strategy = strategy
         self.replace = replace
@@ -106,7 +107,7 @@ class TemporalSampler(FanoutSampler):
         work = kind(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
         work.enter_seeds(seeds)
         num_src = [len(seeds)]
-        for hop, fanout in enumerate(self.fanouts):
+        for hop, fanout in enumerate(self.fanout_codes):
             rule = kernels.TimedRule(fanout, self.replace, self.strategy == "recent")
             work.sample_hop(num_src[-2] if hop else 0, rule, address.at_hop(hop))
             num_src.append(work.keys.num_nodes)

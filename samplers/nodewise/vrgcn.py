@@ -34,7 +34,7 @@ class VRGCNSampler(Sampler):
 
     feedback: tuple[str, ...] = ("history",)
 
-    def __init__(self, fanouts: Sequence[int] = (2, 2)) -> None:
+    def __init__(self, fanouts: Sequence[int | float] = (2, 2)) -> None:
         """State the hops.
 
         Args:

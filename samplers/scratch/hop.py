@@ -13,8 +13,9 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
-from hoptrain.kernels.cpu.nodewise import weighted
+from hoptrain.kernels.cpu.nodewise import shares, weighted
 from hoptrain.kernels.cpu.relabel import relabel
+from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.scratch.workspace import Workspace
 
 EXACT_COUNT = 1 << 22
@@ -50,7 +51,7 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
     """
     workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
     num_nodes, table = last, workspace.table.view()
-    if is_distinct_by_weight(rule) or _is_shared([hop]):
+    if is_distinct_by_weight(rule) or _is_share(rule) or _is_shared([hop]):
 
         def take(_: int, begin: int, end: int) -> None:
             nonlocal num_nodes
@@ -65,7 +66,12 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
 
 def is_distinct_by_weight(rule: kernels.Rule) -> bool:
     """Whether a hop takes distinct edges that have weight, some or all: ``hoptrain.kernels.cpu.nodewise.weighted`` does it, from ``WeightedColumns``."""
-    return bool(rule.weighted and (rule.fanout < 0 or not rule.replace))
+    return bool(rule.weighted and (rule.fanout == ALL or not rule.replace))
+
+
+def _is_share(rule: kernels.Rule) -> bool:
+    """Whether vertices give a share of their edges, one after the other: ``hoptrain.kernels.cpu.nodewise.shares``."""
+    return rule.fanout < ALL and not is_distinct_by_weight(rule)
 
 
 def count_edges(columns: kernels.Columns | weighted.WeightedColumns, nodes: Array, first: int, last: int, rule: kernels.Rule) -> int:
@@ -86,7 +92,7 @@ def draw_hop(
     num_edges: int,
 ) -> int:
     """Draw edges into the destinations ``nodes[first:last]``, with global ids; ``edges`` holds ``num_edges``. Returns the number of edges."""
-    draw = weighted.draw_hop if is_distinct_by_weight(rule) else kernels.draw_hop
+    draw = weighted.draw_hop if is_distinct_by_weight(rule) else shares.draw_hop if _is_share(rule) else kernels.draw_hop
     total: int = draw(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
     return total
 

@@ -109,7 +109,13 @@ SAMPLED = {
     "neighbor, large": lambda: on(s.NeighborSampler([15, 10]), MANY, large()),
     "neighbor, large, weighted": lambda: on(s.NeighborSampler([15, 10], weighted=True), MANY, large()),
     "neighbor, large, replace, new": lambda: on(s.NeighborSampler([15, 15], replace=True, expand="new"), MANY, large()),
+    "neighbor, share": lambda: on(s.NeighborSampler([0.5, 2])),
+    "neighbor, share, replace, new": lambda: on(s.NeighborSampler([0.3, 0.7], replace=True, expand="new")),
+    "neighbor, share, weighted": lambda: on(s.NeighborSampler([3, 0.4], weighted=True)),
+    "neighbor, share, weighted, replace": lambda: on(s.NeighborSampler([0.4, -1], weighted=True, replace=True)),
+    "neighbor, large, share": lambda: on(s.NeighborSampler([0.2, 10]), MANY, large()),
     "labor": lambda: on(s.LaborSampler([3, 2])),
+    "labor, share": lambda: on(s.LaborSampler([0.4, -1])),
     "labor, all": lambda: on(s.LaborSampler([-1, 2])),
     "labor, importance": lambda: on(s.LaborSampler([3, 2], importance_rounds=2)),
     "labor, int64": lambda: on(s.LaborSampler([3, 2]), graph=wide()),
@@ -120,6 +126,7 @@ SAMPLED = {
     "pinsage, no restart": lambda: on(s.PinSAGESampler([2], num_walks=3, walk_length=5, restart=0.0)),
     "temporal": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES), (np.array([3, 35, 3]), np.array([38, 5]))),
     "temporal, replace": lambda: on(s.TemporalSampler([3, -1], seed_times=TIMES, replace=True)),
+    "temporal, share": lambda: on(s.TemporalSampler([0.5, 0.3], seed_times=TIMES)),
     "temporal, recent": lambda: on(s.TemporalSampler([3, 2], seed_times=TIMES, strategy="recent")),
     "temporal, large fanouts, monotone": lambda: on(s.TemporalSampler([9, -1, 5], seed_times=20 * TIMES, monotone=True)),
     "vrgcn": lambda: on(s.VRGCNSampler([2, 2])),
@@ -156,6 +163,7 @@ SAMPLED = {
     ),
     "typed": lambda: Sampled(s.HeteroSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, replace": lambda: Sampled(s.HeteroSampler([2, 3], "p", replace=True), typed(), (np.array([3, 7, 1]), np.array([19, 4]))),
+    "typed, share": lambda: Sampled(s.HeteroSampler([0.5, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, by relation": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, new": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p", expand="new"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, weighted": lambda: Sampled(s.HeteroSampler([2, -1], "p", weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))),
@@ -189,5 +197,7 @@ SAMPLED = {
     "metapath": lambda: on(s.MetapathWalk(KINDS, [0, 1], length=3, num_walks=2)),
 }
 
-ON_CPU = {name for name in SAMPLED if name.startswith("typed, ") and name not in ("typed, replace", "typed, by relation")} | {"hgt"}
+ON_CPU = {
+    name for name in SAMPLED if name.startswith("typed, ") and name not in ("typed, replace", "typed, share", "typed, by relation")
+} | {"hgt"}
 """Cases that CUDA has no kernels for."""

@@ -32,7 +32,7 @@ def trees(graph, seeds, bounds, fanouts, strategy, replace, key):
         column = list(range(columns.indptr[v], columns.indptr[v + 1]))
         edges = column if columns.times is None else temporal.admitted(columns, v, bounds[tree])
         if strategy == "recent" and columns.times is not None:
-            drawn = edges if fanout < 0 else edges[max(0, len(edges) - fanout) :] if fanout else []
+            drawn = edges[max(0, len(edges) - neighbor.wanted(len(edges), fanout)) :] if fanout else []
         else:
             drawn = [edges[o] for o in neighbor.offsets(len(edges), fanout, replace, (*key, 16 * k + h), local)] if fanout else []
         return [(e, (tree, int(columns.indices[e]))) for e in drawn]

@@ -3,7 +3,7 @@
 from itertools import accumulate, pairwise
 
 import numpy as np
-from reference.neighbor import words
+from reference.neighbor import wanted, words
 
 
 def solve(importances, fanout):
@@ -39,7 +39,8 @@ def importances_of(columns, destinations, fanout, rounds):
 def thresholds_of(columns, destinations, fanout, rounds):
     """For each destination the thresholds of its in-edges, of 2**32."""
     if not rounds:
-        return [[2**32 if len(columns[v]) <= fanout else fanout * 2**32 // len(columns[v])] * len(columns[v]) for v in destinations]
+        degrees = [len(columns[v]) for v in destinations]
+        return [[min(2**32, wanted(degree, fanout) * 2**32 // max(1, degree))] * degree for degree in degrees]
     importance = importances_of(columns, destinations, fanout, rounds)
     thresholds = []
     for v in destinations:
@@ -55,7 +56,7 @@ def batch(graph, seeds, fanouts, rounds, seed, epoch, batch):
     columns = [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
     nodes, blocks = list(seeds), []
     for hop, fanout in enumerate(fanouts):
-        fanout = len(graph.indices) if fanout < 0 else fanout
+        fanout = len(graph.indices) if fanout == -1 else fanout
         thresholds = thresholds_of(columns, nodes, fanout, rounds)
         place = {v: i for i, v in enumerate(nodes)}
         after, counts, indices, edge_ids, weights = list(nodes), [0], [], [], []

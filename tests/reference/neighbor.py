@@ -1,6 +1,8 @@
 """A slow, plain reference of neighbour sampling: Python integers and lists, no Numba, no code shared with the kernels."""
 
+from fractions import Fraction
 from itertools import accumulate, pairwise
+from math import ceil, floor
 
 MASK = 0xFFFFFFFF
 
@@ -37,15 +39,36 @@ def bounded(word, n):
     return word * n // 2**32
 
 
+def wanted(degree, fanout):
+    """How many edges a vertex shall give: a float is a share of its degree, in whole 2**-30."""
+    if not isinstance(fanout, float):
+        return degree if fanout < 0 else fanout
+    return ceil(degree * Fraction(max(1, floor(fanout * 2**30)), 2**30))
+
+
+def select(degree, rest, stream):
+    """Each offset with the probability that as many of those left are wanted."""
+    chosen = []
+    for offset, word in enumerate(stream):
+        if bounded(word, degree - offset) < rest - len(chosen):
+            chosen.append(offset)
+    return chosen
+
+
 def offsets(degree, fanout, replace, key, vertex, tables=None):
     """Offsets into the column of a vertex: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset.
 
+    Of a share of the degree without replacement what ``select`` says.
+
     Without replacement, or all, by ``tables`` (threshold, alias, weights): see ``distinct_by_weight``.
     """
-    if tables and (fanout < 0 or not replace):
+    if tables and (fanout == -1 or not replace):
         return distinct_by_weight(*tables, fanout, key, vertex) if degree else []
-    if degree == 0 or fanout < 0 or (not replace and degree <= fanout):
+    is_share, is_all, fanout = isinstance(fanout, float), fanout == -1, wanted(degree, fanout)
+    if degree == 0 or is_all or (not replace and degree <= fanout):
         return list(range(degree))
+    if is_share and not replace:
+        return select(degree, fanout, words(key, vertex, degree))
     if tables:
         threshold, alias, *_ = tables
         stream = words(key, vertex, 2 * fanout)
@@ -64,7 +87,8 @@ def offsets(degree, fanout, replace, key, vertex, tables=None):
 def distinct_by_weight(threshold, alias, weights, fanout, key, vertex):
     """Draws by the alias tables without the repeats; after 4 fanout + 32 of them each draw looks at what is left, with integer weights."""
     positive = [offset for offset, weight in enumerate(weights) if weight > 0]
-    if fanout < 0 or len(positive) <= fanout:
+    fanout = wanted(len(positive), fanout)
+    if len(positive) <= fanout:
         return positive
     attempts = 4 * fanout + 32
     stream = words(key, vertex, 2 * attempts + 4 * fanout)

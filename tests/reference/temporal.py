@@ -22,7 +22,7 @@ def batch(graph, seeds, times, fanouts, strategy, replace, key):
             tree, vertex = nodes[i]
             edges = admitted(graph, vertex, times[tree])
             if strategy == "recent":
-                drawn = edges if fanout < 0 else edges[max(0, len(edges) - fanout) :]
+                drawn = edges[max(0, len(edges) - neighbor.wanted(len(edges), fanout)) :]
             else:
                 drawn = [edges[offset] for offset in neighbor.offsets(len(edges), fanout, replace, (*key, hop), i)]
             columns.append(len(drawn))
@@ -54,7 +54,7 @@ def batch_of_paths(graph, seeds, times, fanouts, strategy, replace, key):
         for i in range(first, last):
             edges = admitted(graph, nodes[i][1], bounds[i])
             if strategy == "recent":
-                drawn = edges if fanout < 0 else edges[max(0, len(edges) - fanout) :]
+                drawn = edges[max(0, len(edges) - neighbor.wanted(len(edges), fanout)) :]
             else:
                 drawn = [edges[offset] for offset in neighbor.offsets(len(edges), fanout, replace, (*key, hop), i)]
             for e in drawn:

@@ -36,10 +36,10 @@ fit --config type.yaml                      | data.batch_size is many: it takes 
 fit --config class.yaml                     | data.sampler is hoptrain.samplers.NeighbourSampler (...): it takes a Sampler; did you mean NeighborSampler...?
 fit --config module.yaml                    | data.sampler is nomodule.S (No module named 'nomodule'): it takes a Sampler; name one by its path, ...
 fit --config other.yaml                     | data.sampler is hoptrain.engine.Graph: it takes a Sampler; ...
-fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers
+fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers or numbers
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
 fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
-fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, triples, edges, hetero, events, hops
+fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, triples, edges, hetero, events, hops, whole
 fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean --data.batch_size?
 fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean --model.hidden_channels?
 fit Q --batch_size 5                        | there is no option --batch_size: did you mean --data.batch_size?
@@ -77,8 +77,9 @@ fit Q --model.num_layers 3                  | model.num_layers is no option: it 
 fit Q --model.in_channels 3                 | model.in_channels is no option: it comes from the features of the data set; leave it out
 fit Q --data.batch_size 0                   | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
 fit Q --data.batch_size 1.5                 | data.batch_size is 1.5: it takes an integer
-fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it takes a list of integers
+fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it takes a list of integers or numbers
 fit Q --data.sampler.init_args.fanouts [5,0] | fanout 0 in [5, 0]: a hop takes ...
+fit Q --data.sampler.init_args.fanouts [5,1.5] | fanout 1.5 in [5, 1.5]: a hop takes ... or a share of them such as 0.5, above 0 and at most 1.0; ...
 fit Q --data.sampler.init_args.fanout [5]   | data.sampler: there is no option fanout: did you mean fanouts?
 fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it takes a Sampler; did you mean NeighborSampler...?
 fit Q --data.num_workers -1                 | num_workers is -1: it is at least 0; correct it

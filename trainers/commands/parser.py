@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -159,5 +160,5 @@ def _word(part: Any) -> str:
         return _PLAIN[part]
     if isinstance(part, type) and get_origin(part) is None:
         return f"a {part.__name__}"
-    inner: Iterable[Any] = get_args(part)
+    inner: Iterable[Any] = chain.from_iterable(map(_parts, get_args(part)))
     return "a list of " + " or ".join(_MANY.get(kind, getattr(kind, "__name__", str(kind))) for kind in inner)

@@ -13,7 +13,7 @@ import yaml
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
-TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "events", "hops"]
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "events", "hops", "whole"]
 
 
 class Task(NamedTuple):
@@ -70,6 +70,7 @@ TASKS: dict[TaskName, Task] = {
         score="ap",
     ),
     "hops": Task("items.hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
+    "whole": Task("whole.task", "WholeGraphClassifier", "WholeGraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ class NodeClassifier(LabelledTask):
     counted once; or another score by its name. With several labels a vertex, ``acc`` is the micro-averaged F1 score.
     """
 
-    data_class = GraphDataModule
+    data_class: ClassVar[type[GraphDataModule]] = GraphDataModule
 
     def __init__(
         self,

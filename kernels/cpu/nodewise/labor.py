@@ -14,6 +14,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch
+from hoptrain.kernels.shared.draws import wanted
 from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
 from hoptrain.kernels.shared.philox import four_words
 
@@ -99,7 +100,7 @@ def _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources):
         column = np.int64(indptr[nodes[i]])
         degree = np.int64(indptr[nodes[i] + 1]) - column
         taken = degree
-        if degree > fanout:
+        if degree > wanted(degree, fanout):
             taken = min(degree - offset, len(sources) - lanes)
             for j in range(taken):
                 sources[lanes + j] = indices[column + offset + j]

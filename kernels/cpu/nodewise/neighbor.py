@@ -49,7 +49,7 @@ class Rule(NamedTuple):
     """How many edges a destination gives, and how they are drawn."""
 
     fanout: int
-    """-1 for all."""
+    """Of ``hoptrain.kernels.shared.draws.fanout_code``: -1 for all. Shares of the degree are for ``count_edges`` alone."""
     replace: bool
     weighted: bool
     """By the alias tables; only with replacement."""
@@ -98,7 +98,7 @@ def count_edges(columns, nodes, first, last, rule):
     total = 0
     for i in range(first, last):
         prefetch(indptr, np.int64(nodes[min(i + _AHEAD, last - 1)]))
-        total += num_draws(_column(indptr, alias, weighted, nodes[i])[1], rule.fanout, rule.replace)
+        total += num_draws(column_of(indptr, alias, weighted, nodes[i])[1], rule.fanout, rule.replace)
     return total
 
 
@@ -167,7 +167,7 @@ _FIRST, _BEGIN, _DEGREE, _VERTEX = 0, 1, 2, 3
 
 
 @cpu_kernel
-def _column(indptr, alias, weighted, vertex):
+def column_of(indptr, alias, weighted, vertex):
     """Where the vertex's column begins, and its degree: 0 if no edge of it has any weight."""
     begin = np.int64(indptr[unsigned(vertex)])
     degree = np.int64(indptr[unsigned(vertex + 1)]) - begin
@@ -184,7 +184,7 @@ def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
     num_lanes = 0
     for i in places(begin, end):
         vertex = np.int64(nodes[i])
-        column, degree = _column(indptr, alias, weighted, vertex)
+        column, degree = column_of(indptr, alias, weighted, vertex)
         if takes_all(degree, rule.fanout, rule.replace):
             for j in range(degree):
                 edge_ids[unsigned(num_edges + j)] = column + j

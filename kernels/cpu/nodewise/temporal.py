@@ -14,16 +14,18 @@ import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.nodewise.neighbor import num_groups
+from hoptrain.kernels.cpu.nodewise.shares import draw_repeatedly, select
 from hoptrain.kernels.cpu.offsets import distinct_offsets, independent_offsets, random_words
 from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.cpu.relabel import home, relabel
-from hoptrain.kernels.shared.draws import num_draws, takes_all
+from hoptrain.kernels.shared.draws import ALL, num_draws, takes_all
 from hoptrain.kernels.shared.philox import MAX_VERTEX
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 
 MAX_TREES = 1 << (63 - TREE_SHIFT)
 _VERTEX = MAX_VERTEX - 1
+_NO_TABLE = np.zeros(0, np.int32)
 
 
 class TimedColumns(NamedTuple):
@@ -43,7 +45,7 @@ class TimedRule(NamedTuple):
     """How many edges a node gives, and how they are drawn."""
 
     fanout: int
-    """-1 for all."""
+    """-1 for all; see ``hoptrain.kernels.shared.draws.fanout_code``."""
     replace: bool
     recent: bool
     """The latest ones instead of a draw."""
@@ -103,7 +105,7 @@ def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, addre
         num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
         if num_lanes:
             _draw(num_lanes, rule, address, scratch)
-        after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
+        after = _place(by_time, begin, end, rule, address, scratch, edges, num_edges)
         for j in places(num_edges, after):
             edge_ids[j] = by_time[unsigned(edge_ids[j])]
             prefetch_many(indices, edge_ids[j])
@@ -134,7 +136,7 @@ def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, 
         num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
         if num_lanes:
             _draw(num_lanes, rule, address, scratch)
-        after = _place(by_time, begin, end, rule, scratch, edges, num_edges)
+        after = _place(by_time, begin, end, rule, address, scratch, edges, num_edges)
         for i in range(begin, end):
             for j in places(num_edges, np.int64(edges.indptr[i + 1])):
                 rank = np.int64(edge_ids[j])
@@ -182,14 +184,14 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
 
 @cpu_kernel
 def _assign_lanes(begin, end, rule, lanes):
-    """Give a lane to the nodes that draw; returns the number of lanes."""
+    """Give a lane to the nodes that draw; returns the number of lanes. Shares of the degree are drawn without lanes."""
     fanout, replace, recent = rule.fanout, rule.replace, rule.recent
     num_lanes = 0
     for i in range(end - begin):
         number = lanes[_NUMBER, i]
         lanes[_LANE_NUMBER, num_lanes] = number
         lanes[_LANE_NODE, num_lanes] = begin + i
-        num_lanes += 0 if recent or takes_all(number, fanout, replace) else 1
+        num_lanes += 0 if recent or fanout < ALL or takes_all(number, fanout, replace) else 1
     return num_lanes
 
 
@@ -205,7 +207,7 @@ def _draw(num_lanes, rule, address, scratch):
 
 
 @cpu_kernel
-def _place(by_time, begin, end, rule, scratch, edges, num_edges):
+def _place(by_time, begin, end, rule, address, scratch, edges, num_edges):
     """Write the ranks of a chunk's edges where their edge ids will stand, and ask for those; returns the number of edges."""
     lanes, offsets, ranks, out_indptr = scratch.lanes, scratch.offsets, edges.edge_ids, edges.indptr
     fanout, replace, recent = rule.fanout, rule.replace, rule.recent
@@ -216,6 +218,10 @@ def _place(by_time, begin, end, rule, scratch, edges, num_edges):
         if recent or takes_all(number, fanout, replace):
             for j in range(count):
                 ranks[unsigned(num_edges + j)] = column + number - count + j
+        elif fanout < ALL and replace:
+            draw_repeatedly(np.uint64(begin + i), column, number, count, False, _NO_TABLE, _NO_TABLE, address, ranks, num_edges)
+        elif fanout < ALL:
+            select(np.uint64(begin + i), column, number, count, address, ranks, num_edges)
         else:
             for j in range(count):
                 ranks[unsigned(num_edges + j)] = column + offsets[unsigned(j), unsigned(lane)]

@@ -15,7 +15,7 @@ from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.offsets import random_words, weighted_offsets
 from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.prefetch import prefetch, prefetch_many
-from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
+from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64, num_draws, takes_all
 from hoptrain.kernels.shared.philox import four_words
 from hoptrain.kernels.shared.weighted import most_attempts
 
@@ -56,8 +56,9 @@ def count_positive(indptr, weights, positive):
 
 @cpu_kernel
 def lane_attempts(fanout):
-    """Draws with replacement that are made side by side."""
-    return fanout + fanout // 2 + 2
+    """Draws with replacement that are made side by side: few for a share of the degree, which is another number for each vertex."""
+    number = max(fanout, 0)
+    return number + number // 2 + 2
 
 
 @cpu_kernel
@@ -67,8 +68,7 @@ def count_edges(columns, nodes, first, last, rule):
     total = 0
     for i in range(first, last):
         prefetch(positive, nodes[unsigned(min(i + _AHEAD, last - 1))])
-        count = np.int64(positive[unsigned(nodes[i])])
-        total += count if fanout < 0 else min(count, fanout)
+        total += num_draws(np.int64(positive[unsigned(nodes[i])]), fanout, False)
     return total
 
 
@@ -105,14 +105,16 @@ def _place(columns, nodes, begin, end, fanout, address, scratch, edges, num_edge
     """Write the edge ids of a chunk's edges and ask for the neighbours there; returns the number of edges."""
     lanes, offsets, attempts = scratch.lanes, scratch.offsets, lane_attempts(fanout)
     indices, weights, edge_ids, out_indptr = columns.indices, columns.weights, edges.edge_ids, edges.indptr
+    positive = columns.positive
     for i in range(begin, end):
         column, lane = lanes[_COLUMN, i - begin], lanes[_LANE, i - begin]
         start = num_edges
         if lane >= 0:
-            num_edges = _leave_out_repeats(offsets, lane, column, attempts, start, start + fanout, edge_ids)
-            if num_edges < start + fanout:
+            count = num_draws(np.int64(positive[unsigned(nodes[i])]), fanout, False)
+            num_edges = _leave_out_repeats(offsets, lane, column, attempts, start, start + count, edge_ids)
+            if num_edges < start + count:
                 degree = lanes[_LANE_DEGREE, lane]
-                num_edges = _draw_on(columns, np.uint64(nodes[i]), column, degree, fanout, address, start, num_edges, edge_ids)
+                num_edges = _draw_on(columns, np.uint64(nodes[i]), column, degree, attempts, count, address, start, num_edges, edge_ids)
         else:
             for position in places(column, column - 1 - lane):
                 if weights[position] > 0:
@@ -132,7 +134,7 @@ def _locate(indptr, positive, nodes, begin, end, fanout, lanes):
         vertex = np.int64(nodes[i])
         column = np.int64(indptr[unsigned(vertex)])
         degree = np.int64(indptr[unsigned(vertex + 1)]) - column
-        draws = fanout >= 0 and positive[unsigned(vertex)] > fanout
+        draws = not takes_all(np.int64(positive[unsigned(vertex)]), fanout, False)
         entry, lane = unsigned(i - begin), unsigned(num_lanes)
         lanes[_COLUMN, entry] = column
         lanes[_LANE, entry] = num_lanes if draws else -1 - degree
@@ -166,12 +168,12 @@ def _leave_out_repeats(offsets, lane, column, attempts, start, last, edge_ids):
 
 
 @cpu_kernel
-def _draw_on(columns, vertex, column, degree, fanout, address, start, num, edge_ids):
-    """Complete the draws of a vertex; ``edge_ids[start:num]`` are drawn already. Returns the end of them all."""
+def _draw_on(columns, vertex, column, degree, attempts, count, address, start, num, edge_ids):
+    """Complete the ``count`` draws of a vertex; ``edge_ids[start:num]`` are what ``attempts`` gave. Returns the end of them all."""
     threshold, alias, weights = columns.threshold, columns.alias, columns.weights
     seed, epoch, batch, hop = address
-    most = most_attempts(fanout)
-    for attempt in range(lane_attempts(fanout), most):
+    most = most_attempts(count)
+    for attempt in range(attempts, most):
         words = four_words(seed, epoch, batch, hop, vertex, np.uint64(attempt >> 1))
         choice, keep = (words[2], words[3]) if attempt & 1 else (words[0], words[1])
         offset = bounded(choice, degree)
@@ -179,9 +181,9 @@ def _draw_on(columns, vertex, column, degree, fanout, address, start, num, edge_
         if not _stands_in(position, edge_ids, start, num):
             edge_ids[num] = position
             num += 1
-            if num == start + fanout:
+            if num == start + count:
                 return num
-    for draw in range(num - start, fanout):
+    for draw in range(num - start, count):
         high, low, _, _ = four_words(seed, epoch, batch, hop, vertex, np.uint64((most >> 1) + draw))
         edge_ids[num] = _draw_from_rest(weights, column, degree, high, low, edge_ids, start, num)
         num += 1

@@ -10,7 +10,7 @@ from hoptrain.kernels.cuda.compile import device_function
 from hoptrain.kernels.cuda.draw import floyd_offset, words_at
 from hoptrain.kernels.cuda.group import num_requests, request_at
 from hoptrain.kernels.cuda.widths import id_kernel
-from hoptrain.kernels.shared.draws import bounded, num_draws, takes_all, word_at
+from hoptrain.kernels.shared.draws import ALL, bounded, num_draws, selects, takes_all, word_at
 from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
 
 _U0 = np.uint64(0)
@@ -58,6 +58,8 @@ def draw_admitted(
             while j < count:
                 out_edges[b, first + j] = begin + number - count + j
                 j += 1
+        elif fanout < ALL and not replace:
+            select_ranks(begin, number, count, address, b, i, first, out_edges)
         else:
             draw_ranks(begin, number, count, replace, address, b, i, first, out_edges)
         tree = tree_of(keys[b, i])
@@ -87,6 +89,21 @@ def draw_ranks(begin, number, count, replace, address, b, i, first, out_edges):
             seen |= _U1 << (np.uint64(offset) & _U63)
         out_edges[np.uint64(b), np.uint64(first + j)] = begin + offset
         j += 1
+
+
+@device_function
+def select_ranks(begin, number, rest, address, b, i, place, out_edges):
+    """As ``draw_ranks`` without replacement by selection sampling, see ``hoptrain.kernels.shared.draws``."""
+    word0 = word1 = word2 = word3 = np.uint32(0)
+    offset = np.int64(0)
+    while rest > 0:
+        if offset & 3 == 0:
+            word0, word1, word2, word3 = words_at(address, b, i, offset >> 2)
+        if selects(word_at(offset & 3, word0, word1, word2, word3), number - offset, rest):
+            out_edges[np.uint64(b), np.uint64(place)] = begin + offset
+            place += 1
+            rest -= 1
+        offset += 1
 
 
 @id_kernel("void(int64[:, ::1], int64[::1], ID[:, ::1], int32[:, ::1])")

@@ -12,7 +12,7 @@ from hoptrain.kernels.cuda.draw import is_drawn, words_at, write_edge
 from hoptrain.kernels.cuda.group import num_requests, request_at
 from hoptrain.kernels.cuda.scan import block_scan
 from hoptrain.kernels.cuda.widths import id_kernel
-from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64
+from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded64, num_draws, takes_all
 from hoptrain.kernels.shared.weighted import most_attempts, weight_share
 
 _U0 = np.uint64(0)
@@ -27,7 +27,7 @@ def count_weighted(positive, nodes, low, high, fanout, counts):
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
         number = np.int64(positive[nodes[b, i]])
-        counts[b, i] = number if fanout < 0 else min(number, fanout)
+        counts[b, i] = num_draws(number, fanout, False)
 
 
 @id_kernel(
@@ -52,7 +52,7 @@ def draw_weighted(
         wanted = np.int64(out_indptr[b, i + 1]) - first
         taken = np.int64(0)
         if draws_from(positive[vertex], fanout):
-            taken = draw_distinct(indices, threshold, alias, begin, degree, fanout, address, vertex, b, first, out_edges, out_neighbors)
+            taken = draw_distinct(indices, threshold, alias, begin, degree, wanted, address, vertex, b, first, out_edges, out_neighbors)
         elif degree <= LONG:
             taken = take_weighted(indices, weights, begin, np.int64(0), degree, b, first, out_edges, out_neighbors)
         if taken < wanted:
@@ -64,7 +64,7 @@ def draw_weighted(
 @device_function
 def draws_from(positive, fanout):
     """Whether a request draws, from a column of so many edges with weight; else it takes all."""
-    return fanout >= 0 and positive > fanout
+    return not takes_all(np.int64(positive), fanout, False)
 
 
 @device_function
@@ -80,12 +80,12 @@ def take_weighted(indices, weights, begin, offset, last, b, place, out_edges, ou
 
 
 @device_function
-def draw_distinct(indices, threshold, alias, begin, degree, fanout, address, vertex, b, first, out_edges, out_neighbors):
-    """Draw with replacement and leave out repeats; returns how many edges that gave."""
+def draw_distinct(indices, threshold, alias, begin, degree, wanted, address, vertex, b, first, out_edges, out_neighbors):
+    """Draw ``wanted`` edges with replacement and leave out repeats; returns how many edges that gave."""
     taken = np.int64(0)
     attempt = np.int64(0)
     word0 = word1 = word2 = word3 = np.uint32(0)
-    while taken < fanout and attempt < most_attempts(fanout):
+    while taken < wanted and attempt < most_attempts(wanted):
         if attempt & 1 == 0:
             word0, word1, word2, word3 = words_at(address, b, vertex, attempt >> 1)
         else:
@@ -117,9 +117,9 @@ def draw_rest(
         degree = np.int64(indptr[vertex + 1]) - begin
         first = np.int64(out_indptr[b, i])
         if draws_from(positive[vertex], fanout):
-            taken = np.int64(found[b, i])
-            while taken < fanout:
-                high_word, low_word, _, _ = words_at(address, b, vertex, (most_attempts(fanout) >> 1) + taken)
+            taken, wanted = np.int64(found[b, i]), np.int64(out_indptr[b, i + 1]) - first
+            while taken < wanted:
+                high_word, low_word, _, _ = words_at(address, b, vertex, (most_attempts(wanted) >> 1) + taken)
                 draw_left(indices, weights, begin, degree, high_word, low_word, b, first, taken, out_edges, out_neighbors, buffer)
                 cuda.syncthreads()
                 taken += 1

@@ -14,6 +14,7 @@ from hoptrain.kernels.cuda.nodewise import labor as kernels
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.sample_parallel import lane_bits_of
 from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES
 from hoptrain.samplers.nodewise.labor import LaborSampler
@@ -29,7 +30,7 @@ class _Evenly(Bounded):
 
     def __init__(self, graph: Graph, sampler: LaborSampler, workspace: Workspace) -> None:
         super().__init__(graph, workspace, [-1] * len(sampler.fanouts))
-        self.targets = [fanout if fanout > 0 else graph.num_edges for fanout in sampler.fanouts]
+        self.targets = [fanout if fanout != ALL else graph.num_edges for fanout in sampler.fanout_codes]
         self.lane_bits = lane_bits_of(-1, DISTINCT, self.thresholds)
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
@@ -72,7 +73,7 @@ class CudaLabor(_Evenly):
                 "LaborSampler(weighted=True) on a device: it has kernels for the CPU only; sample there, or leave weighted out"
             )
         super().__init__(graph, sampler, workspace)
-        self.rounds_of = [sampler.importance_rounds if fanout > 0 else 0 for fanout in sampler.fanouts]
+        self.rounds_of = [sampler.importance_rounds if fanout != ALL else 0 for fanout in sampler.fanout_codes]
         self.restarts = tuple(f"restart{hop}" for hop, rounds in enumerate(self.rounds_of) if rounds)
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:

@@ -21,4 +21,4 @@ class CudaNeighbor(Bounded):
         """
         columns = sampler.columns(graph)[0]  # those of all hops have the same tables
         mode = WEIGHTED if sampler.weighted else REPLACE if sampler.replace else DISTINCT
-        super().__init__(graph, workspace, sampler.fanouts, mode, sampler.expand, AliasTables(columns.threshold, columns.alias))
+        super().__init__(graph, workspace, sampler.fanout_codes, mode, sampler.expand, AliasTables(columns.threshold, columns.alias))

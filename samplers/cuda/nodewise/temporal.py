@@ -37,7 +37,7 @@ class CudaTemporal(Bounded):
                 "TemporalSampler(monotone=True) on a device: it has kernels for the CPU only; sample there, or leave monotone out"
             )
         columns = sampler.columns(graph)
-        super().__init__(graph, workspace, sampler.fanouts, REPLACE if sampler.replace else DISTINCT, "new")
+        super().__init__(graph, workspace, sampler.fanout_codes, REPLACE if sampler.replace else DISTINCT, "new")
         self.sampler = sampler
         self.rule = int(sampler.replace), int(sampler.strategy == "recent")
         self.times, self.by_time = self.to_device(columns.times, "the graph"), self.to_device(columns.by_time, "the graph")

@@ -9,6 +9,7 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
 from hoptrain.kernels.cuda.nodewise import weighted as kernels
+from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighbor
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -55,4 +56,4 @@ class CudaWeighted(CudaNeighbor):
 
     def _repeats(self, draw: tuple[int, int, Any]) -> bool:
         """Whether a hop draws with replacement, as ``Bounded`` does."""
-        return self.replace and draw[0] > 0
+        return self.replace and draw[0] != ALL

@@ -51,7 +51,7 @@ def problems(draw):
             weights[relation] = np.array([own[0] or 1.0, *own[1:]] if own else [], np.float32)  # those of a relation are not all 0
     graph = HeteroGraph.from_edges(num_nodes, edges, weights=weights)
     seed_type, hops = draw(st.sampled_from("abc")), draw(st.integers(1, 3))
-    fanout = st.sampled_from([-1, 0, 1, 2, 5])
+    fanout = st.sampled_from([-1, 0, 1, 2, 5, 0.4])
     kinds = draw(st.sampled_from([[seed_type], sorted({seed_type, "b"})]))
     return {
         "graph": graph,

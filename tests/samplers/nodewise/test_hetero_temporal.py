@@ -44,7 +44,7 @@ def problems(draw):
         "bulk": [
             draw(st.lists(st.tuples(seed, st.integers(-5, 11)), min_size=1, max_size=6)) for _ in range(draw(st.sampled_from([1, 3])))
         ],
-        "fanouts": {relation: draw(st.lists(st.sampled_from([-1, 0, 1, 2, 5]), min_size=hops, max_size=hops)) for relation in edges},
+        "fanouts": {relation: draw(st.lists(st.sampled_from([-1, 0, 1, 2, 5, 0.4]), min_size=hops, max_size=hops)) for relation in edges},
         "strategy": strategy,
         "replace": strategy == "uniform" and draw(st.booleans()),
     }

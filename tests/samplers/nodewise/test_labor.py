@@ -9,7 +9,7 @@ from reference import labor as reference
 import hoptrain.samplers.nodewise.labor as labor
 import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.engine import Graph, InputError
-from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader, Workspace
+from hoptrain.samplers import HeteroLaborSampler, LaborSampler, NeighborSampler, SampleLoader, Workspace
 
 
 def as_lists(batch):
@@ -28,7 +28,9 @@ def problems(draw):
     degree = int(graph.in_degrees().max())
     fanout = st.sampled_from([-1, 1, max(1, degree - 1), max(1, degree), degree + 1]) | st.integers(1, 9)
     bulk = [draw(st.lists(vertex, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 3])))]
-    return graph, bulk, draw(st.lists(fanout, min_size=1, max_size=3)), draw(st.integers(0, 3))
+    rounds = draw(st.integers(0, 3))
+    fanout = fanout if rounds else fanout | st.sampled_from([0.1, 0.5, 1.0])
+    return graph, bulk, draw(st.lists(fanout, min_size=1, max_size=3)), rounds
 
 
 LONE = Graph.from_edges([0, 0], [0, 0])
@@ -188,3 +190,7 @@ def test_bad_values():
         LaborSampler([3, 0])
     with pytest.raises(InputError, match="importance_rounds is -1: it lies in"):
         LaborSampler([3], importance_rounds=-1)
+    with pytest.raises(InputError, match=r"fanout 0.5 with importance_rounds=1: a share of the degree is LABOR-0's alone"):
+        LaborSampler([3, 0.5], importance_rounds=1)
+    with pytest.raises(InputError, match=r"fanout 0.5 with weighted=True"):
+        HeteroLaborSampler([0.5], weighted=True)

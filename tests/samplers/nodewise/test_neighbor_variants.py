@@ -1,6 +1,9 @@
 """NeighborSampler in every variant: threads, bulks, tables, expansion, weights, ids. All equal to the bit to the reference."""
 
+from collections import Counter
+from fractions import Fraction
 from itertools import pairwise, permutations
+from math import ceil
 
 import numpy as np
 import pytest
@@ -14,6 +17,8 @@ import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.scratch.alias import build_alias_tables
+
+SHARES = st.sampled_from([1e-12, 0.1, 1 / 3, 0.5, 0.9, 1.0])
 
 
 def as_lists(batch):
@@ -39,7 +44,7 @@ def problems(draw):
     weights[:1] = weights[:1] if any(weights) else [1.0] * len(weights[:1])  # those of a graph are not all 0
     graph = Graph.from_edges(src, dst, num_nodes, weights=np.array(weights, np.float32))
     degree = int(graph.in_degrees().max())
-    fanout = st.sampled_from([-1, 1, max(1, degree - 1), max(1, degree), degree + 1]) | st.integers(1, 9)
+    fanout = st.sampled_from([-1, 1, max(1, degree - 1), max(1, degree), degree + 1]) | st.integers(1, 9) | SHARES
     return {
         "graph": graph,
         "bulk": [draw(st.lists(vertex, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 2, 7])))],
@@ -47,6 +52,23 @@ def problems(draw):
         "mode": draw(st.sampled_from(["distinct", "replace", "weighted", "weighted distinct"])),
         "expand": draw(st.sampled_from(["all", "new"])),
     }
+
+
+def test_every_subset_of_a_share_is_equally_likely():
+    """Three of five edges: ten subsets."""
+    graph = Graph.from_edges(range(1, 6), [0] * 5, 6)
+    batches = NeighborSampler([0.6]).sample_bulk(graph, [[0]] * 4000, seed=1)
+    counts = Counter(tuple(batch.blocks[0].edge_ids.tolist()) for batch in batches)
+    assert len(counts) == 10
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 1 / 3, 0.7, 1.0])
+def test_a_share_is_rounded_up_exactly(share):
+    """By degrees for which share * degree as floats would be a little more than a whole number, or less."""
+    graph = Graph.from_edges(np.zeros(5050, np.int64), np.repeat(np.arange(100), np.arange(1, 101)))
+    counts = np.diff(NeighborSampler([share]).sample(graph, np.arange(100)).blocks[0].indptr)
+    assert counts.tolist() == [ceil(Fraction(share).limit_denominator(1000) * degree) for degree in range(1, 101)]
 
 
 LONE = {
@@ -62,6 +84,7 @@ LONE = {
 @given(problem=problems(), threads=st.sampled_from([1, 2]), hashed=st.booleans(), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LONE, threads=1, hashed=False, address=(0, 0))
 @example(problem=LONE | {"mode": "weighted", "expand": "new"}, threads=2, hashed=True, address=(1, 2))
+@example(problem=LONE | {"fanouts": [0.5, 1.0, 0.1], "mode": "replace"}, threads=2, hashed=False, address=(1, 2))
 @example(problem=LONE | {"mode": "weighted distinct"}, threads=2, hashed=False, address=(1, 2))
 def test_any_problem_in_any_variant(problem, threads, hashed, address, any_sizes):
     graph, fanouts, bulk = problem["graph"], problem["fanouts"], problem["bulk"]

@@ -4,6 +4,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from reference.neighbor import wanted
 from reference.typed import typed_graph
 
 from hoptrain.engine import Graph, InputError
@@ -25,7 +26,8 @@ def enumerated(graph, fanout, replace):
     kept = np.ones(12)
     for v in SEEDS:
         column = graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
-        choices = list(product(column, repeat=fanout if column else 0)) if replace else list(combinations(column, min(fanout, len(column))))
+        number = wanted(len(column), fanout)
+        choices = list(product(column, repeat=number if column else 0)) if replace else list(combinations(column, min(number, len(column))))
         for u in range(12):
             kept[u] *= 1 - np.mean([u in choice for choice in choices])
     kept[SEEDS] = 0
@@ -33,7 +35,7 @@ def enumerated(graph, fanout, replace):
 
 
 @pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("fanout", [1, 2, 4])
+@pytest.mark.parametrize("fanout", [1, 2, 4, 0.5])
 def test_one_hop_is_exact(graph, fanout, replace):
     found = sampling_probabilities(NeighborSampler([fanout], replace=replace), graph, SEEDS)
     np.testing.assert_allclose(found, enumerated(graph, fanout, replace), atol=1e-12)

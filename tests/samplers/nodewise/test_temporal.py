@@ -32,7 +32,7 @@ def problems(draw):
     return {
         "graph": Graph.from_edges(src, dst, num_nodes, times=times),
         "bulk": [draw(seeds) for _ in range(draw(st.sampled_from([1, 3])))],
-        "fanouts": draw(st.lists(st.sampled_from([-1, 1, 2, 5]), min_size=1, max_size=3)),
+        "fanouts": draw(st.lists(st.sampled_from([-1, 1, 2, 5, 0.3, 0.7]), min_size=1, max_size=3)),
         "strategy": strategy,
         "replace": strategy == "uniform" and draw(st.booleans()),
     }

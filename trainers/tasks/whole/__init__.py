@@ -1,0 +1,1 @@
+"""Training on the whole graph at once, shared out over the ranks: the baseline that sampling is measured against."""
