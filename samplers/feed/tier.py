@@ -151,7 +151,7 @@ class Tier:
 
         def make() -> SharedRows:
             room, said = (memory, "") if memory else memory_left(task, list(self.rows), num_workers, queue, len(ranks))
-            tables = shared_out(room, [(file.shape[0], file.row_bytes) for file in files])
+            tables = shared_out(room, {name: (rows.file.shape[0], rows.file.row_bytes) for name, rows in self.rows.items()})
             _say_room(said, tables, lookahead)
             return SharedRows.make(tables, len(ranks))
 

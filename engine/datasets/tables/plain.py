@@ -65,7 +65,8 @@ def read_plain(
         delimiter: of all tables, as ``header``: by default each is looked at.
         header: whether text files begin with the names of their columns.
         is_text: take ids for names, also where they look like numbers.
-        undirected: add the reverse of each edge that is no loop, numbered behind all; of equal edges the first is kept, unless edges have times.
+        undirected: add the reverse of each edge that is no loop, numbered behind all. Unless edges have times, two vertices are joined once, as the
+            first row says that names both, in either order; ``meta`` says how many rows do so again.
         name: of the data set.
         scratch: where a file without a name holds the edges meanwhile: 16 bytes an edge, with weights, times and features more.
         bad: what becomes of rows that cannot be read; by default the first one is raised.
@@ -83,6 +84,7 @@ def read_plain(
     vertices = _vertices(about, is_number=not is_text, or_by=table)
     own = _edges(table, vertices, bad, scratch, progress)
     _number(own, tables, vertices, edges)
+    is_first = _first_of_pair(own, len(vertices)) if undirected and "times" not in own else None
     own = _with_reverses(own, scratch) if undirected else own
     y, splits, classes = _of_vertices(tables, vertices, bad)
     y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
@@ -91,7 +93,10 @@ def read_plain(
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
     rows = about.get("features")
     x = rows.x if isinstance(rows, VertexTable) else rows
-    graph = _graph(own, len(vertices), is_once=undirected and "times" not in own)
+    graph = Graph.from_edges(own["src"], own["dst"], len(vertices), weights=own.get("weights"), times=own.get("times"))
+    if is_first is not None:
+        graph = _without_repeats(graph, is_first, own)
+        meta["repeated_rows"] = int((~is_first).sum())
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=own.get("features"), meta=meta), vertices.ids()
 
 
@@ -309,9 +314,19 @@ def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
     return np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
 
 
-def _graph(own: Mapping[str, Array], num_nodes: int, *, is_once: bool) -> Graph:
-    graph = Graph.from_edges(own["src"], own["dst"], num_nodes, weights=own.get("weights"), times=own.get("times"))
-    return graph.without_repeats() if is_once else graph
+def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
+    """(E,) bool: whether no row above joins the same two vertices, in either order."""
+    pairs = Graph.from_edges(np.minimum(own["src"], own["dst"]), np.maximum(own["src"], own["dst"]), num_nodes).without_repeats()
+    is_first = np.zeros(len(own["src"]), bool)
+    is_first[pairs.ids_of(np.arange(pairs.num_edges))] = True
+    return is_first
+
+
+def _without_repeats(graph: Graph, is_first: Array, own: Mapping[str, Array]) -> Graph:
+    """Of a graph with reverses only the edges of rows that are first, (E,) bool; ``own`` has the ends of all of its edges, by id."""
+    num_rows = len(is_first)
+    is_kept = np.concatenate([is_first, is_first[own["src"][:num_rows] != own["dst"][:num_rows]]])
+    return graph.with_edges(is_kept[graph.ids_of(np.arange(graph.num_edges))])
 
 
 def _with_reverses(own: Mapping[str, Array], scratch: Path | None) -> dict[str, Array]:
