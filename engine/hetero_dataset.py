@@ -26,7 +26,7 @@ from hoptrain.engine.dataset import (
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.checks import check_features, taken_in
 from hoptrain.engine.features.quantized import Rows, files_of, narrowed, rows_in
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
+from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
 KIND = "hetero-dataset"
@@ -185,34 +185,6 @@ class HeteroDataset:
                 path=path,
                 validate=False,
             )
-
-    @classmethod
-    def from_tables(
-        cls,
-        nodes: Mapping[str, str | Path],
-        edges: Mapping[Relation, str | Path],
-        seed_type: str | None = None,
-        *,
-        name: str = "data",
-    ) -> HeteroDataset:
-        """From tables, ``.csv``, ``.csv.gz`` or ``.parquet``: one for each type of vertices and one for each relation, wherever they lie.
-
-        ``hoptrain.load_hetero_dataset`` opens a folder of them, where their names tell what they are; columns are as there.
-
-        Args:
-            nodes: a table with a column ``id`` for each type, and perhaps ``label``, ``split`` and features.
-            edges: a table with columns ``src`` and ``dst`` for each relation, and perhaps ``weight`` and ``time``.
-            seed_type: the type of the vertices that are trained on, by default the only one with labels.
-            name: for messages.
-
-        Raises:
-            InputError: a row that cannot be, by file, row, value and rule; a relation of a type without a table; as ``from_pyg``.
-        """
-        from hoptrain.engine.datasets.typed.tables import read_typed  # which imports this module
-
-        of_nodes, of_edges = {kind: Path(path) for kind, path in nodes.items()}, {relation: Path(path) for relation, path in edges.items()}
-        files = ", ".join(path.name for path in (*of_nodes.values(), *of_edges.values()))
-        return read_typed(of_nodes, of_edges, seed_type, name=name, source=f"tables: {files}")
 
     @classmethod
     def from_dgl(cls, graph: Any, seed_type: str | None = None, *, name: str = "data") -> HeteroDataset:

@@ -100,39 +100,49 @@ def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
         return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name)[0]
     nodes = {_stem(path): path for path in files if path.parent.name == "nodes"}
     edges = {_relation(path): path for path in files if path.parent.name == "edges"}
-    return read_typed(nodes, edges, seed_type, name=folder.name, source=f"tables in {folder.name}")
+    return read_typed_tables(nodes, edges, seed_type, name=folder.name)
 
 
-def read_typed(
-    nodes: Mapping[str, Path], relations: Mapping[Relation, Path], seed_type: str | None, *, name: str, source: str
+def read_typed_tables(
+    nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None = None, *, name: str = "data"
 ) -> HeteroDataset:
-    """The data set of a table for each type and each relation, in memory, validated; see ``HeteroDataset.from_tables``.
+    """A data set from a table for each type of vertices and one for each relation, ``.csv``, ``.csv.gz`` or ``.parquet``, wherever they lie.
 
-    ``source`` is what ``meta`` tells.
+    It is in memory, validated. ``load_hetero_dataset`` opens a folder of such tables, whose names tell what they are; columns are as there.
+
+    Args:
+        nodes: a table with a column ``id`` for each type, and perhaps ``label``, ``split`` and features.
+        edges: a table with columns ``src`` and ``dst`` for each relation, and perhaps ``weight`` and ``time``.
+        seed_type: the type of the vertices that are trained on, by default the only one with labels.
+        name: for messages.
+
+    Raises:
+        InputError: a row that cannot be, by file, row, value and rule; a relation of a type without a table; what ``HeteroDataset`` refuses.
     """
+    relations = {relation: Path(path) for relation, path in edges.items()}
     for relation, path in relations.items():
         if not isinstance(relation, tuple) or len(relation) != 3:
             raise InputError(f"{relation!r} is no relation: {path} is that of (source type, name, destination type); give three texts")
         for end in (relation[0], relation[2]):
             if end not in nodes:
                 raise InputError(f"{path} joins type {end}: there is no table of its vertices; add one with a column id")
-    types = {kind: _Type(path) for kind, path in nodes.items()}
+    types = {kind: _Type(Path(path)) for kind, path in nodes.items()}
     seed_type = _seed_type(name, {kind: own.y is not None for kind, own in types.items()}, seed_type)
-    edges: dict[Relation, tuple[Array, Array]] = {}
+    ends: dict[Relation, tuple[Array, Array]] = {}
     options: dict[str, dict[Relation, Array]] = {"weights": {}, "times": {}}
     left: list[str] = []
     for relation, path in relations.items():
         src, dst, own, others = _edges(path, types[relation[0]].numbers, types[relation[2]].numbers)
-        edges[relation] = src, dst
+        ends[relation] = src, dst
         left += [f"{path.name}: {column}" for column in others]
         for option, values in own.items():
             options[option][relation] = values
     seeds = types[seed_type]
-    meta: dict[str, Any] = {"source": source}
+    meta: dict[str, Any] = {"source": f"tables: {', '.join(Path(path).name for path in (*nodes.values(), *edges.values()))}"}
     meta |= ({} if seeds.classes is None else {"classes": seeds.classes}) | ({"not_carried": left} if left else {})
     return HeteroDataset(
         name=name,
-        graph=HeteroGraph.from_edges({kind: len(own.numbers) for kind, own in types.items()}, edges, **options),
+        graph=HeteroGraph.from_edges({kind: len(own.numbers) for kind, own in types.items()}, ends, **options),
         seed_type=seed_type,
         x={kind: own.x for kind, own in types.items() if own.x is not None},
         y=seeds.y,

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from hoptrain.engine import Dataset, HeteroDataset, InputError, load_dataset, load_hetero_dataset
+from hoptrain.engine import Dataset, InputError, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.tables import rows
+from hoptrain.engine.datasets.typed.tables import read_typed_tables
 
 PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,val\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"
@@ -56,7 +57,7 @@ def test_tables_wherever_they_lie(tmp_path):
     edges = {
         (kind, name, "paper"): folder / "edges" / f"{kind}__{name}__paper.csv" for kind, name in (("author", "writes"), ("paper", "cites"))
     }
-    data = HeteroDataset.from_tables(nodes, edges, name="ours")
+    data = read_typed_tables(nodes, edges, name="ours")
     check(data)
     assert (data.name, data.meta["source"]) == ("ours", "tables: people.csv, paper.csv, author__writes__paper.csv, paper__cites__paper.csv")
     for wrong, line in (
@@ -69,7 +70,7 @@ def test_tables_wherever_they_lie(tmp_path):
         ((nodes, edges, "field"), "seed_type is 'field': data has tables of author, paper"),
     ):
         with pytest.raises(InputError, match=line) as caught:
-            HeteroDataset.from_tables(*wrong)
+            read_typed_tables(*wrong)
         assert "\n" not in str(caught.value)
 
 
