@@ -63,6 +63,7 @@ class FillTask:
     Attributes:
         shared: the cache.
         files: the tables.
+        names: of the tables, for messages.
         rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
         lookahead: of the plans.
@@ -70,6 +71,7 @@ class FillTask:
 
     shared: SharedRows
     files: Sequence[FileRows]
+    names: Sequence[str]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int
@@ -117,9 +119,10 @@ class FillTask:
         """See that the plans' next step is this one."""
         if not self._plans:
             self.shared.wait_until_taken(self.shared.ready)  # what a predecessor gave to readers
-            for i, table in enumerate(self.shared.tables):
+            for i, (name, table) in enumerate(zip(self.names, self.shared.tables, strict=True)):
                 most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
-                self._plans.append(RowPlan(self.shared.slot_of(i), table.num_slots, self.lookahead, most))
+                what = f"rows of {name} ({table.row_bytes:,} bytes each)"
+                self._plans.append(RowPlan(self.shared.slot_of(i), table.num_slots, self.lookahead, most, what))
         if (epoch, step) != self._due or not self._plans[0].num_known:
             for plan in self._plans:
                 plan.forget()

@@ -43,7 +43,7 @@ class RowPlan:
         wanted: steps that should be foreseen before the next one is planned.
     """
 
-    def __init__(self, slot_of: Array, num_slots: int, lookahead: int, most_foreseen: int | None = None) -> None:
+    def __init__(self, slot_of: Array, num_slots: int, lookahead: int, most_foreseen: int | None = None, what: str = "rows") -> None:
         """Begin with an empty cache.
 
         Args:
@@ -51,8 +51,9 @@ class RowPlan:
             num_slots: N.
             lookahead: steps, at least 1.
             most_foreseen: accesses that are stored at most (but for one step); by default all.
+            what: of whose slots a message tells.
         """
-        self._lookahead, self._most = lookahead, most_foreseen
+        self._lookahead, self._most, self._what = lookahead, most_foreseen, what
         self._first_use = np.full(len(slot_of), -1, np.int32)
         self._rows, self._nexts = deque[Array](), deque[Array]()
         self._num_foreseen = 0
@@ -119,7 +120,7 @@ class RowPlan:
         num_slots, largest = len(self._cache.row_of), max(map(len, self._rows))
         if largest > num_slots:
             raise InputError(
-                f"memory has room for {num_slots:,} rows, and a step reads {largest:,}: give more memory, or a smaller batch_size or fanouts"
+                f"memory has room for {num_slots:,} {self._what}, and a step reads {largest:,}: give more memory, or a smaller batch_size or fanouts"
             )
         self._capacity, self._first = max(0, num_slots - _IN_FLIGHT * largest), self._step
         self._nexts = deque(np.empty(len(rows), np.int32) for rows in self._rows)

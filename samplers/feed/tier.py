@@ -162,7 +162,9 @@ class Tier:
             numbers = {name: rows.table for name, rows in self.rows.items()}
             tasks = [replace(task, stores=numbers, schedule=replace(schedule, rank=rank), workspace=Workspace()) for rank in ranks]
             rows_of = StepRows(tasks=tasks, num_tables=len(files))
-            self._fill = FillTask(shared=self.shared, files=files, rows_of=rows_of, num_steps=schedule.num_steps, lookahead=lookahead)
+            self._fill = FillTask(
+                shared=self.shared, files=files, names=list(self.rows), rows_of=rows_of, num_steps=schedule.num_steps, lookahead=lookahead
+            )
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.

@@ -36,6 +36,7 @@ def test_splits_and_stores():
         ({"splits": {"train": np.array([4])}}, "^typed: split train names vertex 4: vertices are 0 to 3"),
         ({"y": np.array([0, 3, 1, 0]), "num_classes": 3}, r"^typed: y\[1\] is 3: labels are in \[-1, 3\); correct it"),
         ({"y": np.array([0, -2, 1, 0])}, r"^typed: y\[1\] is -2: labels are in \[-1, 2\)"),
+        ({"y": np.array([-9, -2, -7, -8])}, r"^typed: y\[0\] is -9: labels are in \[-1, 0\); correct it or num_classes \(0\)"),
         (
             {"splits": {"train_5": np.array([0, 2]), "val_5": np.array([1, 2])}},
             "vertex 2 is in the splits train_5 and val_5: they share none",
