@@ -237,7 +237,7 @@ def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows]:
         InputError: features that lie in no file.
     """
     tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
-    return {name: FileRows.of(store, "features of edges" if name == "edge_attr" else "features") for name, store in tables.items()}
+    return {name: FileRows.of(store, "features of edges" if name.startswith("edge_attr") else "features") for name, store in tables.items()}
 
 
 def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) -> dict[str, Any]:
