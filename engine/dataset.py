@@ -296,11 +296,11 @@ def as_labels(y: Array) -> Array:
 
 def num_classes_of(y: Array) -> int:
     """C: columns of (V, C) labels, or one more than the largest class of (V,); 1 for targets (V,)."""
-    return int(y.shape[1]) if y.ndim == 2 else 1 if y.dtype.kind == "f" else int(y.max()) + 1 if len(y) else 0
+    return int(y.shape[1]) if y.ndim == 2 else 1 if y.dtype.kind == "f" else max(int(y.max()) + 1, 0) if len(y) else 0
 
 
-def num_edge_ids(graph: Graph) -> int:
-    """One more than the largest id of an edge."""
+def num_edge_ids(graph: Any) -> int:
+    """One more than the largest id of an edge of a ``Graph``, or of the ``RelationColumns`` of a typed one."""
     return graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
 
 

@@ -21,12 +21,13 @@ from hoptrain.engine.dataset import (
     check_targets,
     label_dtype,
     num_classes_of,
+    num_edge_ids,
     split_of,
 )
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.features.checks import check_features, taken_in
+from hoptrain.engine.features.checks import check_edge_features, check_features, taken_in
 from hoptrain.engine.features.quantized import Rows, files_of, narrowed, rows_in
-from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
 
 KIND = "hetero-dataset"
@@ -45,6 +46,8 @@ class HeteroDataset:
         graph: the typed graph.
         seed_type: the type of the vertices that are trained on; V of them.
         x: (V_t, F_t) features as stored, or ``QuantizedRows``, for the types t that have some; all arrays may be NumPy's or torch's.
+        edge_attr: (R, D) features of edges as stored, of any dtype that x may have, for the relations that have some: row i is of the edge whose id
+            (``RelationColumns.edge_ids``) is i; (R,) is one feature.
         y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 targets of a regression, NaN
             for none; or None.
         splits: vertex ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
@@ -57,6 +60,7 @@ class HeteroDataset:
     graph: HeteroGraph
     seed_type: str
     x: Mapping[str, Rows] = field(default_factory=dict)
+    edge_attr: Mapping[Relation, Rows] = field(default_factory=dict)
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
     name: str = "data"
@@ -78,6 +82,12 @@ class HeteroDataset:
                 raise InputError(f"{self.name}: {what} is {key!r}: the graph has {known}; choose one of them")
         for key, rows in self.x.items():
             check_features(f"{self.name}, {key}", rows, self.graph.num_nodes[key])
+        for relation, rows in self.edge_attr.items():
+            columns = self.graph.relations.get(relation)
+            if columns is None:
+                relations = ", ".join(map(relation_name, self.graph.relations))
+                raise InputError(f"{self.name}: edge_attr of {relation}: the graph has the relations {relations}; choose one of them")
+            check_edge_features(f"{self.name}, {relation_name(relation)}", rows, num_edge_ids(columns))
         check = check_targets if self.y is not None and self.y.dtype.kind == "f" else check_labels
         check(self.name, self.y, self.num_seed_nodes, self.num_classes)
         for split, ids in self.splits.items():
@@ -97,11 +107,15 @@ class HeteroDataset:
 
     def _take_in(self) -> None:
         """Tensors as arrays, masks as ids, labels as int64 where they are classes."""
-        for field_name in ("x", "splits"):
+        for field_name in ("x", "edge_attr", "splits"):
             if not isinstance(getattr(self, field_name), Mapping):
-                raise InputError(f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, splits by name; give one")
+                raise InputError(
+                    f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, edge_attr by relation, splits by name; give one"
+                )
         number = self.graph.num_nodes.get(self.seed_type, 0)
         object.__setattr__(self, "x", {key: taken_in(rows) for key, rows in self.x.items()})
+        of_edges = {relation: taken_in(rows) for relation, rows in self.edge_attr.items()}
+        object.__setattr__(self, "edge_attr", {key: rows[:, None] if rows.ndim == 1 else rows for key, rows in of_edges.items()})
         object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})
         if self.y is not None:
             y = as_labels(as_array(self.y))
@@ -127,12 +141,16 @@ class HeteroDataset:
         return split_of(self.name, self.splits, name)
 
     def stores(self) -> dict[str, Rows]:
-        """Rows by vertex, by the name that they have for a batch: ``x.TYPE`` and ``y``."""
-        return {f"x.{key}": rows for key, rows in self.x.items()} | ({} if self.y is None else {"y": self.y})
+        """Rows by the name that they have for a batch: by vertex ``x.TYPE`` and ``y``, by edge id ``edge_attr.SOURCE:NAME:DESTINATION``."""
+        of_edges = {f"edge_attr.{relation_name(relation)}": rows for relation, rows in self.edge_attr.items()}
+        return {f"x.{key}": rows for key, rows in self.x.items()} | ({} if self.y is None else {"y": self.y}) | of_edges
 
     def with_reverse(self) -> HeteroDataset:
-        """With each relation also turned round, in memory: see ``HeteroGraph.with_reverse``."""
-        return replace(self, graph=self.graph.with_reverse(), meta={**self.meta, "reverse": "added"}, path=None, validate=False)
+        """With each relation also turned round, in memory: see ``HeteroGraph.with_reverse``. An edge turned round has the features of its original."""
+        graph = self.graph.with_reverse()
+        turned = dict(zip(list(graph.relations)[len(self.graph.relations) :], self.graph.relations, strict=True))
+        edge_attr = {**self.edge_attr, **{new: self.edge_attr[old] for new, old in turned.items() if old in self.edge_attr}}
+        return replace(self, graph=graph, edge_attr=edge_attr, meta={**self.meta, "reverse": "added"}, path=None, validate=False)
 
     def save(self, path: str | Path, features: str | None = None) -> None:
         """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``HeteroDataset.open``; arguments as of ``Dataset.save``."""
@@ -148,11 +166,12 @@ class HeteroDataset:
         for name, array in self._arrays(tables).items():
             writer.add(name, array)
         facts = {"name": self.name, "seed_type": self.seed_type, "num_classes": self.num_classes, "info": dict(self.meta)}
-        writer.meta.update(facts, features=list(self.x))
+        writer.meta.update(facts, features=list(self.x), edge_features=[list(relation) for relation in self.edge_attr])
 
     def _tables(self) -> dict[str, Rows]:
-        """Features by the number of their type among ``features``, since a type may be called anything."""
-        return {f"x_{number}": rows for number, rows in enumerate(self.x.values())}
+        """Features by the number of their type or relation among those in the header, since a type may be called anything."""
+        of_edges = {f"edge_attr_{number}": rows for number, rows in enumerate(self.edge_attr.values())}
+        return {f"x_{number}": rows for number, rows in enumerate(self.x.values())} | of_edges
 
     def _arrays(self, tables: Mapping[str, Rows]) -> dict[str, Array]:
         """By the name of its file, with features ``tables``."""
@@ -178,6 +197,10 @@ class HeteroDataset:
                 graph=HeteroGraph.open(path / _GRAPH, verify=verify),
                 seed_type=meta["seed_type"],
                 x={name: rows_in(arrays, f"x_{number}") for number, name in enumerate(meta["features"])},
+                edge_attr={
+                    (source, name, destination): rows_in(arrays, f"edge_attr_{number}")
+                    for number, (source, name, destination) in enumerate(meta.get("edge_features", []))  # older folders have none
+                },
                 y=arrays.get("y"),
                 splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
                 num_classes=meta["num_classes"],
@@ -188,10 +211,10 @@ class HeteroDataset:
 
     @classmethod
     def from_dgl(cls, graph: Any, seed_type: str | None = None, *, name: str = "data") -> HeteroDataset:
-        """A ``dgl.DGLGraph`` with its types: of each type ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
+        """A ``dgl.DGLGraph`` with its types: of each type and relation ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
 
         By default that is the only type with a ``label``. Edges keep DGL's ids; weights have no name of their own there: ``HeteroGraph.from_edges`` takes them.
-        What is left, features of edges too, ``meta["not_carried"]`` and a warning name.
+        What is left ``meta["not_carried"]`` and a warning name.
 
         Raises:
             InputError: as ``from_pyg``.
@@ -199,14 +222,14 @@ class HeteroDataset:
         held = {kind: graph.nodes[kind].data for kind in graph.ntypes}
         seed_type = _seed_type(name, [kind for kind, own in held.items() if "label" in own], seed_type)
         seeds = held.get(seed_type, {})
-        left = {kind: {*own} - {"feat"} for kind, own in held.items()} | {
-            kind: {*graph.edges[kind].data} for kind in graph.canonical_etypes
-        }
+        of_edges = {relation: graph.edges[relation].data for relation in map(tuple, graph.canonical_etypes)}
+        left = {key: {*own} - {"feat"} for key, own in (held | of_edges).items()}
         return cls(
             name=name,
             graph=HeteroGraph.from_dgl(graph),
             seed_type=seed_type,
             x={kind: own["feat"] for kind, own in held.items() if "feat" in own},
+            edge_attr={relation: own["feat"] for relation, own in of_edges.items() if "feat" in own},
             y=seeds.get("label"),
             splits={split: as_array(seeds[f"{split}_mask"]).astype(bool) for split in SPLITS if f"{split}_mask" in seeds},
             meta=_not_carried(name, left, seed_type, "label"),
@@ -216,10 +239,10 @@ class HeteroDataset:
     def from_pyg(
         cls, data: Any, seed_type: str | None = None, *, name: str = "data", weight_attr: str | None = None, time_attr: str | None = None
     ) -> HeteroDataset:
-        """A ``torch_geometric.data.HeteroData``: its edges, and of each type ``x`` where it has some.
+        """A ``torch_geometric.data.HeteroData``: its edges, of each type ``x`` and of each relation ``edge_attr`` where it has some.
 
-        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``. What is left,
-        features of edges too, ``meta["not_carried"]`` and a warning name.
+        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``. What is left
+        ``meta["not_carried"]`` and a warning name.
 
         Args:
             data: the graph.
@@ -237,12 +260,17 @@ class HeteroDataset:
         seeds = data[seed_type] if seed_type in data.node_types else None  # else it would be added there
         masks = {split: getattr(seeds, f"{split}_mask", None) for split in SPLITS}
         left = {kind: {*data[kind].keys()} - {"x", "num_nodes", time_attr} for kind in data.node_types}
-        left |= {kind: {*data[kind].keys()} - {"edge_index", weight_attr, time_attr} for kind in data.edge_types}
+        left |= {kind: {*data[kind].keys()} - {"edge_index", "edge_attr", weight_attr, time_attr} for kind in data.edge_types}
         return cls(
             name=name,
             graph=graph,
             seed_type=seed_type,
             x={kind: x for kind in data.node_types if (x := getattr(data[kind], "x", None)) is not None},
+            edge_attr={
+                tuple(kind): rows
+                for kind in data.edge_types
+                if "edge_attr" not in (weight_attr, time_attr) and (rows := getattr(data[kind], "edge_attr", None)) is not None
+            },
             y=getattr(seeds, "y", None),
             splits={split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None},
             meta=_not_carried(name, left, seed_type, "y"),

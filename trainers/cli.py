@@ -9,8 +9,11 @@ import argparse
 import atexit
 import gc
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from hoptrain import __version__
@@ -81,8 +84,22 @@ def _dispatch(arguments: list[str]) -> int:
         _parser().print_help()
         return MISTAKE
     options = _parser().parse_args(arguments)
-    code: int = options.run(options)
+    with _unwound_at_sigterm():
+        code: int = options.run(options)
     return code
+
+
+@contextmanager
+def _unwound_at_sigterm() -> Iterator[None]:
+    """Let SIGTERM end what runs as an error would, so that a folder half written goes; where a program calls this from a thread, that is its own affair."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _DoctorParser(argparse.ArgumentParser):

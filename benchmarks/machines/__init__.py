@@ -140,7 +140,7 @@ def _filled(machines: list[PartedRows], rows_of: list[StepRows], slots: list[int
         rows = machines[machine]
         shared = SharedRows.make([CachedTable(len(rows), rows.row_bytes, slots[machine], _PLENTY)], 1)
         task = FillTask(
-            shared=shared, files=[rows], rows_of=rows_of[machine], num_steps=num_steps, lookahead=LOOKAHEAD,
+            shared=shared, files=[rows], names=["x"], rows_of=rows_of[machine], num_steps=num_steps, lookahead=LOOKAHEAD,
             window=LOOKAHEAD // WINDOWS, exchange=exchanges[machine],
         )  # fmt: skip
         try:

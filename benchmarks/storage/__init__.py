@@ -104,7 +104,7 @@ class Case:
     def memory(self, share: float) -> tuple[int, int]:
         """Bytes for a share of the features, and how many rows fit there with all that belongs to them."""
         memory = int(share * self.file.shape[0] * self.file.row_bytes)
-        return memory, shared_out(memory, [(self.file.shape[0], self.file.row_bytes)])[0].num_slots
+        return memory, shared_out(memory, {"x": (self.file.shape[0], self.file.row_bytes)})[0].num_slots
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -51,7 +51,7 @@ def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
         policy.update(rows)
 
 
-def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[Array], **options: int) -> Iterator[int]:
+def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[Array], **options: Any) -> Iterator[int]:
     """Of each step, by the plan; where it looks beyond all steps, it knows all before the first one. ``options`` are of ``RowPlan``."""
     plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, lookahead, **options), iter(steps)
 

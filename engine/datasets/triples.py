@@ -181,7 +181,7 @@ def _read_folder(folder: Path) -> Triples:
 def _read_lines(path: Path) -> Array:
     """(N, 3) texts."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # names may hold what else ends a line in Unicode
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({reason_of(error)}): it is a text with a triple a line; fetch it again") from None
     fields = [line.split("\t") for line in lines if line]

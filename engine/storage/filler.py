@@ -84,6 +84,7 @@ class FillTask:
     Attributes:
         shared: the cache.
         files: the tables.
+        names: of the tables, for messages.
         rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
         lookahead: of the plans.
@@ -93,6 +94,7 @@ class FillTask:
 
     shared: SharedRows
     files: Sequence[FileRows | PartedRows]
+    names: Sequence[str]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int
@@ -225,7 +227,8 @@ class FillTask:
         most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
         # Steps that are planned and not carried out change nothing that readers see.
         slot_of = self.shared.slot_of(number) if self.exchange is None else np.empty(table.num_rows, np.int32)
-        return RowPlan(slot_of, table.num_slots, self.lookahead, most)
+        what = f"rows of {self.names[number]} ({table.row_bytes:,} bytes each)"
+        return RowPlan(slot_of, table.num_slots, self.lookahead, most, what)
 
     @property
     def _wanted(self) -> int:

@@ -54,7 +54,14 @@ class RowPlan:
     """
 
     def __init__(
-        self, slot_of: Array, num_slots: int, lookahead: int, most_foreseen: int | None = None, *, in_flight: int = IN_FLIGHT
+        self,
+        slot_of: Array,
+        num_slots: int,
+        lookahead: int,
+        most_foreseen: int | None = None,
+        what: str = "rows",
+        *,
+        in_flight: int = IN_FLIGHT,
     ) -> None:
         """Begin with an empty cache.
 
@@ -63,9 +70,10 @@ class RowPlan:
             num_slots: N.
             lookahead: steps, at least 1.
             most_foreseen: accesses that are stored at most (but for one step), those of steps in flight included; by default all.
+            what: of whose slots a message tells.
             in_flight: the most steps that are, at least 1.
         """
-        self._lookahead, self._most = lookahead, most_foreseen or 2**63
+        self._lookahead, self._most, self._what = lookahead, most_foreseen or 2**63, what
         self._first_use = np.full(len(slot_of), -1, np.int32)
         self._rows, self._nexts = deque[Array](), deque[Array]()
         self._num_foreseen = 0
@@ -151,7 +159,7 @@ class RowPlan:
         num_slots, largest = len(self._cache.row_of), max(map(len, self._rows))
         if largest > num_slots:
             raise InputError(
-                f"memory has room for {num_slots:,} rows, and a step reads {largest:,}: give more memory, or a smaller batch_size or fanouts"
+                f"memory has room for {num_slots:,} {self._what}, and a step reads {largest:,}: give more memory, or a smaller batch_size or fanouts"
             )
         self._nexts = deque(np.empty(len(rows), np.int32) for rows in self._rows)
         self._first, steps = self._step, [(step.rows, step.nexts) for step in self._in_flight]

@@ -21,7 +21,7 @@ import mmap
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -200,40 +200,36 @@ class SharedRows:
             )
 
 
-def shared_out(memory: int, tables: Sequence[tuple[int, int]]) -> list[CachedTable]:
+def shared_out(memory: int, tables: Mapping[str, tuple[int, int]]) -> list[CachedTable]:
     """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
 
     Args:
         memory: bytes, all that belongs to slots included.
-        tables: of each V and the bytes of a row.
+        tables: of each V and the bytes of a row, by its name for messages.
 
     Raises:
         InputError: one gets no slot.
     """
-    found: list[CachedTable] = [CachedTable(*table, 0, 0) for table in tables]
-    order = sorted(range(len(tables)), key=lambda i: _bytes_for(tables[i][0], *tables[i]))
-    for number, i in enumerate(order):
-        part = memory // (len(order) - number)
-        slots = slots_for(part, *tables[i])
-        used = min(part, _bytes_for(slots, *tables[i]) * FORESEEN_SHARE // (FORESEEN_SHARE - 1))
-        found[i], memory = CachedTable(*tables[i], slots, used), memory - used
-    return found
+    found, left = {}, memory
+    for number, name in enumerate(sorted(tables, key=lambda name: _bytes_for(tables[name][0], *tables[name]))):
+        num_rows, row_bytes = tables[name]
+        part = left // (len(tables) - number)
+        slots = slots_for(part, num_rows, row_bytes)
+        if slots < 1:
+            raise InputError(
+                f"memory is {memory:,} bytes, {part:,} of them for {name}: what tells where each of its {num_rows:,} rows lies takes "
+                f"{_bytes_for(0, num_rows, row_bytes):,}, and a row {row_bytes:,}; give more"
+            )
+        used = min(part, _bytes_for(slots, num_rows, row_bytes) * FORESEEN_SHARE // (FORESEEN_SHARE - 1))
+        found[name], left = CachedTable(num_rows, row_bytes, slots, used), left - used
+    return [found[name] for name in tables]
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
-    """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most.
-
-    Raises:
-        InputError: none.
-    """
+    """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most, and none where not one does."""
     tables = _bytes_for(0, num_rows, row_bytes)
     per_slot = _bytes_for(1, num_rows, row_bytes) - tables
-    slots = (memory - memory // FORESEEN_SHARE - tables) // per_slot
-    if slots < 1:
-        raise InputError(
-            f"memory is {memory:,} bytes: what tells where each of {num_rows:,} rows lies takes {tables:,}, and a row {row_bytes:,}; give more"
-        )
-    return int(min(slots, num_rows))
+    return int(min(max((memory - memory // FORESEEN_SHARE - tables) // per_slot, 0), num_rows))
 
 
 def _bytes_for(num_slots: int, num_rows: int, row_bytes: int) -> int:

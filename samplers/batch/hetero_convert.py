@@ -19,7 +19,7 @@ def to_pyg(batch: Any) -> Any:
     * Each type has ``n_id`` (S,) int64 global ids, ``x`` where it was gathered, ``num_nodes``, and ``num_sampled_nodes``, L + 1 numbers for L hops,
       from the seeds outward. One with seeds has their number as ``batch_size``; that of ``seed_type`` has their labels ``y``.
     * Each relation has ``edge_index`` (2, M) int64 in local ids, ``e_id`` (M,) int64, the ids of ``RelationColumns.edge_ids``, ``edge_weight`` (M,) where
-      the blocks have weights, and ``num_sampled_edges``, L numbers.
+      the blocks have weights, ``edge_attr`` (M, D) where features were gathered, and ``num_sampled_edges``, L numbers.
     * What the sampler tells in ``extra``: where its name ends in a type (``trees.paper``), with that type, else with the whole; of links,
       ``edge_label_index`` and ``edge_label`` with ``seed_relation``; trees are ``batch``, and ``seed_times`` ``seed_time``.
 
@@ -49,6 +49,8 @@ def to_pyg(batch: Any) -> Any:
         data[relation].num_sampled_edges = edges.counts
         if edges.weights is not None:
             data[relation].edge_weight = edges.weights
+        if edges.edge_attr is not None:
+            data[relation].edge_attr = edges.edge_attr
     for name, value in batch.extra.items():
         what, _, kind = name.partition(".")
         place = data[kind] if kind else data[batch.seed_relation] if what in ("pairs", "labels") else data
@@ -59,8 +61,9 @@ def to_pyg(batch: Any) -> Any:
 def to_dgl(batch: Any) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
     """(input nodes, seeds, blocks) as DGL's ``NeighborSampler`` gives them for a graph with types: dictionaries by type, and a list of blocks.
 
-    Blocks carry ``dgl.NID`` by type, ``dgl.EID`` by relation, the ids of ``RelationColumns.edge_ids``, and ``edata["edge_weights"]`` where they have
-    weights. The first has features as ``srcdata["x"]``; the last has as ``dstdata["y"]`` the labels of the seeds.
+    Blocks carry ``dgl.NID`` by type, ``dgl.EID`` by relation, the ids of ``RelationColumns.edge_ids``, ``edata["edge_weights"]`` where they have
+    weights, and ``edata["edge_attr"]`` where edges have features. The first has features as ``srcdata["x"]``; the last has as ``dstdata["y"]``
+    the labels of the seeds.
 
     Raises:
         InputError: DGL is not installed.
@@ -95,6 +98,8 @@ def _dgl_block(dgl: Any, hop: dict[Any, Any], batch: Any, before: dict[str, int]
         made.edges[relation].data[dgl.EID] = batch.ids_of(relation, block.edge_ids)
         if block.weights is not None:
             made.edges[relation].data["edge_weights"] = block.weights
+        if block.edge_attr is not None:
+            made.edges[relation].data["edge_attr"] = block.edge_attr
     return made
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.samplers.batch.minibatch import Block, ids_like
 from hoptrain.samplers.batch.sampled import SampledBatch
 
@@ -126,8 +126,21 @@ class HeteroMiniBatch(SampledBatch):
 
     def with_rows(self, rows: dict[str, Any]) -> HeteroMiniBatch:
         """See ``SampledBatch.with_rows``."""
-        x = {name.removeprefix("x."): own for name, own in rows.items() if name != "y"}
-        return replace(self, x=x, y=rows.get("y"))
+        x = {name.removeprefix("x."): own for name, own in rows.items() if name.startswith("x.")}
+        blocks = tuple(
+            {relation: replace(block, edge_attr=rows.get(_name_of_edges(relation, h))) for relation, block in hop.items()}
+            for h, hop in enumerate(self._own_blocks())
+        )
+        return replace(self, x=x, y=rows.get("y"), blocks=self._with_blocks(blocks))
+
+    def edge_places(self, store: str) -> dict[str, Any]:
+        """See ``SampledBatch.edge_places``."""
+        return {
+            name: block.edge_ids
+            for h, hop in enumerate(self._own_blocks())
+            for relation, block in hop.items()
+            if (name := _name_of_edges(relation, h)).rpartition(".")[0] == store
+        }
 
     def header(self, **changes: Any) -> HeteroMiniBatch:
         """See ``SampledBatch.header``."""
@@ -139,7 +152,7 @@ class HeteroMiniBatch(SampledBatch):
 
     def filled(self, arrays: dict[str, Array]) -> HeteroMiniBatch:
         """See ``SampledBatch.filled``."""
-        of: dict[str, dict[str, Array]] = {"node_ids": {}, "extra": {}, "x": {}, "block": {}, "y": {}}
+        of: dict[str, dict[str, Array]] = {"node_ids": {}, "extra": {}, "x": {}, "block": {}, "y": {}, "edge_attr": {}}
         for name, array in arrays.items():
             kind, _, key = name.partition(".")
             of[kind][key] = array
@@ -148,12 +161,20 @@ class HeteroMiniBatch(SampledBatch):
             place, _, name = key.rpartition(".")
             of_block.setdefault(place, {})[name] = array
         blocks = tuple(
-            {relation: replace(block, **of_block[f"{h}.{number}"]) for number, (relation, block) in enumerate(hop.items())}
+            {
+                relation: replace(block, **of_block[f"{h}.{number}"], edge_attr=arrays.get(_name_of_edges(relation, h)))
+                for number, (relation, block) in enumerate(hop.items())
+            }
             for h, hop in enumerate(self._own_blocks())
         )
         if self.nested:
             blocks = nested_hops(blocks[0], self.node_counts)
         return replace(self, node_ids=of["node_ids"], blocks=blocks, x=of["x"], y=of["y"].get(""), extra=of["extra"])
+
+
+def _name_of_edges(relation: Relation, hop: int) -> str:
+    """What features of the edges of a hop are called."""
+    return f"edge_attr.{relation_name(relation)}.{hop}"
 
 
 def nested_hops(outermost: dict[Relation, Block], counts: Sequence[dict[str, int]]) -> tuple[dict[Relation, Block], ...]:

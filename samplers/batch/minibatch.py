@@ -188,9 +188,9 @@ class MiniBatch(SampledBatch):
         of_nodes = {name: own for name, own in rows.items() if name not in of_edges}
         return replace(self, blocks=self._with_blocks(blocks), **of_nodes)
 
-    def edge_places(self) -> dict[str, Any]:
+    def edge_places(self, store: str = "edge_attr") -> dict[str, Any]:
         """The places of the edges whose features it takes, block by block, by the name of these: ``edge_attr.0`` is the first block's."""
-        return {f"edge_attr.{i}": block.edge_ids for i, block in enumerate(self._own_blocks())}
+        return {f"{store}.{i}": block.edge_ids for i, block in enumerate(self._own_blocks())}
 
     def header(self, **changes: Any) -> MiniBatch:
         """See ``SampledBatch.header``."""

@@ -81,8 +81,8 @@ class SampledBatch(ABC):
     def row_ids(self) -> dict[str, Any]:
         """Whose rows it takes from a store, by the store's name (``Dataset.stores``): global ids."""
 
-    def edge_places(self) -> dict[str, Any]:
-        """Which edges' features it takes, by the name that these have in it: places in the graph's ``indices``; none where it takes none."""
+    def edge_places(self, store: str) -> dict[str, Any]:
+        """Which edges' features it takes from a store: places in the graph's ``indices`` by the name that these have in it, that of the store and a hop."""
         return {}
 
     @abstractmethod

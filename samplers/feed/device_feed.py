@@ -135,7 +135,7 @@ class DeviceFeed(Generic[SomeBatch]):
             self._workspaces.appendleft(workspace.twin())
         return finish
 
-    def _edge_rows(self, _: str, places: Any) -> Any:
+    def _edge_rows(self, _: str, __: str, places: Any) -> Any:
         """The ids of the edges at ``places``: where their features stand."""
         return places if self._edge_ids is None else self._edge_ids.gather_here(places)
 

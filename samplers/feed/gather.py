@@ -26,18 +26,18 @@ _PIECES = 8
 """Of what is shared, for each thread: the last ones to finish keep nobody waiting for long."""
 
 
-def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:
+def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:
     """What a batch takes from stores: the name that the rows have in it, the store, and which rows.
 
     Args:
         batch: the batch.
         stores: ``Dataset.stores``, or the same on a device.
-        ids_at: of a name and the places of edges in the graph's ``indices``, the rows of their features.
+        ids_at: of a store's name, the rows' name and the places of edges in the graph's ``indices``, the rows of their features.
     """
     ids_of = batch.row_ids()
     for name, store in stores.items():
-        if name == "edge_attr":
-            yield from ((key, store, ids_at(key, places)) for key, places in batch.edge_places().items())
+        if name.startswith("edge_attr"):
+            yield from ((key, store, ids_at(name, key, places)) for key, places in batch.edge_places(name).items())
         else:
             yield name, store, ids_of[name]
 
@@ -55,7 +55,7 @@ def with_columns(rows: Mapping[str, Any], columns: Mapping[str, Columns]) -> dic
         rows: arrays by their names in the batch, as ``named_rows`` has them.
         columns: of the stores that are quantised.
     """
-    of = {name: columns.get(name) or columns.get(name.partition(".")[0]) for name in rows}
+    of = {name: columns.get(name.rpartition(".")[0] if name.startswith("edge_attr") else name) for name in rows}  # of edges by hop
     return {name: own if (by := of[name]) is None else QuantizedRows(own, by) for name, own in rows.items()}
 
 

@@ -110,9 +110,10 @@ class SampleTask:
         copies = iter(self.workspace.staging.fetch(arrays))
         return batch.map(lambda _: next(copies))
 
-    def _edge_rows(self, name: str, places: Array) -> Array:
-        """The ids of the edges at ``places`` (M,), in memory of the workspace: where their features stand."""
-        ids: Array | None = self.graph.edge_ids
+    def _edge_rows(self, store: str, name: str, places: Array) -> Array:
+        """The ids of the edges at ``places`` (M,), in memory of the workspace: where their features stand in a store, of a relation or of the graph."""
+        relation = store.partition(".")[2]
+        ids: Array | None = (self.graph.relations[tuple(relation.split(":"))] if relation else self.graph).edge_ids
         if len(places) and places.min() < 0:
             raise no_edges(type(self.sampler).__name__)
         if ids is None:

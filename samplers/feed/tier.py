@@ -180,7 +180,7 @@ class Tier:
 
         def make() -> SharedRows:
             room, said = (memory, "") if memory else memory_left(task, list(self.rows), num_workers, queue, len(ranks))
-            tables = shared_out(room, [(file.shape[0], file.row_bytes) for file in files])
+            tables = shared_out(room, {name: (rows.file.shape[0], rows.file.row_bytes) for name, rows in self.rows.items()})
             _say_room(said, tables, lookahead)
             return SharedRows.make(tables, len(ranks))
 
@@ -193,9 +193,8 @@ class Tier:
             rows_of = StepRows(tasks=tasks, num_tables=len(files))
             window = max(1, lookahead // WINDOWS) if apart is not None else 1
             self._apart = apart
-            self._fill = FillTask(
-                shared=self.shared, files=files, rows_of=rows_of, num_steps=schedule.num_steps, lookahead=lookahead, window=window
-            )
+            options: dict[str, Any] = {"names": list(self.rows), "num_steps": schedule.num_steps, "lookahead": lookahead, "window": window}
+            self._fill = FillTask(shared=self.shared, files=files, rows_of=rows_of, **options)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.
@@ -272,7 +271,9 @@ def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows | PartedRows]
     """
     tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
     return {
-        name: store if isinstance(store, PartedRows) else FileRows.of(store, "features of edges" if name == "edge_attr" else "features")
+        name: store
+        if isinstance(store, PartedRows)
+        else FileRows.of(store, "features of edges" if name.startswith("edge_attr") else "features")
         for name, store in tables.items()
     }
 

@@ -32,10 +32,18 @@ def test_splits_and_stores():
         ({"seed_type": "c"}, "^typed: seed_type is 'c': the graph has a, b; choose one of them$"),
         ({"x": {"c": np.ones((4, 1))}}, "^typed: x of a type is 'c': the graph has a, b"),
         ({"x": {"b": np.ones((4, 1))}}, r"^typed, b: x has shape \(4, 1\): features are one row for each of the 2 vertices"),
+        (
+            {"edge_attr": {("a", "s", "b"): np.ones(2)}},
+            r"^typed: edge_attr of \('a', 's', 'b'\): the graph has the relations a:r:b; choose one",
+        ),
+        ({"edge_attr": {("a", "r", "b"): np.ones(1)}}, r"^typed, a:r:b: edge_attr has shape \(1, 1\): it has a row for each edge"),
+        ({"edge_attr": {("a", "r", "b"): np.array([1, np.nan])}}, r"^typed, a:r:b: edge_attr\[1, 0\] is nan"),
+        ({"edge_attr": np.ones(2)}, "^typed: edge_attr is no mapping"),
         ({"y": np.zeros(2, np.int64)}, "^typed: y is int64 of shape .*one .* for each of the 4 vertices"),
         ({"splits": {"train": np.array([4])}}, "^typed: split train names vertex 4: vertices are 0 to 3"),
         ({"y": np.array([0, 3, 1, 0]), "num_classes": 3}, r"^typed: y\[1\] is 3: labels are in \[-1, 3\); correct it"),
         ({"y": np.array([0, -2, 1, 0])}, r"^typed: y\[1\] is -2: labels are in \[-1, 2\)"),
+        ({"y": np.array([-9, -2, -7, -8])}, r"^typed: y\[0\] is -9: labels are in \[-1, 0\); correct it or num_classes \(0\)"),
         (
             {"splits": {"train_5": np.array([0, 2]), "val_5": np.array([1, 2])}},
             "vertex 2 is in the splits train_5 and val_5: they share none",
@@ -168,20 +176,39 @@ def test_from_pyg_takes_weights_and_times_by_name():
 def test_what_is_not_taken_over_is_named(caplog):
     theirs = pyg(y=torch.zeros(4), year=torch.ones(4))
     theirs["b"].y, theirs["b"].train_mask = torch.ones(2), torch.ones(2, dtype=torch.bool)
-    theirs["a", "r", "b"].edge_attr, theirs["a", "r", "b"].time = torch.ones(2, 3), torch.arange(2)
+    theirs["a", "r", "b"].edge_attr, theirs["a", "r", "b"].time = torch.arange(6).view(2, 3), torch.arange(2)
+    theirs["a", "r", "b"].kind = torch.ones(2)
     made = HeteroDataset.from_pyg(theirs, "a", name="theirs", time_attr="time")
-    assert made.meta["not_carried"] == ["a year", "a:r:b edge_attr", "b train_mask", "b y"]
+    assert {relation: rows.tolist() for relation, rows in made.edge_attr.items()} == {("a", "r", "b"): [[0, 1, 2], [3, 4, 5]]}
+    assert made.meta["not_carried"] == ["a year", "a:r:b kind", "b train_mask", "b y"]
     (line,) = caplog.messages
-    assert line == "theirs: a HeteroDataset does not hold a year, a:r:b edge_attr, b train_mask, b y: no batch will have them"
+    assert line == "theirs: a HeteroDataset does not hold a year, a:r:b kind, b train_mask, b y: no batch will have them"
     caplog.clear()
     made = HeteroDataset.from_dgl(
         dgl({"feat": torch.ones(2, 3), "w": torch.ones(2)}, label=torch.zeros(4, dtype=torch.int64), year=torch.ones(4))
     )
-    assert made.meta["not_carried"] == ["a year", "a:r:b feat", "a:r:b w"]
+    assert made.meta["not_carried"] == ["a year", "a:r:b w"]
+    assert {relation: rows.tolist() for relation, rows in made.edge_attr.items()} == {("a", "r", "b"): [[1, 1, 1], [1, 1, 1]]}
     assert len(caplog.messages) == 1
     caplog.clear()
     assert HeteroDataset.from_pyg(pyg(y=torch.zeros(4))).meta == {}
     assert not caplog.messages
+
+
+def test_features_of_edges_in_a_folder_and_turned_round(tmp_path):
+    rows = np.array([[1, 2], [3, 4]], np.float32)
+    made = data(edge_attr={("a", "r", "b"): rows})
+    assert list(made.stores()) == ["edge_attr.a:r:b"]
+    made.save(tmp_path / "data")
+    opened = HeteroDataset.open(tmp_path / "data", verify=True)
+    assert {relation: own.tolist() for relation, own in opened.edge_attr.items()} == {("a", "r", "b"): rows.tolist()}
+    both = opened.with_reverse()
+    assert list(both.edge_attr) == [("a", "r", "b"), ("b", "rev_r", "a")]
+    turned = both.graph.relations["b", "rev_r", "a"]
+    ends = zip(
+        turned.indices.tolist(), turned.destinations().tolist(), both.edge_attr["b", "rev_r", "a"][turned.ids_of(np.arange(2))], strict=True
+    )
+    assert {(source, destination): own.tolist() for source, destination, own in ends} == {(1, 0): [1, 2], (0, 3): [3, 4]}
 
 
 def test_objects_that_are_no_typed_graph_of_pygs():

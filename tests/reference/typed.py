@@ -41,7 +41,7 @@ def typed_module(data, fanouts=(3, 3), sampler=None, **options):
 
 def sizes_of(module):
     """The model's arguments that come from the data."""
-    names = ("num_vertices", "relations", "seed_type", "num_classes")
+    names = ("num_vertices", "relations", "seed_type", "num_classes", "edge_channels")
     return {"in_channels": module.num_features, "num_layers": module.num_hops, **{name: getattr(module, name) for name in names}}
 
 

@@ -118,6 +118,17 @@ def test_a_data_set_with_a_train_split_alone_trains(tiny, dataset, tmp_path, mon
     assert "test accuracy" not in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore:Total length of `DataLoader`")
+def test_runs_without_a_logger_share_a_folder(tiny, dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "config.yaml").write_text("that of the run before")
+    folder = tiny(splits={"train": dataset.splits["train"]})
+    options = ("--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--trainer.logger=false", "--data.num_workers=0")
+    assert main(["fit", "--config", QUICKSTART, f"--data.dataset={folder}", "--model.lr=0.02", *options]) == 0
+    assert "lr: 0.02" in (tmp_path / "runs" / "config.yaml").read_text()
+
+
 def test_several_labels_a_vertex_are_scored_by_f1(tiny, dataset, tmp_path, monkeypatch, capsys):
     """The labels are two bits of the features, which a model learns in a few epochs."""
     monkeypatch.chdir(tmp_path)

@@ -99,7 +99,7 @@ fit H                                       | vertices of type subject have no f
 fit H --data.dataset digits-knn             | digits-knn has vertices of one kind: task: nodes trains on it; ...
 fit H --data.splits 20                      | typed has no split 'train_20': it has test, train, val; choose one of them or give vertex ids
 fit H --data.sampler.seed_type author       | seed_type is 'author', that of typed 'paper': give the sampler the data's
-fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, gin, graphconv, hgt, han; did you mean rgcn?
+fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, gatv2, transformer, gin, graphconv, hgt, han; did you mean rgcn?
 fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be shared by 3 heads: give a multiple of heads
 fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: matrices that rgcn's relations share, 0 for one each; ...
 fit H --model.seed_type author              | model.seed_type is no option of its own: it is that of the data; give data.seed_type

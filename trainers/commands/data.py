@@ -155,7 +155,9 @@ def typed_facts(data: HeteroDataset) -> list[list[str]]:
         features = "no features" if x is None else f"{x.shape[1]:,} features{_as_format(x)}"
         lines.append([f"type {kind}", f"{number:,} vertices, {features}"])
     for relation, columns in data.graph.relations.items():
-        lines.append([f"relation {relation_name(relation)}", f"{columns.num_edges:,} edges"])
+        rows = data.edge_attr.get(relation)
+        features = "" if rows is None else f", {rows.shape[1]:,} features{_as_format(rows)}"
+        lines.append([f"relation {relation_name(relation)}", f"{columns.num_edges:,} edges{features}"])
     lines.append(["trained on", f"{data.seed_type}, {data.num_classes:,} classes"])
     return lines + _split_facts(data) + _meta_facts(data)
 

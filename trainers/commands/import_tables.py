@@ -41,7 +41,11 @@ def add_parser(actions: Any) -> None:
     add("--features", type=Path, metavar="FILE", help="id and features, a row a vertex; or .npy, row i for the vertex whose id is i")
     add("--labels", type=Path, metavar="FILE", help="id and label: classes as numbers from 0 on or as names, or targets; or .npy")
     add("--split", metavar="FILE", help="id and the name of a split: train, val, test; or 'random', 60/20/20 of the labelled vertices")
-    add("--undirected", action="store_true", help="add the reverse of each edge; of equal edges the first stays, unless they have times")
+    add(
+        "--undirected",
+        action="store_true",
+        help="add the reverse of each edge; two vertices are joined once, by the first row, unless edges have times",
+    )
     add(
         "--columns",
         metavar="A,B,...",
@@ -85,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
         data.write_to(writer)
         if ids is not None:
             write_ids(writer.folder, ids)
-    skipped = sum(bad.skipped.values())
-    print(f"{args.out}: {data}{_of_edges(data)}" + (f"; rows left out: {skipped:,}" if skipped else ""))
+    left = {"rows left out": sum(bad.skipped.values()), "rows that join a pair again, left out": data.meta.get("repeated_rows", 0)}
+    print(f"{args.out}: {data}{_of_edges(data)}" + "".join(f"; {what}: {number:,}" for what, number in left.items() if number))
     if ids is not None:
         print(f"{args.out / IDS} says which id each vertex has")
     print(f"hoptrain data info {args.out} tells more")

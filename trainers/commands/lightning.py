@@ -283,6 +283,7 @@ def run(arguments: list[str], about: str = "train, then test the best checkpoint
             auto_configure_optimizers=False,
             parser_class=OptionParser,
             parser_kwargs={"prog": "hoptrain"},
+            save_config_kwargs={"overwrite": True},  # without a logger runs share a folder
             args=["--help" if argument == short_help.ALL else argument for argument in arguments],
         )
     except MisconfigurationException as error:

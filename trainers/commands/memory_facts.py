@@ -62,7 +62,7 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, sp
         raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
     size = memory_bytes(memory) or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
-    tables = shared_out(size, [(file.shape[0], file.row_bytes) for file in files.values()])
+    tables = shared_out(size, {name: (file.shape[0], file.row_bytes) for name, file in files.items()})
     task.stores = {name: i for i, name in enumerate(files)}
     steps = _planned(StepRows(tasks=[task], num_tables=len(files)), tables, schedule.num_steps)
     return _lines(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.storage.take import take_rows
-from hoptrain.samplers import MiniBatch
+from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.batch.transfer import as_tensor
 
 
@@ -25,6 +26,15 @@ def with_edge_features(batch: MiniBatch, data: Dataset) -> MiniBatch:
         return batch
     rows = {name: take_rows(data.edge_attr, batch.ids_of(places)) for name, places in batch.edge_places().items()}
     return batch.with_rows(rows)
+
+
+def with_typed_edge_features(batch: HeteroMiniBatch, data: HeteroDataset) -> HeteroMiniBatch:
+    """``with_edge_features`` of a typed graph."""
+    rows: dict[str, Array] = {}
+    for relation, store in data.edge_attr.items():
+        places = batch.edge_places(f"edge_attr.{relation_name(relation)}")
+        rows |= {name: take_rows(store, batch.ids_of(relation, own)) for name, own in places.items()}
+    return batch.with_rows(rows) if rows else batch
 
 
 def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.device) -> Tensor:

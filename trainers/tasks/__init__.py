@@ -45,7 +45,7 @@ _OF_LINKS = {"num_features": "in_channels", "num_vertices": "num_vertices", "def
 _OF_ITEMS = {"is_multilabel": "multilabel", "num_edge_features": "edge_channels"} | {
     name: name for name in ("vertex_categories", "edge_categories")
 }
-_TYPES = {name: name for name in ("num_vertices", "relations", "seed_type")}
+_TYPES = {name: name for name in ("num_vertices", "relations", "seed_type", "edge_channels")}
 TASKS: dict[TaskName, Task] = {
     "nodes": Task("node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "images": Task("items.images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),

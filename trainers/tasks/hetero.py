@@ -20,7 +20,7 @@ from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.typed.batches import TypedTakes, apply_typed_model
 from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
 from hoptrain.trainers.models.typed.inference import exact_typed_logits, neighborhood_typed_logits
-from hoptrain.trainers.models.typed.layers import TypedArch
+from hoptrain.trainers.models.typed.layers import READ_EDGES, TypedArch
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import dropout_seed
@@ -85,6 +85,11 @@ class HeteroDataModule(SampledDataModule):
     def num_vertices(self) -> dict[str, int]:
         """V_t by type, of the types without features."""
         return {name: number for name, number in self.data.graph.num_nodes.items() if name not in self.data.x}
+
+    @property
+    def edge_channels(self) -> dict[str, int]:
+        """Features of an edge, by relation, of those that have some."""
+        return {relation_name(relation): int(rows.shape[1]) for relation, rows in self.data.edge_attr.items()}
 
     @property
     def relations(self) -> list[str]:
@@ -163,7 +168,7 @@ class HeteroClassifier(Labelled):
             takes: what its ``forward`` takes: blocks or edge_index (``hoptrain.trainers.models.typed.batches``).
             score: acc or macro_f1; of several labels also micro_f1 or ap; rmse, mae or r2, with which the model learns targets.
             class_weight: balanced multiplies a vertex's loss so that each class of the training split counts alike.
-            arch: rgcn, gat, gin, graphconv, hgt or han.
+            arch: rgcn, gat, gin, graphconv, hgt, han; gatv2 or transformer, which read edges' features.
             hidden_channels: width of all layers (with attention over all heads together).
             embeddings: learn a vector for each vertex of the types without features.
             normalize_features: divide each vertex's features by their sum.
@@ -195,9 +200,11 @@ class HeteroClassifier(Labelled):
         Raises:
             InputError: the model is for other data, or gradients are to be clipped that are sparse.
         """
-        module, ours = self._datamodule, self.hparams
+        module, ours = self._datamodule, {**self.hparams, "edge_channels": self.hparams.get("edge_channels") or {}}
         of_data = {"in_channels": module.num_features, "num_layers": module.num_hops}
         of_data |= {name: getattr(module, name) for name in ("num_vertices", "relations", "seed_type")}
+        if ours.get("arch") in READ_EDGES:
+            of_data["edge_channels"] = module.edge_channels
         for name, theirs in of_data.items():
             if (ours[name] or isinstance(self.model, TypedGNN)) and ours[name] != theirs:
                 raise InputError(

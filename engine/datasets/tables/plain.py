@@ -65,7 +65,8 @@ def read_plain(
         delimiter: of all tables, as ``header``: by default each is looked at.
         header: whether text files begin with the names of their columns.
         is_text: take ids for names, also where they look like numbers.
-        undirected: add the reverse of each edge that is no loop, numbered behind all; of equal edges the first is kept, unless edges have times.
+        undirected: add the reverse of each edge that is no loop, numbered behind all. Unless edges have times, two vertices are joined once, as the
+            first row says that names both, in either order; ``meta`` says how many rows do so again.
         name: of the data set.
         scratch: where a file without a name holds the edges meanwhile: 16 bytes an edge, with weights, times and features more.
         bad: what becomes of rows that cannot be read; by default the first one is raised.
@@ -83,16 +84,15 @@ def read_plain(
     vertices = _vertices(about, is_number=not is_text, or_by=table)
     own = _edges(table, vertices, bad, scratch, progress)
     _number(own, tables, vertices, edges)
-    own = _with_reverses(own, scratch) if undirected else own
     y, splits, classes = _of_vertices(tables, vertices, bad)
     y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
     meta = _meta((edges, features, labels, own_split), classes, bad)
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
-    rows = about.get("features")
-    x = rows.x if isinstance(rows, VertexTable) else rows
-    graph = _graph(own, len(vertices), is_once=undirected and "times" not in own)
-    return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=own.get("features"), meta=meta), vertices.ids()
+    x = rows.x if isinstance(rows := about.get("features"), VertexTable) else rows
+    graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
+    meta |= {"repeated_rows": repeats} if repeats else {}
+    return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), vertices.ids()
 
 
 def _edges(table: Table, vertices: Vertices, bad: BadRows, scratch: Path | None, progress: Progress | None) -> dict[str, Array]:
@@ -309,9 +309,24 @@ def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
     return np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
 
 
-def _graph(own: Mapping[str, Array], num_nodes: int, *, is_once: bool) -> Graph:
+def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:
+    """The graph of what ``edge_pieces`` gave, features by edge id, and how many rows join a pair again; arguments as of ``read_plain``."""
+    is_first = _first_of_pair(own, num_nodes) if undirected and "times" not in own else None
+    own = _with_reverses(own, scratch) if undirected else own
     graph = Graph.from_edges(own["src"], own["dst"], num_nodes, weights=own.get("weights"), times=own.get("times"))
-    return graph.without_repeats() if is_once else graph
+    if is_first is None:
+        return graph, own.get("features"), 0
+    num_rows = len(is_first)
+    is_kept = np.concatenate([is_first, is_first[own["src"][:num_rows] != own["dst"][:num_rows]]])  # by id; loops have no reverse
+    return graph.with_edges(is_kept[graph.ids_of(np.arange(graph.num_edges))]), own.get("features"), num_rows - int(is_first.sum())
+
+
+def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
+    """(E,) bool: whether no row above joins the same two vertices, in either order."""
+    pairs = Graph.from_edges(np.minimum(own["src"], own["dst"]), np.maximum(own["src"], own["dst"]), num_nodes).without_repeats()
+    is_first = np.zeros(len(own["src"]), bool)
+    is_first[pairs.ids_of(np.arange(pairs.num_edges))] = True
+    return is_first
 
 
 def _with_reverses(own: Mapping[str, Array], scratch: Path | None) -> dict[str, Array]:

@@ -10,7 +10,7 @@ a plain graph, whose edges may have features, too (``engine/datasets/tables``).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,58 +98,76 @@ def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
         )
     if plain:
         return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name)[0]
-    return _typed(
-        folder, [path for path in files if path.parent.name == "nodes"], [p for p in files if p.parent.name == "edges"], seed_type
-    )
+    nodes = {_stem(path): path for path in files if path.parent.name == "nodes"}
+    edges = {_relation(path): path for path in files if path.parent.name == "edges"}
+    return read_typed_tables(nodes, edges, seed_type, name=folder.name)
 
 
-def _typed(folder: Path, of_nodes: list[Path], of_edges: list[Path], seed_type: str | None) -> HeteroDataset:
-    types = {_stem(path): _Type(path) for path in of_nodes}
-    seed_type = _seed_type(folder, {name: own.y is not None for name, own in types.items()}, seed_type)
-    edges: dict[Relation, tuple[Array, Array]] = {}
+def read_typed_tables(
+    nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None = None, *, name: str = "data"
+) -> HeteroDataset:
+    """A data set from a table for each type of vertices and one for each relation, ``.csv``, ``.csv.gz`` or ``.parquet``, wherever they lie.
+
+    It is in memory, validated. ``load_hetero_dataset`` opens a folder of such tables, whose names tell what they are; columns are as there.
+
+    Args:
+        nodes: a table with a column ``id`` for each type, and perhaps ``label``, ``split`` and features.
+        edges: a table with columns ``src`` and ``dst`` for each relation, and perhaps ``weight`` and ``time``.
+        seed_type: the type of the vertices that are trained on, by default the only one with labels.
+        name: for messages.
+
+    Raises:
+        InputError: a row that cannot be, by file, row, value and rule; a relation of a type without a table; what ``HeteroDataset`` refuses.
+    """
+    relations = {relation: Path(path) for relation, path in edges.items()}
+    for relation, path in relations.items():
+        if not isinstance(relation, tuple) or len(relation) != 3:
+            raise InputError(f"{relation!r} is no relation: {path} is that of (source type, name, destination type); give three texts")
+        for end in (relation[0], relation[2]):
+            if end not in nodes:
+                raise InputError(f"{path} joins type {end}: there is no table of its vertices; add one with a column id")
+    types = {kind: _Type(Path(path)) for kind, path in nodes.items()}
+    seed_type = _seed_type(name, {kind: own.y is not None for kind, own in types.items()}, seed_type)
+    ends: dict[Relation, tuple[Array, Array]] = {}
     options: dict[str, dict[Relation, Array]] = {"weights": {}, "times": {}}
     left: list[str] = []
-    for path in of_edges:
-        relation = _relation(path, types)
+    for relation, path in relations.items():
         src, dst, own, others = _edges(path, types[relation[0]].numbers, types[relation[2]].numbers)
-        edges[relation] = src, dst
-        left += [f"{path.name}: {name}" for name in others]
-        for name, values in own.items():
-            options[name][relation] = values
+        ends[relation] = src, dst
+        left += [f"{path.name}: {column}" for column in others]
+        for option, values in own.items():
+            options[option][relation] = values
     seeds = types[seed_type]
-    meta: dict[str, Any] = {"source": f"tables in {folder.name}"}
+    meta: dict[str, Any] = {"source": f"tables: {', '.join(Path(path).name for path in (*nodes.values(), *edges.values()))}"}
     meta |= ({} if seeds.classes is None else {"classes": seeds.classes}) | ({"not_carried": left} if left else {})
     return HeteroDataset(
-        name=folder.name,
-        graph=HeteroGraph.from_edges({name: len(own.numbers) for name, own in types.items()}, edges, **options),
+        name=name,
+        graph=HeteroGraph.from_edges({kind: len(own.numbers) for kind, own in types.items()}, ends, **options),
         seed_type=seed_type,
-        x={name: own.x for name, own in types.items() if own.x is not None},
+        x={kind: own.x for kind, own in types.items() if own.x is not None},
         y=seeds.y,
         splits=seeds.splits,
         meta=meta,
     )
 
 
-def _seed_type(folder: Path, is_labelled: dict[str, bool], seed_type: str | None) -> str:
+def _seed_type(name: str, is_labelled: dict[str, bool], seed_type: str | None) -> str:
     """The type that is trained on, among all types."""
-    labelled = [name for name, has in is_labelled.items() if has]
+    labelled = [kind for kind, has in is_labelled.items() if has]
     if seed_type is None and len(labelled) != 1:
         raise InputError(
-            f"{folder}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; "
-            + ("name it by data.seed_type" if labelled else "give one table a column label")
+            f"{name}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; "
+            + ("name it by seed_type (data.seed_type in a configuration)" if labelled else "give one table a column label")
         )
     if seed_type is not None and seed_type not in is_labelled:
-        raise InputError(f"seed_type is {seed_type!r}: {folder} has tables of {', '.join(is_labelled)}; name one of these types")
+        raise InputError(f"seed_type is {seed_type!r}: {name} has tables of {', '.join(is_labelled)}; name one of these types")
     return seed_type or labelled[0]
 
 
-def _relation(path: Path, types: dict[str, _Type]) -> Relation:
+def _relation(path: Path) -> Relation:
     parts = _stem(path).split("__")
     if len(parts) != 3:
         raise InputError(f"{path} names no relation: a table of edges is called SOURCE__NAME__DESTINATION; rename it")
-    for name in (parts[0], parts[2]):
-        if name not in types:
-            raise InputError(f"{path} joins type {name}: there is no table nodes/{name}.csv; add one with a column id")
     return parts[0], parts[1], parts[2]
 
 

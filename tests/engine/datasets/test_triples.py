@@ -52,6 +52,30 @@ def test_both_kinds_of_files(tmp_path):
     assert load_triples("words", root=tmp_path).splits.keys() == {"train", "val"}
 
 
+def test_files_as_wn18rr_has_them(tmp_path):
+    """Names are places in WordNet's files, kept as texts, and some entities are in triples of validation and test alone."""
+    files = {
+        "train": "00260881\t_hypernym\t00260622\n01332730\t_derivationally_related_form\t03122748\n06066555\t_hypernym\t00260881\n",
+        "valid": "02174461\t_hypernym\t02176268\n",
+        "test": "00260622\t_derivationally_related_form\t06066555\n",
+    }
+    (tmp_path / "WN18RR").mkdir()
+    for name, text in files.items():
+        (tmp_path / "WN18RR" / f"{name}.txt").write_bytes(text.encode())
+    data = load_triples(str(tmp_path / "WN18RR"))
+    assert (data.num_nodes, data.num_relations) == (7, 2)
+    assert data.splits["train"].tolist() == [[1, 1, 0], [2, 0, 5], [6, 1, 1]]
+    assert (data.splits["val"].tolist(), data.splits["test"].tolist()) == ([[3, 1, 4]], [[0, 0, 6]])
+    assert data.unseen().tolist() == [3, 4]
+    for (
+        name,
+        text,
+    ) in files.items():  # as editors on Windows write them, with a name that holds a mark by which str.splitlines would part it
+        (tmp_path / "WN18RR" / f"{name}.txt").write_bytes(text.replace("\n", "\r\n").replace("0026", "\x8526").encode("utf-8-sig"))
+    again = load_triples(str(tmp_path / "WN18RR"))
+    assert (again.num_nodes, len(again.splits["train"]), again.unseen().tolist()) == (7, 3, [1, 2])
+
+
 def test_pygs_data_in_parts_and_with_masks():
     def data(rows, **masks):
         head, relation, tail = torch.tensor(rows).T

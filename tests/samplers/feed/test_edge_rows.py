@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 import torch
 from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
+from reference.typed import typed_data
 
-from hoptrain.engine import Dataset, InputError, to_bfloat16
+from hoptrain.engine import Dataset, HeteroDataset, InputError, to_bfloat16
 from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import (
+    HeteroLaborSampler,
+    HeteroSampler,
+    HGTSampler,
     LaborSampler,
     LinkSampler,
     MVSSampler,
@@ -95,6 +100,59 @@ def test_walks_have_no_edges():
 def test_pairs_that_are_no_edges_are_refused(sampler):
     with pytest.raises(InputError, match="PinSAGESampler with features of edges: its batches hold pairs that are no edges of the graph"):
         SampleLoader(data_of(), sampler, batch_size=8)
+
+
+TYPED = {
+    ("author", "writes", "paper"): RNG.random((400, 3), dtype=np.float32),
+    ("paper", "on", "subject"): RNG.integers(0, 255, 200).astype(np.uint8),  # one feature; the other relations have none
+}
+
+
+def check_typed(batch, data):
+    seen = set()
+    for hop in batch.blocks:
+        for relation, block in hop.items():
+            if relation in TYPED:
+                places = to_host(block.edge_ids)
+                expected = take_rows(data.edge_attr[relation], data.graph.relations[relation].ids_of(places))
+                assert (block.edge_attr.dtype, block.edge_attr.shape) == (expected.dtype, expected.shape)
+                assert np.array_equal(block.edge_attr, expected)
+                seen |= {relation} if block.num_edges else set()
+            else:
+                assert block.edge_attr is None
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options", "form"),
+    [
+        (HeteroSampler([3, 2], "paper"), {}, None),
+        (HeteroSampler([3, 2], "paper", expand="new"), {"num_workers": 2}, None),
+        (HeteroSampler([3, 2], "paper", replace=True), {"memory": "200KiB"}, None),
+        (HeteroLaborSampler([3, 2], "paper"), {}, None),
+        (HGTSampler([9, 9], "paper"), {}, None),
+        (HeteroSampler([3, 2], "paper"), {"num_workers": 1}, "float16"),
+    ],
+    ids=["here", "workers", "tier", "labor", "hgt", "narrow"],
+)
+def test_typed_edges_have_their_rows(sampler, options, form, tmp_path):
+    typed_data(edge_attr=TYPED).save(tmp_path / "typed", features=form)
+    data = HeteroDataset.open(tmp_path / "typed")
+    with SampleLoader(data, sampler, batch_size=16, **options) as loader:
+        assert set().union(*(check_typed(batch, data) for batch in loader)) == TYPED.keys()
+
+
+def test_typed_batches_as_pygs_and_on_the_way_to_a_device():
+    data = typed_data(edge_attr=TYPED)
+    for batch in SampleLoader(data, HeteroSampler([3, 2], "paper", expand="new"), batch_size=16):
+        made, moved = batch.to_pyg(), batch.to("cpu")
+        for relation in data.graph.relations:
+            if relation in TYPED:
+                assert np.array_equal(made[relation].edge_attr, data.edge_attr[relation][made[relation].e_id])
+                assert np.array_equal(moved.blocks[0][relation].edge_attr, batch.blocks[0][relation].edge_attr)
+                assert torch.is_tensor(moved.blocks[0][relation].edge_attr)
+            else:
+                assert "edge_attr" not in made[relation]
 
 
 @needs_cuda

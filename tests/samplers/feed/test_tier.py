@@ -200,9 +200,11 @@ def test_batches_that_are_cut_up_in_a_pipeline_are_refused(saved):
 
 
 def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
-    with pytest.raises(InputError, match=r"memory has room for \d+ rows, and a step reads \d+: give more memory"):
+    with pytest.raises(InputError, match=r"memory has room for \d+ rows of x \(\d+ bytes each\), and a step reads \d+: give more memory"):
         list(loader_of(memory="96KiB"))
-    with pytest.raises(InputError, match=r"memory is 40,960 bytes: what tells where each of 8,000 rows lies takes 80,000"):
+    with pytest.raises(
+        InputError, match=r"memory is 40,960 bytes, 40,960 of them for x: what tells where each of its 8,000 rows lies takes 80,000"
+    ):
         list(loader_of(memory="40KiB"))
 
 

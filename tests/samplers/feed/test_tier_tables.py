@@ -93,17 +93,19 @@ def test_features_of_types(typed, options):
 
 
 def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
-    small, one, other = shared_out(30 << 20, [(1000, 100), (1 << 20, 256), (1 << 18, 4096)])
+    small, one, other = shared_out(30 << 20, {"x.a": (1000, 100), "x.b": (1 << 20, 256), "x.c": (1 << 18, 4096)})
     assert small.num_slots == 1000
     assert small.num_bytes < 300_000
     left = (30 << 20) - small.num_bytes
     halves = [slots_for(left // 2, 1 << 20, 256), slots_for(left // 2, 1 << 18, 4096)]
     np.testing.assert_allclose([table.num_slots for table in (one, other)], halves, atol=1)
     assert sum(table.num_bytes for table in (small, one, other)) <= 30 << 20
-    (alone,) = shared_out(1 << 20, [(1000, 100)])
+    (alone,) = shared_out(1 << 20, {"x": (1000, 100)})
     assert alone == small
-    with pytest.raises(InputError, match=r"memory is \d[\d,]* bytes: what tells where each of 1,000,000 rows lies takes 10,000,000"):
-        shared_out(9_000_000, [(1_000_000, 4), (1_000_000, 8)])
+    with pytest.raises(
+        InputError, match=r"memory is 9,000,000 bytes, 4,500,000 of them for x.paper: what .* its 1,000,000 rows lies takes 10,000,000"
+    ):
+        shared_out(9_000_000, {"x.paper": (1_000_000, 4), "x.author": (1_000_000, 8)})
 
 
 @pytest.mark.parametrize("name", ["typed", "with_edges"])

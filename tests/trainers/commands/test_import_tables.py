@@ -1,13 +1,14 @@
 """``hoptrain data import``: what is made of tables, and what is said of rows that are wrong."""
 
 import gzip
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hoptrain.engine import Dataset
-from hoptrain.engine.datasets.tables import rows
+from hoptrain.engine.datasets.tables import plain, rows
 from hoptrain.trainers.cli import main
 
 EDGES = "source,target,weight,kind\nann,bob,1,5\nbob,cid,0.5,6\n# a comment\ncid,ann,2,7\n\nann,dan,1,8\nbob,ann,3,9\n"
@@ -70,10 +71,25 @@ def test_labels_bring_vertices_without_edges(tmp_path):
     assert data.edge_attr is None
 
 
-def test_an_undirected_graph(tmp_path):
+def test_an_undirected_graph(tmp_path, capsys):
     data = imported("--edges", "edges.csv", "--drop", "weight", "--undirected")
     assert sorted(pairs(data)) == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (2, 0), (2, 1), (3, 0)]
-    assert [data.edge_attr[i, 0] for i in data.graph.ids_of(np.arange(8))] == [9, 7, 8, 5, 6, 7, 6, 8]
+    assert [data.edge_attr[i, 0] for i in data.graph.ids_of(np.arange(8))] == [5, 7, 8, 5, 6, 7, 6, 8]
+    (tmp_path / "mine").rename(tmp_path / "before")
+    both = imported("--edges", "edges.csv", "--undirected")
+    weights = dict(zip(zip(both.graph.indices.tolist(), both.graph.destinations().tolist(), strict=True), both.graph.weights, strict=True))
+    assert weights == {
+        (0, 1): 1,
+        (1, 0): 1,
+        (1, 2): 0.5,
+        (2, 1): 0.5,
+        (2, 0): 2,
+        (0, 2): 2,
+        (0, 3): 1,
+        (3, 0): 1,
+    }  # bob,ann is ann,bob again
+    assert both.meta["repeated_rows"] == 1
+    assert "; rows that join a pair again, left out: 1" in capsys.readouterr().out
     (tmp_path / "calls.csv").write_text("src,dst,time\n0,1,5\n1,0,6\n1,1,7\n")
     (tmp_path / "mine").rename(tmp_path / "other")
     timed = imported("--edges", "calls.csv", "--undirected")
@@ -210,3 +226,18 @@ def test_text_of_other_encodings_and_line_ends(tmp_path, capsys):
     (tmp_path / "mine").rename(tmp_path / "other")
     imported("--edges", "e.csv", code=2)
     assert "e.csv, line 3: it is b'Jos\\xe9,b': text is UTF-8" in capsys.readouterr().err
+
+
+def test_sigterm_leaves_nothing(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def killed(*_, scratch, **__):
+        assert scratch.is_dir()
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(plain, "read_plain", killed)
+    with pytest.raises(SystemExit) as end:
+        main(["data", "import", "--edges", "edges.csv", "--out", "mine"])
+    assert end.value.code == 128 + signal.SIGTERM
+    assert not [path for path in Path().iterdir() if "mine" in path.name]
+    assert signal.getsignal(signal.SIGTERM) is before

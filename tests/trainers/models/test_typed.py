@@ -1,5 +1,7 @@
 """Models of typed graphs: the same as PyG's on the whole graph, exactly in inference, and every parameter that trains is used."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,16 +12,20 @@ from torch_geometric.nn import GINConv, GraphConv, HANConv, HeteroConv, SAGEConv
 from hoptrain.engine import InputError
 from hoptrain.samplers import HeteroSampler
 from hoptrain.trainers.models import inference
+from hoptrain.trainers.models.features import with_typed_edge_features
 from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
 from hoptrain.trainers.models.typed.inference import exact_typed_logits
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 
-DATA = typed_data()
+_WRITES = ("author", "writes", "paper")
+DATA = typed_data(edge_attr={_WRITES: np.random.default_rng(1).random((400, 3), dtype=np.float32)})
 NODES = np.array([0, 5, 85, 44])  # 85 has no neighbours
 MODELS = {
     "rgcn": {},
     "bases": {"arch": "rgcn", "num_bases": 2},
     "gat": {"arch": "gat"},
+    "gatv2": {"arch": "gatv2"},
+    "transformer": {"arch": "transformer"},
     "gin": {"arch": "gin"},
     "graphconv": {"arch": "graphconv"},
     "hgt": {"arch": "hgt"},
@@ -34,7 +40,7 @@ def make(name, **options):
 
 def whole(batch, data=DATA):
     """What a model takes of a batch."""
-    batch = batch.to("cpu")
+    batch = with_typed_edge_features(batch, data).to("cpu")
     x = {name: torch.from_numpy(rows)[batch.node_ids[name].long()] for name, rows in data.x.items()}
     return x, batch.node_ids, batch.blocks
 
@@ -53,6 +59,29 @@ def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges, monke
         at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, asked)))[: len(NODES)]
     torch.testing.assert_close(exact(model, NODES), at_once, rtol=1e-4, atol=1e-5)
     assert exact(model, NODES[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["gatv2", "transformer"])
+def test_features_of_edges_count(name):
+    model = make(name)
+    assert model.edge_channels == {_WRITES: 3}
+    other = replace(DATA, edge_attr={_WRITES: DATA.edge_attr[_WRITES] + 1})
+    assert not torch.allclose(exact(model, NODES), exact(model, NODES, other))
+    with pytest.raises(InputError, match=r"the model takes 3 features of an edge, the batch has 0"):
+        exact(model, NODES, replace(DATA, edge_attr={}))
+
+
+def test_with_features_of_edges_attention_is_pygs():
+    """As ``HeteroConv`` has it on the whole graph, whose edges stand in the order of places."""
+    model = make("transformer")
+    columns = DATA.graph.relations[_WRITES]
+    rows = torch.from_numpy(DATA.edge_attr[_WRITES][columns.ids_of(np.arange(columns.num_edges))])
+    hidden = inputs_of(model)
+    for i, conv in enumerate(layer.conv for layer in model.layers):
+        edges = {relation: EDGES[relation] for relation in model.relations[i]}
+        out = conv(hidden, edges, edge_attr_dict={_WRITES: rows})
+        hidden = hidden | {kind: own.relu() for kind, own in out.items()}
+    torch.testing.assert_close(exact(model, NODES), model.head(hidden["paper"])[NODES], rtol=1e-4, atol=1e-5)
 
 
 EDGES = {

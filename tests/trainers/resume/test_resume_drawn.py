@@ -134,17 +134,19 @@ KILLED_AT = {
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("ranks", "workers"), [(1, (0, 2)), (2, (2, 0))], ids=["one rank", "two ranks"])
 @pytest.mark.parametrize(("task", "at"), KILLED_AT.items())
-def test_two_ranks_and_two_workers(folder, task, at):
-    """One rank is killed in mid-epoch; the run goes on without workers."""
+def test_a_rank_is_killed_in_mid_epoch(folder, task, at, ranks, workers):
+    """The run goes on with another number of workers."""
     case = resume_case.draw(SEED, resume_case.TASKS.index(task)) | {
-        "number": f"two-ranks-{task}", "ranks": 2, "workers": 2, "accumulate": 1, "limit": None, "end": ("max_epochs", 2), "early": False, "swa": False,
-        "checkpoints": ["steps"], "every": 1, "moment": "on_train_batch_start", "at": at, "kind": "SIGKILL", "victim": 1, "validate": 1.0,
+        "number": f"{ranks}-ranks-{task}", "ranks": ranks, "workers": workers[0], "accumulate": 1, "limit": None,
+        "end": ("max_epochs", 2), "early": False, "swa": False, "checkpoints": ["steps"], "every": 1, "moment": "on_train_batch_start",
+        "at": at, "kind": "SIGKILL", "victim": 1, "validate": 1.0,
     }  # fmt: skip
     (folder / case["number"]).mkdir()
-    assert train(case, folder, "whole") == [0, 0], said(folder, case, "whole")
+    assert train(case, folder, "whole") == [0] * ranks, said(folder, case, "whole")
     assert any(train(case, folder, "stopped"))
-    case["workers"] = 0
+    case["workers"] = workers[1]
     assert go_on(folder, case) == f"step={at - 1}.ckpt"
     whole, resumed = (len(result(folder, case, name, 0)["addresses"]) for name in ("whole", "resumed"))
     assert resumed == whole - at + 1
@@ -152,6 +154,6 @@ def test_two_ranks_and_two_workers(folder, task, at):
     assert not compare(folder, case)
 
 
-def test_every_task_is_killed_over_two_ranks():
+def test_every_task_is_killed():
     """But for samplers of task nodes, and for two tasks of items without a graph, whose trainings are drawn."""
     assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"hops", "images", "graphs"}

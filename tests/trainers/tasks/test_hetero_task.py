@@ -80,6 +80,30 @@ def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
     assert np.load(tmp_path / "scores" / "predictions.npy").shape == (90, 3)
 
 
+def test_features_of_edges_are_learnt_from(tmp_path):
+    """Papers' own features are noise, and the edges that lead there tell the class: by the command line, which asks the data for their number."""
+    data, relation = typed_data(), ("author", "writes", "paper")
+    columns, x = data.graph.relations[relation], np.random.default_rng(1).random((90, 3), dtype=np.float32)
+    rows = np.empty((columns.num_edges, 3), np.float32)
+    rows[columns.ids_of(np.arange(columns.num_edges))] = np.eye(3)[data.y[columns.destinations()]]
+    splits = {split: ids[ids < 80] for split, ids in data.splits.items()}  # the others have no neighbours
+    replace(data, x=data.x | {"paper": x}, edge_attr={relation: rows}, splits=splits).save(tmp_path / "data")
+    sampler = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [4], "seed_type": "paper"}}
+    options = {
+        "task": "hetero",
+        "data": {"dataset": str(tmp_path / "data"), "sampler": sampler, "batch_size": 16, "num_workers": 0},
+        "model": {"arch": "transformer", "hidden_channels": 16, "embeddings": True, "lr": 0.05, "dropout": 0.0},
+        "trainer": {
+            "max_epochs": 8, "check_val_every_n_epoch": 4, "accelerator": "cpu", "logger": False, "enable_progress_bar": False,
+            "enable_model_summary": False, "default_root_dir": str(tmp_path / "runs"),
+        },
+    }  # fmt: skip
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(options))
+    cli = run(["fit", "--config", str(tmp_path / "run.yaml")])
+    assert cli.model.hparams["edge_channels"] == {"author:writes:paper": 3}
+    assert cli.trainer.callback_metrics["test_acc"] > 0.8  # by noise a third
+
+
 def test_a_step_weighs_seeds_alike(monkeypatch):
     """The loss of a step is the sum over its seeds, shared by the ranks' seeds together."""
     module = typed_module(typed_data())
@@ -140,6 +164,10 @@ def test_a_model_of_other_data_is_refused():
     fewer = HeteroClassifier(**sizes_of(module) | {"num_vertices": {"subject": 11}, "embeddings": True})
     with pytest.raises(InputError, match=r"the model has num_vertices {'subject': 11}, typed with this sampler {'subject': 12}"):
         trainer.fit(fewer, module)
+    without_edges = typed_classifier(module, arch="gatv2")
+    with_edges = typed_module(typed_data(edge_attr={("author", "writes", "paper"): np.ones((400, 2))}))
+    with pytest.raises(InputError, match=r"the model has edge_channels {}, typed with this sampler {'author:writes:paper': 2}"):
+        trainer.fit(without_edges, with_edges)
     trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
     with pytest.raises(InputError, match="HeteroClassifier needs the graph that it learns from"):
         trainer.test(typed_classifier(module), module.test_dataloader(), verbose=False)

@@ -11,21 +11,22 @@ from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.hetero_graph import Relation
+from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import temporary_files_that_go
-from hoptrain.trainers.models.typed.layers import Blocks, Hidden, TypedArch, make_typed_layer
+from hoptrain.trainers.models.typed.layers import READ_EDGES, Blocks, Hidden, TypedArch, make_typed_layer
 
 
 class TypedGNN(nn.Module):
     """An input for each type, ``num_layers`` convolutions of width H, a linear map to the classes of the seeds' type.
 
     A type with features has a linear map of its own as input; one without has a vector for each of its vertices, whose gradients are sparse. Between
-    two layers stand activation (ELU for gat, else ReLU; none for hgt and han, which have their own) and dropout. A type that no relation leads to keeps its
-    vectors. A layer has only the relations that scores depend on: the last one those that lead to the seeds' type, and so on outward.
+    two layers stand activation (ELU for gat and gatv2, else ReLU; none for hgt and han, which have their own) and dropout. A type that no relation leads to
+    keeps its vectors. A layer has only the relations that scores depend on: the last one those that lead to the seeds' type, and so on outward.
 
     Attributes:
         relations: of each layer.
+        edge_channels: features of an edge that layers read, by relation.
         needed: types whose vectors enter each layer.
     """
 
@@ -44,11 +45,12 @@ class TypedGNN(nn.Module):
         input_dropout: float = 0.0,
         heads: int = 4,
         num_bases: int = 0,
+        edge_channels: dict[str, int] | None = None,
     ) -> None:
         """Build the layers.
 
         Args:
-            arch: rgcn, gat, gin, graphconv, hgt or han.
+            arch: rgcn, gat, gatv2, transformer, gin, graphconv, hgt or han.
             in_channels: features of a vertex, by type, of the types that have some.
             num_vertices: vertices of the types without features.
             relations: of the graph.
@@ -58,8 +60,9 @@ class TypedGNN(nn.Module):
             num_layers: number of hops of a mini-batch.
             dropout: share of hidden inputs dropped (and of the attention of gat and han).
             input_dropout: share of features dropped.
-            heads: attention heads of gat, hgt and han, which share ``hidden_channels``.
+            heads: attention heads of those with attention, which share ``hidden_channels``.
             num_bases: matrices that rgcn's relations share; 0 gives each its own.
+            edge_channels: features of an edge, by relation (``source:name:destination``), of those that have some; gatv2 and transformer read them.
 
         Raises:
             InputError: sizes that do not fit, a word that is none of these.
@@ -76,19 +79,21 @@ class TypedGNN(nn.Module):
         names = [name for name in (*in_channels, *num_vertices) if name in self.needed[0]]
         self.inputs = ModuleDict({name: nn.Linear(in_channels[name], hidden_channels) for name in names if name in in_channels})
         self.tables = ModuleDict({name: _table(num_vertices[name], hidden_channels) for name in names if name in num_vertices})
-        options: dict[str, Any] = {"heads": heads, "num_bases": num_bases, "dropout": dropout}
+        of_edges = {relation: number for relation in relations if (number := (edge_channels or {}).get(relation_name(relation)))}
+        self.edge_channels = of_edges if arch in READ_EDGES else {}
+        options: dict[str, Any] = {"heads": heads, "num_bases": num_bases, "dropout": dropout, "edge_channels": self.edge_channels}
         self.layers = nn.ModuleList(make_typed_layer(arch, hidden_channels, own, **options) for own in self.relations)
         self.head = nn.Linear(hidden_channels, out_channels)
-        self.activation: nn.Module = nn.Identity() if arch in ("hgt", "han") else nn.ELU() if arch == "gat" else nn.ReLU()
+        self.activation: nn.Module = nn.Identity() if arch in ("hgt", "han") else nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
         self.dropout, self.input_dropout = nn.Dropout(dropout), nn.Dropout(input_dropout)
         self._freeze_unused(hidden_channels)
 
     def _freeze_unused(self, channels: int) -> None:
         """Ask no gradient of what no score depends on, as HGT's weights of types that a layer reads alone: DDP would wait for them."""
-        edge = Block(indptr=torch.tensor([0, 1]), indices=torch.tensor([0]), edge_ids=torch.tensor([0]), num_src=1)
+        one: dict[str, Any] = {"indptr": torch.tensor([0, 1]), "indices": torch.tensor([0]), "edge_ids": torch.tensor([0]), "num_src": 1}
         hidden: Hidden = {name: torch.zeros(1, channels) for name in self.needed[0]}
         for i, own in enumerate(self.relations):
-            hidden = self.layer(i, hidden, dict.fromkeys(own, edge))
+            hidden = self.layer(i, hidden, {r: Block(**one, edge_attr=torch.zeros(1, self.edge_channels.get(r, 0))) for r in own})
         parameters = list(self.layers.parameters())
         gradients = torch.autograd.grad(hidden[self.seed_type].sum(), parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -177,7 +182,7 @@ def _check_sizes(arch: TypedArch, hidden_channels: int, out_channels: int, num_l
         raise InputError(
             f"a model of {num_layers} layers over {hidden_channels} to {out_channels} channels with {heads} heads: all are at least 1; correct it"
         )
-    if arch in ("gat", "hgt", "han") and hidden_channels % heads:
+    if arch not in ("rgcn", "gin", "graphconv") and hidden_channels % heads:
         raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
     if num_bases < 0 or (num_bases and arch != "rgcn"):
         raise InputError(

@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.trainers.models.features import to_input
+from hoptrain.trainers.models.features import to_input, with_typed_edge_features
 from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, gather_parts
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.layers import Blocks, Hidden
@@ -60,6 +60,7 @@ def exact_typed_logits(
         sampler = HeteroSampler([-1], kind)
         for chunk in chunks(indptr[kind], nodes):
             batch = sampler.sample(graph, chunk, workspace=workspace)
+            batch = with_typed_edge_features(batch, data) if model.edge_channels else batch
             yield {name: own[torch.from_numpy(batch.node_ids[name])].to(device) for name, own in hidden.items()}, batch.to(device).blocks[0]
 
     def weights(layer: int, kind: str, hidden: dict[str, Tensor]) -> dict[str, Tensor] | None:
@@ -101,7 +102,8 @@ def neighborhood_typed_logits(
     sampler, workspace = HeteroSampler([-1] * num_hops, data.seed_type), Workspace()
     asked, outputs = nodes if len(nodes) else np.zeros(1, np.int64), []
     for begin in range(0, len(asked), CHUNK_SEEDS):
-        batch = sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace)
-        x = {name: as_tensor(np.take(rows, batch.node_ids[name], axis=0)).to(device) for name, rows in data.x.items()}
+        sampled = sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace)
+        batch = with_typed_edge_features(sampled, data)
+        x = {name: as_tensor(take_rows(rows, batch.node_ids[name])).to(device) for name, rows in data.x.items()}
         outputs.append(apply({name: to_input(rows, normalize) for name, rows in x.items()}, batch.to(device)))
     return torch.cat(outputs)[: len(nodes)]

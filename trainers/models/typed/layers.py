@@ -16,17 +16,26 @@ from torch import Tensor, nn
 
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.edge_layers import temporary_files_that_go
+from hoptrain.trainers.models.edge_layers import edge_features, temporary_files_that_go
 
-TypedArch = Literal["rgcn", "gat", "gin", "graphconv", "hgt", "han"]
+TypedArch = Literal["rgcn", "gat", "gatv2", "transformer", "gin", "graphconv", "hgt", "han"]
+READ_EDGES = ("gatv2", "transformer")
+"""Those that read features of edges, of the relations that have some."""
 Hidden: TypeAlias = Mapping[str, Tensor]
 Blocks: TypeAlias = Mapping[Relation, Block]
 
 
 def make_typed_layer(
-    arch: TypedArch, channels: int, relations: Sequence[Relation], *, heads: int, num_bases: int, dropout: float
+    arch: TypedArch,
+    channels: int,
+    relations: Sequence[Relation],
+    *,
+    heads: int,
+    num_bases: int,
+    dropout: float,
+    edge_channels: Mapping[Relation, int],
 ) -> nn.Module:
-    """One layer over ``relations``, from ``channels`` (H) to as many."""
+    """One layer over ``relations``, from ``channels`` (H) to as many; ``edge_channels`` are features of an edge, of those that have some."""
     with temporary_files_that_go():
         if arch == "hgt":
             return HGTLayer(channels, relations, heads)
@@ -34,7 +43,7 @@ def make_typed_layer(
             return HANLayer(channels, relations, heads, dropout)
         if arch == "rgcn" and num_bases:
             return BasisLayer(channels, relations, num_bases)
-        return RelationLayer(arch, channels, relations, heads=heads, dropout=dropout)
+        return RelationLayer(arch, channels, relations, heads=heads, dropout=dropout, edge_channels=edge_channels)
 
 
 class RelationLayer(nn.Module):
@@ -42,31 +51,51 @@ class RelationLayer(nn.Module):
 
     * ``rgcn``: the mean over each relation by weights of its own, and the vertex itself (Schlichtkrull et al. 2018): ``SAGEConv``.
     * ``gat``: attention among the edges of each relation, and the vertex itself by a linear map: ``GATConv``.
+    * ``gatv2``: attention that also reads the edges' features (Brody, Alon, Yahav 2022), else as gat: ``GATv2Conv``.
+    * ``transformer``: attention with a linear map of the edges' features added to keys and values (Shi et al. 2021), and the vertex itself by a linear
+      map: ``TransformerConv``.
     * ``gin``: the sum over each relation and the vertex itself, through two linear maps: ``GINConv``.
     * ``graphconv``: the sum over each relation by weights of its own, and the vertex itself: ``GraphConv``.
     """
 
-    def __init__(self, arch: TypedArch, channels: int, relations: Sequence[Relation], *, heads: int, dropout: float) -> None:
+    def __init__(
+        self,
+        arch: TypedArch,
+        channels: int,
+        relations: Sequence[Relation],
+        *,
+        heads: int,
+        dropout: float,
+        edge_channels: Mapping[Relation, int],
+    ) -> None:
         super().__init__()
-        from torch_geometric.nn import GATConv, GINConv, GraphConv, HeteroConv, SAGEConv
+        from torch_geometric.nn import GATConv, GATv2Conv, GINConv, GraphConv, HeteroConv, SAGEConv, TransformerConv
 
-        attention: dict[str, Any] = {"heads": heads, "dropout": dropout, "residual": True, "add_self_loops": False}
-        ends = (channels, channels)
-        makers: dict[str, Callable[[], nn.Module]] = {
-            "rgcn": lambda: SAGEConv(ends, channels),
-            "gat": lambda: GATConv(ends, channels // heads, **attention),
-            "gin": lambda: GINConv(nn.Sequential(nn.Linear(*ends), nn.ReLU(), nn.Linear(*ends))),
-            "graphconv": lambda: GraphConv(ends, channels),
+        attention: dict[str, Any] = {"heads": heads, "dropout": dropout}
+        with_own: dict[str, Any] = attention | {"residual": True, "add_self_loops": False}
+        ends, width, self.edge_channels = (channels, channels), channels // heads, edge_channels
+        makers: dict[str, Callable[[int | None], nn.Module]] = {
+            "rgcn": lambda _: SAGEConv(ends, channels),
+            "gat": lambda _: GATConv(ends, width, **with_own),
+            "gatv2": lambda edge_dim: GATv2Conv(ends, width, **with_own, edge_dim=edge_dim),
+            "transformer": lambda edge_dim: TransformerConv(ends, width, **attention, edge_dim=edge_dim),
+            "gin": lambda _: GINConv(nn.Sequential(nn.Linear(*ends), nn.ReLU(), nn.Linear(*ends))),
+            "graphconv": lambda _: GraphConv(ends, channels),
         }
         make = makers[arch]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There exist node types")  # that no relation leads to: they keep their vectors
-            self.conv: nn.Module = HeteroConv({relation: make() for relation in relations}, aggr="sum")
+            self.conv: nn.Module = HeteroConv({relation: make(edge_channels.get(relation)) for relation in relations}, aggr="sum")
 
     def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
         """Apply to the blocks of one hop."""
         ends = {relation: (hidden[relation[0]], hidden[relation[2]][: block.num_dst]) for relation, block in blocks.items()}
-        out: dict[str, Tensor] = self.conv(ends, _edges(blocks))
+        read = {
+            relation: edge_features(blocks[relation], number, torch.float32)
+            for relation, number in self.edge_channels.items()
+            if relation in blocks
+        }
+        out: dict[str, Tensor] = self.conv(ends, _edges(blocks), **({"edge_attr_dict": read} if read else {}))
         return out
 
 

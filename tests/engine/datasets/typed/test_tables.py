@@ -6,6 +6,7 @@ import pytest
 from hoptrain.engine import Dataset, InputError, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.tables import rows
+from hoptrain.engine.datasets.typed.tables import read_typed_tables
 
 PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,val\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"
@@ -49,6 +50,30 @@ def check(data):
     assert {name: ids.tolist() for name, ids in data.splits.items()} == {"train": [0], "val": [2], "test": [3]}
 
 
+def test_tables_wherever_they_lie(tmp_path):
+    folder = write(tmp_path / "mine")
+    (folder / "nodes" / "author.csv").rename(tmp_path / "people.csv")
+    nodes = {"author": str(tmp_path / "people.csv"), "paper": folder / "nodes" / "paper.csv"}
+    edges = {
+        (kind, name, "paper"): folder / "edges" / f"{kind}__{name}__paper.csv" for kind, name in (("author", "writes"), ("paper", "cites"))
+    }
+    data = read_typed_tables(nodes, edges, name="ours")
+    check(data)
+    assert (data.name, data.meta["source"]) == ("ours", "tables: people.csv, paper.csv, author__writes__paper.csv, paper__cites__paper.csv")
+    for wrong, line in (
+        (
+            (nodes, edges | {("paper", "has", "field"): edges["paper", "cites", "paper"]}),
+            "joins type field: there is no table of its vertices",
+        ),
+        ((nodes, {"writes": edges["author", "writes", "paper"]}), "'writes' is no relation: .*give three texts"),
+        ((nodes | {"author": tmp_path / "none.csv"}, edges), r"none\.csv cannot be read"),
+        ((nodes, edges, "field"), "seed_type is 'field': data has tables of author, paper"),
+    ):
+        with pytest.raises(InputError, match=line) as caught:
+            read_typed_tables(*wrong)
+        assert "\n" not in str(caught.value)
+
+
 def test_a_typed_graph(tmp_path):
     folder = write(tmp_path / "mine")
     data = load_hetero_dataset(str(folder))
@@ -64,7 +89,7 @@ def test_a_typed_graph(tmp_path):
 def test_labels_of_several_types(tmp_path):
     """A type for each training; one without labels may be named too, as links need none."""
     folder = str(write(tmp_path / "mine", **{"nodes/author": "id,a,label,split\n10,1,0.5,train\n-3,0,,\n12,1,-2e3,val\n"}))
-    with pytest.raises(InputError, match=r"labels of author, paper: .* name it by data\.seed_type"):
+    with pytest.raises(InputError, match=r"labels of author, paper: .* name it by seed_type \(data\.seed_type"):
         load_hetero_dataset(folder)
     for _ in range(2):
         data = load_hetero_dataset(folder, seed_type="author", add_reverse=True)
@@ -128,7 +153,7 @@ def test_parquet_is_the_same(tmp_path):
         ({"nodes/paper": "id,label\n7,1\np1,-2\n007,\n"}, r"paper\.csv, line 3: label is -2: classes count from 0 on"),
         ({"nodes/paper": "id\n7\np1\n007\n"}, "labels of no type: .* give one table a column label"),
         ({"nodes/paper": PAPERS.replace("p2,2,1.5,,", "p2,2,1.5,,train")}, "vertex 1 of split train has no label"),
-        ({"nodes/author": None}, r"edges/author__writes__paper\.csv joins type author: there is no table nodes/author\.csv"),
+        ({"nodes/author": None}, r"edges/author__writes__paper\.csv joins type author: there is no table of its vertices"),
         ({"edges/writes": "src,dst\n"}, r"writes\.csv names no relation: a table of edges is called SOURCE__NAME__DESTINATION"),
         (
             {"edges/author__writes__paper": "src,dst\n10,7\n12,p1\n99,7\n"},
