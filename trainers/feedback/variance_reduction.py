@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.storage.take import finish_rows
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.trainers.feedback.feedback import Apply, Feedback
 from hoptrain.trainers.feedback.history import History
@@ -99,4 +100,5 @@ def feature_means(data: Dataset, normalize: bool) -> Tensor:
         shares = torch.repeat_interleave(1 / degrees.clamp(min=1), degrees, output_size=block.num_edges)
         x = model_input(data, batch.node_ids.numpy(), normalize, means.device)
         means[nodes[0] : nodes[-1] + 1] = aggregate(block, x, shares)
+    finish_rows(data.x)
     return means
