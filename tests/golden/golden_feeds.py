@@ -25,6 +25,7 @@ from hoptrain.trainers.tasks.items.images import ImageDataModule
 from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
+from hoptrain.trainers.tasks.whole.task import WholeGraphDataModule
 
 EPOCHS = (0, 3)
 SEED = 2**64 - 3
@@ -155,6 +156,7 @@ FEEDS = {
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
     "graphs": lambda folder: items(folder, SmallGraphsDataModule, "rings", root=str(folder), batch_size=6),
     "hops": lambda folder: items(folder, HopDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
+    "whole, rank 1 of 2": lambda folder: WholeGraphDataModule(str(folder / "vertices"), seed=SEED).make_loader(1, 2, SEED),
 }
 
 
