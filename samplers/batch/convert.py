@@ -25,7 +25,8 @@ def to_pyg(batch: Any) -> Any:
 
     * ``n_id`` (S,) int64 global ids; the first ``batch_size`` nodes are the seeds. PyG's ``input_id``, where each seed stands in the list that a
       loader was given, a batch does not know.
-    * ``x`` (S, F) and ``y`` (B,) or (B, C), where they were gathered: labels are those of the seeds.
+    * ``x`` (S, F) and ``y`` (B,) or (B, C), where they were gathered: labels are those of the seeds. ``x`` has the data set's dtype, as in PyG that of
+      ``Data``; only codes of ``int8`` and ``int4`` become float32. PyG's layers take uint8 or float16 as ``x.float()``.
     * ``edge_index`` (2, M) int64 in local ids, and ``e_id`` (M,) int64, the ids of ``Graph.edge_ids``: ``data.edge_index[:, e_id]`` of the
       ``Data`` that the graph was made from are these edges. With ids of its own a graph has them on the host, where they are looked up.
     * ``edge_weight`` (M,) float32, where the blocks have weights (``Block.weights``). Of a destination that several hops expanded each hop's
