@@ -140,7 +140,7 @@ class RowPlan:
 
     def _has_room(self) -> bool:
         number, room = len(self._in_flight) + 1, len(self._cache.row_of)
-        together = len(self._rows[0]) + sum(np.count_nonzero(step.nexts > self._step) for step in self._in_flight)
+        together = len(self._rows[0]) + sum(int((step.nexts > self._step).sum()) for step in self._in_flight)
         if number <= 2:
             return number <= self._most_in_flight and together <= room
         is_stored = _SHARE * sum(len(step.rows) for step in self._in_flight) <= self._most
