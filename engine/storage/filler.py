@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple
 
-import numpy as np
-
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.plan import RowPlan, StepReads
+from hoptrain.engine.storage.plan import RowPlan, StepReads, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 
@@ -84,44 +82,31 @@ class FillTask:
         allocate([])
         run, epoch = divmod(epoch, MAX_EPOCH)
         tag = tag_of(run, step)
-        if tag <= self.shared.ready:  # a predecessor did it, and did not come to say so
+        if tag <= self.shared.ready:  # it was read with one before, or by a predecessor that did not come to say so
             return Filled()
         begin = time.perf_counter()
         self._look_ahead(epoch, step)
-        waited, reads = self._plan(run, step)
-        filled = Filled(work_s=time.perf_counter() - begin - waited)
-        for table, own in enumerate(zip(*reads, strict=True)):
+        waits: list[float] = []
+
+        def wait(landed: int) -> None:
+            start = time.perf_counter()
+            self.shared.wait_until_taken(landed)
+            waits.append(time.perf_counter() - start)
+
+        last = max(step, self.shared.last_step(run))
+        reads = plan_together(self._plans, range(tag, tag_of(run, last) + 1), wait)
+        filled = Filled(work_s=time.perf_counter() - begin - sum(waits))
+        for table, own in enumerate(reads):
             filled = filled.plus(self._fill(table, own))
-        last = step + len(reads) - 1
+        last = step + len(reads[0]) - 1
         self.shared.publish(tag_of(run, last))
         self._due = (epoch, last + 1) if last + 1 < self.num_steps else (epoch + 1, 0)
         return filled
 
-    def _plan(self, run: int, step: int) -> tuple[float, list[list[StepReads]]]:
-        """Plan a step, and those after it in its run that are read with it.
-
-        These are as many as there is room for when half of the steps in flight have landed: trainers have the other half meanwhile.
-
-        Returns:
-            Seconds spent waiting for trainers, and of each step the reads of each table.
-        """
-        reads: list[list[StepReads]] = []
-        waited, middle = 0.0, min(plan.middle for plan in self._plans)
-        for later in range(step, max(step, self.shared.last_step(run)) + 1):
-            if not self._plans[0].num_known or (max(plan.make_room() for plan in self._plans) > middle and reads):
-                break
-            begin = time.perf_counter()
-            self.shared.wait_until_taken(max(plan.landed for plan in self._plans))  # before rows that were in use get other places
-            waited += time.perf_counter() - begin
-            reads.append([plan.next(tag_of(run, later)) for plan in self._plans])
-        return waited, reads
-
     def _fill(self, table: int, reads: Sequence[StepReads]) -> Filled:
         """Read the rows of a table for some steps, and look ahead meanwhile."""
         file, times = self.files[table], [time.perf_counter()]
-        rows, slots = (np.concatenate(parts) for parts in ([own.rows for own in reads], [own.slots for own in reads]))
-        order = np.argsort(rows, kind="stable")
-        rows, slots = rows[order], slots[order]
+        rows, slots = in_order(reads)
 
         def meanwhile() -> None:
             if table == 0:
