@@ -13,8 +13,8 @@ has a cache of rows takes an epoch before the first round. Policies read by the
 tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``memory``, the page
 cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
 
-Each round also has a second of reads of 4 KiB at random places, by 64 threads that do nothing else: the disk's rate. ``bound`` is what it permits the
-tier: its rate over the tier's reads a batch.
+Each round also has a second of reads at random places, of as many bytes as the tier's have on average, by 64 threads that do nothing else: the disk's rate.
+Its line has what that permits the tier: the rate over the tier's reads a batch.
 
 ``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
 features in memory, ``share_of_bound`` that of the bound; ``misses_over_optimum`` is of the plan that looks 64 batches ahead; ``reads_over_best_policy`` the
@@ -78,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batches", type=int, metavar="K", help="mini-batches of a round, about (default 16, with --quick 4)")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 5, with --quick 1)")
     add("--only", choices=("reads", "speed"), help="one of the two things")
+    others = [_MEMORY, _RANDOM, _MAP, *counts.POLICIES, _DGL]
+    add("--without", nargs="+", default=[], choices=others, metavar="NAME", help=f"speed without these systems: {'; '.join(others)}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -145,16 +147,18 @@ def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     memory, num_slots = case.memory(args.share)
     batches = args.batches or (4 if args.quick else 16)
     rounds = args.rounds or (1 if args.quick else 5)
-    policies = counts.policies(case.data, case.epochs[0], num_slots)
+    policies = {name: make for name, make in counts.policies(case.data, case.epochs[0], num_slots).items() if name not in args.without}
     sizes = {"memory": memory, "num_slots": num_slots, "lookahead": LOOKAHEAD}
-    systems = speed.opened(case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches)
+    systems = speed.opened(case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches, without=args.without)
     first = np.concatenate([case.schedule.batch_items(0, step) for step in range(min(_PEER_BATCHES, case.schedule.num_steps))])
-    peer = speed.Dgl.opened(case.data, Load(fanouts=tuple(args.fanouts), batch_size=case.schedule.batch_size, seeds=first), memory)
+    load = Load(fanouts=tuple(args.fanouts), batch_size=case.schedule.batch_size, seeds=first)
+    peer = None if _DGL in args.without else speed.Dgl.opened(case.data, load, memory)
     everyone: dict[str, speed.System | speed.Dgl] = {**systems, **({_DGL: peer} if peer else {})}
-    disk = Disk(case.file.path, _THREADS, 0.2 if args.quick else 1.0)
     try:
         for name in (_TIER, *policies):
             systems[name].take(0, range(case.schedule.num_steps))
+        _, _, num_reads, num_bytes, *_ = systems[_TIER].filled[-1]
+        disk = Disk(case.file.path, _THREADS, 0.2 if args.quick else 1.0, num_bytes / num_reads)
         costs = time_rounds({_DISK: disk, **everyone}, rounds)
     finally:
         for system in everyone.values():
@@ -175,9 +179,6 @@ def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     rows.append(
         facts | {"system": _DISK, "batches_s": bound, "spread": costs[_DISK].spread, "reads_s": statistics.median(disk.rates[-rounds:])}
     )
-    return rows, {
-        "min_ratio_mmap": costs[_RANDOM].over(tier.ns),
-        "min_ratio_mmap_read_ahead": costs[_MAP].over(tier.ns),
-        "share_of_memory_speed": costs[_MEMORY].over(tier.ns),
-        "share_of_bound": statistics.median(1e9 / ns / each for ns, each in zip(tier.ns, bounds, strict=True)),
-    }
+    ratios = {"min_ratio_mmap": _RANDOM, "min_ratio_mmap_read_ahead": _MAP, "share_of_memory_speed": _MEMORY}
+    summary = {name: costs[other].over(tier.ns) for name, other in ratios.items() if other in costs}
+    return rows, summary | {"share_of_bound": statistics.median(1e9 / ns / each for ns, each in zip(tier.ns, bounds, strict=True))}

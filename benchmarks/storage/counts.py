@@ -16,6 +16,8 @@ from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import StepRows
 
+POLICIES = ("LRU", "S3-FIFO", "degree", "presampled")
+"""The names of ``policies``."""
 Accesses = Sequence[Sequence[Array]]
 """Of some epochs: for each step the distinct rows (B,) that it uses, ascending."""
 

@@ -1,4 +1,4 @@
-"""What a disk gives: blocks at random places of a file, past the page cache, by threads that do nothing else."""
+"""What a disk gives: pieces at random places of a file, past the page cache, by threads that do nothing else."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Disk:
         rates: reads a second of each call.
     """
 
-    def __init__(self, path: str, threads: int, seconds: float) -> None:
-        """Open the file, for calls of about so many seconds.
+    def __init__(self, path: str, threads: int, seconds: float, num_bytes: float = BLOCK) -> None:
+        """Open the file, for calls of about so many seconds and reads of about so many bytes, in whole blocks.
 
         Raises:
             InputError: the file system has no direct reads, or the file no block.
@@ -45,11 +45,12 @@ class Disk:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
         except OSError as error:
             raise InputError(f"{path} cannot be read past the page cache ({error.strerror}): put it on another file system") from error
-        self._blocks = os.path.getsize(path) // BLOCK
-        if self._blocks < 1:
-            raise InputError(f"{path} has no whole block of {BLOCK} bytes: take a larger data set")
+        blocks = max(1, round(num_bytes / BLOCK))
+        self._places = os.path.getsize(path) // BLOCK - blocks + 1
+        if self._places < 1:
+            raise InputError(f"{path} has no {blocks * BLOCK} bytes in whole blocks: take a larger data set")
         self._threads, self._seconds = threads, seconds
-        self._buffers = [np.frombuffer(mmap.mmap(-1, BLOCK), np.uint8) for _ in range(threads)]
+        self._buffers = [np.frombuffer(mmap.mmap(-1, blocks * BLOCK), np.uint8) for _ in range(threads)]
         self.rates: list[float] = []
 
     def __call__(self, call: int) -> int:
@@ -63,7 +64,7 @@ class Disk:
                     return
                 found[thread] += _read(self._file, places[first : first + _AT_ONCE], self._buffers[thread])
 
-        drawn = draws.integers(0, self._blocks, (self._threads, 1 << 14)) * BLOCK
+        drawn = draws.integers(0, self._places, (self._threads, 1 << 14)) * BLOCK
         threads = [threading.Thread(target=work, args=item) for item in enumerate(drawn)]
         begin = time.perf_counter()
         for thread in threads:

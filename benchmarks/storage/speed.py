@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -161,6 +161,7 @@ def opened(
     lookahead: int,
     policies: Mapping[str, Callable[[], Policy]],
     batches: int,
+    without: Collection[str] = (),
 ) -> dict[str, System]:
     """The systems by name; each reads the features from the data set's file.
 
@@ -173,6 +174,7 @@ def opened(
         lookahead: of the tier.
         policies: what makes them.
         batches: of a call.
+        without: names that are left out.
     """
     file = features_of(data)
     drop_cached(file.path)
@@ -181,7 +183,7 @@ def opened(
         sources[name] = Mapped(file=file, advice=advice, group=control_group(f"{advice:d}", memory))
     sources |= {name: Cached(file=file, num_slots=num_slots, make=make) for name, make in policies.items()}
     systems = {}
-    for name, source in sources.items():
+    for name, source in ((name, source) for name, source in sources.items() if name not in without):
         task = SampleTask(graph=data.graph, stores={"x": data.x}, sampler=sampler, schedule=schedule, workspace=Workspace())
         tier = None if source else Tier(task, memory, lookahead, 1, DEFAULTS)
         if source:

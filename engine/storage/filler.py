@@ -24,7 +24,7 @@ from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.plan import RowPlan, StepReads
+from hoptrain.engine.storage.plan import RowPlan, StepReads, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 
@@ -69,7 +69,7 @@ class Filled(NamedTuple):
 
 
 _Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
-"""Seconds that trainers were waited for, what came from other machines, and of each step that is read now the reads of each table."""
+"""Seconds that trainers were waited for, what came from other machines, and of each table the reads of the steps that are read now."""
 
 
 def run_and_epoch(run: int, epoch: int) -> int:
@@ -113,7 +113,7 @@ class FillTask:
         allocate([])
         run, epoch = divmod(epoch, MAX_EPOCH)
         tag = tag_of(run, step)
-        if tag <= self.shared.ready:  # a predecessor did it, and did not come to say so
+        if tag <= self.shared.ready:  # it was read with one before, or by a predecessor that did not come to say so
             return Filled()
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
@@ -123,26 +123,19 @@ class FillTask:
             return Filled()
         waited, fetched, reads = planned
         filled = fetched.plus(Filled(work_s=time.perf_counter() - begin - waited - fetched.fetch_s))
-        for table, own in enumerate(zip(*reads, strict=True)):
+        for table, own in enumerate(reads):
             filled = filled.plus(self._fill(table, own))
-        last = step + len(reads) - 1
+        last = step + len(reads[0]) - 1
         self.shared.publish(tag_of(run, last))
         self._due = (epoch, last + 1) if last + 1 < self.num_steps else (epoch + 1, 0)
         return filled
 
     def _plan(self, run: int, step: int) -> _Planned:
-        """Plan a step, and those after it in its run that are read with it.
-
-        These are as many as there is room for when half of the steps in flight have landed: trainers have the other half meanwhile.
-        """
-        reads: list[list[StepReads]] = []
-        waited, middle = 0.0, min(plan.middle for plan in self._plans)
-        for later in range(step, max(step, self.shared.last_step(run)) + 1):
-            if not self._plans[0].num_known or (max(plan.make_room() for plan in self._plans) > middle and reads):
-                break
-            waited += self._wait_until_taken(max(plan.landed for plan in self._plans))  # before rows that were in use get other places
-            reads.append([plan.next(tag_of(run, later)) for plan in self._plans])
-        return waited, Filled(), reads
+        """Plan a step, and those after it in its run that are read with it."""
+        waits = [0.0]
+        tags = range(tag_of(run, step), tag_of(run, max(step, self.shared.last_step(run))) + 1)
+        reads = plan_together(self._plans, tags, lambda landed: waits.append(self._wait_until_taken(landed)))
+        return sum(waits), Filled(), reads
 
     def _wait_until_taken(self, tag: int) -> float:
         """The seconds that it took."""
@@ -173,7 +166,7 @@ class FillTask:
         waited = self._wait_until_taken(landed)
         for table, own in enumerate(reads):
             self.shared.slot_of(table)[own.rows] = own.slots
-        return waited, fetched, [reads]
+        return waited, fetched, [[own] for own in reads]
 
     def _plan_window(self, run: int, steps: range) -> Array:
         """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
@@ -189,9 +182,7 @@ class FillTask:
     def _fill(self, table: int, reads: Sequence[StepReads]) -> Filled:
         """Read the rows of a table for some steps, and look ahead meanwhile."""
         file, times = self.files[table], [time.perf_counter()]
-        rows, slots = (np.concatenate(parts) for parts in ([own.rows for own in reads], [own.slots for own in reads]))
-        order = np.argsort(rows, kind="stable")
-        rows, slots = rows[order], slots[order]
+        rows, slots = in_order(reads)
 
         def meanwhile() -> None:
             if table == 0 and self.exchange is None:

@@ -8,6 +8,7 @@ Two steps are foreseen for each that is planned until the window is full, so tha
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -148,7 +149,7 @@ class RowPlan:
 
     def _has_room(self) -> bool:
         number, room = len(self._in_flight) + 1, len(self._cache.row_of)
-        together = len(self._rows[0]) + sum(int(np.count_nonzero(step.nexts > self._step)) for step in self._in_flight)
+        together = len(self._rows[0]) + sum(int((step.nexts > self._step).sum()) for step in self._in_flight)
         if number <= 2:
             return number <= self._most_in_flight and together <= room
         is_stored = _SHARE * sum(len(step.rows) for step in self._in_flight) <= self._most
@@ -168,3 +169,33 @@ class RowPlan:
         for i in reversed(range(len(steps))):
             kernels.next_uses(steps[i][0], first_in_flight + i, self._first_use, steps[i][1])
         kernels.rank_rows(self._cache, self._first_use, first_in_flight, self._step)
+
+
+def plan_together(plans: Sequence[RowPlan], tags: Iterable[int], wait: Callable[[int], None]) -> list[list[StepReads]]:
+    """Plan a step, and those after it that are read with it.
+
+    These are as many as there is room for when half of the steps in flight have landed: trainers have the other half meanwhile.
+
+    Args:
+        plans: of each table.
+        tags: of the step, and of those that may be read with it.
+        wait: is called before a step is planned, with the tag of the last one that has to be done with by then.
+
+    Returns:
+        Of each table the reads of each step.
+    """
+    found: list[list[StepReads]] = []
+    middle = min(plan.middle for plan in plans)
+    for tag in tags:
+        if not plans[0].num_known or (max(plan.make_room() for plan in plans) > middle and found):
+            break
+        wait(max(plan.landed for plan in plans))  # before rows that were in use get other places
+        found.append([plan.next(tag) for plan in plans])
+    return [list(reads) for reads in zip(*found, strict=True)]
+
+
+def in_order(reads: Sequence[StepReads]) -> tuple[Array, Array]:
+    """The rows (M,) of some steps that are read together, ascending, and their slots (M,)."""
+    rows, slots = (np.concatenate(parts) for parts in ([own.rows for own in reads], [own.slots for own in reads]))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], slots[order]

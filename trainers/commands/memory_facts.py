@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import FORESEEN_BYTES
-from hoptrain.engine.storage.plan import RowPlan
+from hoptrain.engine.storage.plan import RowPlan, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.samplers.feed.gather import split_columns
@@ -28,12 +28,12 @@ _PLAN_S, _READ_S = 20.0, 2.0
 """How long the plan may take, and the reads."""
 _WORKERS = 2
 """As a run has by default."""
-_KEPT_STEPS = 64
-"""Whose rows are read for the measurement."""
+_KEPT_READS = 64
+"""Sets of rows, those of some steps each, that are read for the measurement."""
 
 
 class _Steps(NamedTuple):
-    """What some steps took: each has the rows used and, by table, those read; and the seconds that a step took to be sampled and planned."""
+    """What steps took: rows used and read of each; by table the rows read at once, of some steps each; seconds to sample and plan a step."""
 
     used: list[int]
     missed: list[int]
@@ -89,13 +89,15 @@ def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _S
 
     begin, found = time.perf_counter(), _Steps([], [], [], 0.0)
     foresee(1)
-    for tag in range(1, 2 * num_steps + 1):  # in the order of hoptrain.engine.storage.filler
-        reads = [plan.next(tag) for plan in plans]
-        foresee(min(plan.wanted for plan in plans))
-        found.used.append(sum(own.num_used for own in reads))
-        found.missed.append(sum(len(own.rows) for own in reads))
-        found.rows.append([own.rows for own in reads])
-        del found.rows[:-_KEPT_STEPS]
+    while (number := len(found.used)) < 2 * num_steps:  # in the order of hoptrain.engine.storage.filler
+        epoch_end = (number // num_steps + 1) * num_steps
+        tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), lambda landed: None)
+        for reads in zip(*tables_reads, strict=True):
+            foresee(min(plan.wanted for plan in plans))
+            found.used.append(sum(own.num_used for own in reads))
+            found.missed.append(sum(len(own.rows) for own in reads))
+        found.rows.append([in_order(own)[0] for own in tables_reads])
+        del found.rows[:-_KEPT_READS]
         if time.perf_counter() - begin > _PLAN_S:
             break
     return found._replace(step_s=(time.perf_counter() - begin) / len(found.used))
@@ -129,11 +131,11 @@ def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], num_
     return lines
 
 
-def _timed_reads(steps: list[list[Array]], files: list[FileRows]) -> tuple[int, float]:
-    """Read the rows of steps for as long as that may take; returns how many these were, and the seconds."""
+def _timed_reads(reads: list[list[Array]], files: list[FileRows]) -> tuple[int, float]:
+    """Read rows for as long as that may take; returns how many these were, and the seconds."""
     number, seconds = 0, 0.0
-    for step in reversed(steps):
-        for file, rows in zip(files, step, strict=True):
+    for at_once in reversed(reads):
+        for file, rows in zip(files, at_once, strict=True):
             out = np.empty((len(rows), file.row_bytes), np.uint8)
             begin = time.perf_counter()
             file.read(rows, np.arange(len(rows)), out)

@@ -64,22 +64,39 @@ def test_an_epoch_is_cut_into_pieces_of_about_as_many_batches():
 
 
 def test_a_disk_is_read_by_blocks(saved, tmp_path):
-    disk = Disk(FileRows.of(saved.x, "features").path, 2, 0.05)
+    disk_path = FileRows.of(saved.x, "features").path
+    disk = Disk(disk_path, 2, 0.05)
     assert disk(0) > 0
     assert len(disk.rates) == 1
+    assert Disk(disk_path, 2, 0.05, 9000)(0) > 0
     (tmp_path / "short").write_bytes(b"x")
-    with pytest.raises(InputError, match="has no whole block of 4096 bytes"):
+    with pytest.raises(InputError, match="has no 4096 bytes in whole blocks"):
         Disk(str(tmp_path / "short"), 1, 0.05)
 
 
 @pytest.mark.long
 def test_all_systems_are_measured(saved, tmp_path):
     folder = FileRows.of(saved.x, "features").path.removesuffix("/x.npy")
-    options = ["--graphs", folder, "--fanouts", "3", "2", "--batch-size", "4", "--shares", "0.2", "--out", str(tmp_path)]
+    options = [
+        "--graphs",
+        folder,
+        "--fanouts",
+        "3",
+        "2",
+        "--batch-size",
+        "4",
+        "--shares",
+        "0.2",
+        "--without",
+        "map",
+        "LRU",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(["bench", "storage", "--quick", *options]) == 0
     content = json.loads((tmp_path / "results.json").read_text())
     summary = content["summary"]
-    assert {"min_ratio_mmap", "share_of_memory_speed", "misses_over_optimum", "reads_over_best_policy", "share_of_bound"} < set(summary)
+    assert {"min_ratio_mmap", "share_of_memory_speed", "misses_over_optimum", "reads_over_best_policy", "share_of_bound"} <= set(summary)
     assert summary["reads_over_best_policy"] < 1 <= summary["misses_over_optimum"]
     timed = {row["system"] for row in content["records"] if row["part"] == "speed"}
-    assert timed == {"in memory", "tier", "map, MADV_RANDOM", "map", "LRU", "S3-FIFO", "degree", "presampled", "disk"}
+    assert timed == {"in memory", "tier", "map, MADV_RANDOM", "S3-FIFO", "degree", "presampled", "disk"}
