@@ -138,12 +138,14 @@ class HeteroClassifier(Labelled):
     once; or another score by its name.
 
     Examples:
+        >>> import numpy as np
         >>> from pytorch_lightning import Trainer
-        >>> from hoptrain import HeteroClassifier, HeteroDataModule, HeteroSampler
-        >>> data = HeteroDataModule("synthetic:mag", HeteroSampler([3, 3], "paper"), scale=0.002, add_reverse=True, num_workers=0, seed=1)
-        >>> model = HeteroClassifier(
-        ...     data.num_features, data.num_vertices, data.relations, data.seed_type, data.num_classes, data.num_hops, embeddings=True
-        ... )
+        >>> from hoptrain import HeteroClassifier, HeteroDataModule, HeteroDataset, HeteroGraph, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 1, 2])}).with_reverse()
+        >>> x, splits = {"user": np.eye(2), "item": np.eye(3)}, {"train": np.array([0, 2]), "val": np.array([1])}
+        >>> shop = HeteroDataset(graph=graph, seed_type="item", x=x, y=np.array([0, 1, 1]), splits=splits)
+        >>> data = HeteroDataModule(shop, HeteroSampler([2, 2], "item"), num_workers=0, seed=1)
+        >>> model = HeteroClassifier(data.num_features, {}, data.relations, data.seed_type, data.num_classes, data.num_hops)
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)
         >>> sorted(trainer.callback_metrics)
