@@ -45,6 +45,21 @@ def as_array(values: Any) -> Array:
     return np.asarray(values.contiguous().view(torch.uint16)).view(BFLOAT16)
 
 
+def read_only(array: Array) -> Array:
+    """A view that cannot be written to. Kernels are compiled for such arrays once, whether they are mapped from a file or not."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def as_weights(weights: Any) -> Array:
+    """Weights of another library: (E, 1) as (E,), and other real numbers than float32 and float64 as float32."""
+    weights = as_array(weights)
+    weights = weights.reshape(-1) if weights.shape[1:] == (1,) else weights
+    wide: Array = weights.astype(np.float32) if weights.dtype.kind in "iu" or weights.dtype == np.float16 else weights
+    return wide
+
+
 def id_dtype(count: int) -> np.dtype[Any]:
     """int32 where ids in [0, count) fit, else int64: half the bytes of every index that is read, moved or stored."""
     return _INT32 if count < 1 << 31 else _INT64

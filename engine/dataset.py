@@ -49,6 +49,13 @@ class Dataset:
         validate: an argument only: False for arrays that are right by construction.
         edge_index: an argument only: edges (2, E), a row of sources and one of destinations, in place of ``graph``; V is then the number of rows
             of x or y, else the largest id plus one.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import Dataset
+        >>> data = Dataset(edge_index=[[0, 1, 2, 2], [1, 2, 0, 1]], x=np.eye(3), y=np.array([0, 1, 1]), splits={"train": np.array([0, 2])})
+        >>> data
+        Dataset(data, Graph(num_nodes=3, num_edges=4, is_sorted=True), num_features=3, num_classes=2, splits: train (2))
     """
 
     name: str = "data"

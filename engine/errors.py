@@ -9,7 +9,16 @@ from typing import Final
 
 
 class InputError(ValueError):
-    """A mistake that the user can mend. The message is one line: the value, the rule, the remedy. The command line exits with 2."""
+    """A mistake that the user can mend. The message is one line: the value, the rule, the remedy. The command line exits with 2.
+
+    Examples:
+        >>> from hoptrain import InputError, NeighborSampler
+        >>> try:
+        ...     NeighborSampler([10, -5])
+        ... except InputError as error:
+        ...     print(error)
+        fanout -5 in [10, -5]: a hop takes 1 to 67108863 edges a vertex, or -1 for all; correct it
+    """
 
 
 class WorkerError(RuntimeError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, id_dtype, is_integer, offset_dtype
+from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, is_integer, offset_dtype, read_only
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.alias import first_bad_weight
@@ -34,6 +34,16 @@ class Graph:
         times: (E,) int64, or None: when each edge came to be, in any unit and from any origin.
         edge_ids: (E,) the id of the edge at each place, all different, int32 where they fit, else int64; None where an edge's place is its id.
         is_sorted: whether the sources ascend within every column.
+
+    Examples:
+        >>> from hoptrain import Graph
+        >>> graph = Graph.from_edges([0, 1, 2, 2], [1, 2, 0, 1])  # 0 -> 1, 1 -> 2, 2 -> 0, 2 -> 1
+        >>> graph
+        Graph(num_nodes=3, num_edges=4, is_sorted=True)
+        >>> graph.indices[graph.indptr[1] : graph.indptr[2]]  # the in-neighbours of vertex 1
+        array([0, 2], dtype=int32)
+        >>> graph.edge_ids  # the edge at each place, by its number above
+        array([2, 0, 3, 1], dtype=int32)
     """
 
     __slots__ = ("edge_ids", "indices", "indptr", "is_sorted", "times", "weights")
@@ -64,13 +74,7 @@ class Graph:
             InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
         """
         if validate:
-            indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
-            check_offsets(indptr, len(indices))
-            indices = narrow_ids(indices, len(indptr) - 1)
-            indptr = indptr.astype(offset_dtype(len(indices)), copy=False)
-            weights = checked_weights(weights, len(indices))
-            times = checked_times(times, len(indices))
-            edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
+            indptr, indices, weights, times, edge_ids = checked_columns(indptr, indices, None, weights, times, edge_ids)
         self.indptr: Array = read_only(indptr)
         self.indices: Array = read_only(indices)
         self.weights: Array | None = None if weights is None else read_only(weights)
@@ -266,13 +270,6 @@ class Graph:
         return cls.from_edges(src.cpu().numpy(), dst.cpu().numpy(), int(graph.num_nodes()))
 
 
-def read_only(array: Array) -> Array:
-    """A view that cannot be written to. Kernels are compiled for such arrays once, whether they are mapped from a file or not."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
-
-
 def ids_at(edge_ids: Array | None, places: Array) -> Array:
     """The ids of the edges at ``places`` (N,) of a graph with ``Graph.edge_ids``; -1 stays -1."""
     if edge_ids is None:
@@ -298,12 +295,16 @@ def places_at(edges: Any, ids: Array) -> Array:
     return places
 
 
-def as_weights(weights: Any) -> Array:
-    """Weights of another library: (E, 1) as (E,), and other real numbers than float32 and float64 as float32."""
-    weights = as_array(weights)
-    weights = weights.reshape(-1) if weights.shape[1:] == (1,) else weights
-    wide: Array = weights.astype(np.float32) if weights.dtype.kind in "iu" or weights.dtype == np.float16 else weights
-    return wide
+def checked_columns(
+    indptr: Array, indices: Array, num_src: int | None, weights: Array | None, times: Array | None, edge_ids: Array | None
+) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
+    """Columns, and what their edges have, as a graph keeps them; sources are in [0, num_src), by default as many as there are columns."""
+    indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
+    check_offsets(indptr, len(indices))
+    indices = narrow_ids(indices, len(indptr) - 1 if num_src is None else num_src)
+    weights, times = checked_weights(weights, len(indices)), checked_times(times, len(indices))
+    edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
+    return indptr.astype(offset_dtype(len(indices)), copy=False), indices, weights, times, edge_ids
 
 
 def as_ids(values: Array, name: str) -> Array:

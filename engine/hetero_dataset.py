@@ -55,6 +55,14 @@ class HeteroDataset:
         meta: source, licence, where the split comes from: anything JSON can hold.
         path: the folder it was opened from, or None.
         validate: an argument only: False for arrays that are right by construction.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import HeteroDataset, HeteroGraph
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 2, 2])})
+        >>> HeteroDataset(graph=graph, seed_type="item", x={"user": np.eye(2)}, y=np.array([0, 1, 1]), splits={"train": np.array([0, 2])})
+        HeteroDataset(data, HeteroGraph(num_nodes={'user': 2, 'item': 3}, relations: user:buys:item (3)),
+        x of user, seeds of item, splits: train (2))
     """
 
     graph: HeteroGraph

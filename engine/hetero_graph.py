@@ -10,22 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, id_dtype, offset_dtype
+from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, read_only
 from hoptrain.engine.errors import InputError, naming
-from hoptrain.engine.graph import (
-    as_ids,
-    as_offsets,
-    as_weights,
-    check_ids,
-    check_offsets,
-    checked_edge_ids,
-    checked_times,
-    checked_weights,
-    ids_at,
-    narrow_ids,
-    places_at,
-    read_only,
-)
+from hoptrain.engine.graph import as_ids, check_ids, checked_columns, checked_times, checked_weights, ids_at, places_at
 from hoptrain.engine.store import complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.csc import coo_to_csc, first_out_of_range
 
@@ -68,11 +55,7 @@ class RelationColumns:
             InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
         """
         if validate:
-            indptr, indices = as_offsets(indptr), as_ids(indices, "indices")
-            check_offsets(indptr, len(indices))
-            weights, times = checked_weights(weights, len(indices)), checked_times(times, len(indices))
-            edge_ids = None if edge_ids is None else checked_edge_ids(edge_ids, len(indices))
-            indptr, indices = indptr.astype(offset_dtype(len(indices)), copy=False), narrow_ids(indices, num_src)
+            indptr, indices, weights, times, edge_ids = checked_columns(indptr, indices, num_src, weights, times, edge_ids)
         self.indptr: Array = read_only(indptr)
         self.indices: Array = read_only(indices)
         self.weights: Array | None = None if weights is None else read_only(weights)
@@ -131,6 +114,14 @@ class HeteroGraph:
     Attributes:
         num_nodes: number of vertices of each type.
         relations: the columns of each relation, in the order given: it addresses a sampler's random numbers.
+
+    Examples:
+        >>> from hoptrain import HeteroGraph
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 2, 2])})
+        >>> graph.relations["user", "buys", "item"].indices  # the buyers of item 0, of item 1 (none) and of item 2
+        array([0, 0, 1], dtype=int32)
+        >>> list(graph.with_reverse().relations)
+        [('user', 'buys', 'item'), ('item', 'rev_buys', 'user')]
     """
 
     __slots__ = ("num_nodes", "relations")

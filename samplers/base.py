@@ -43,6 +43,15 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
             seed has a tree of its own.
         repeats_edges: whether hops draw with replacement, so that a block may hold an edge several times.
         feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import NeighborSampler, load_dataset
+        >>> graph, sampler = load_dataset("digits-knn").graph, NeighborSampler([3, 2])
+        >>> alone = sampler.sample(graph, [7, 8], seed=1, batch=5)
+        >>> of_bulk = sampler.sample_bulk(graph, [[1, 2], [7, 8]], seed=1, first_batch=4)[1]
+        >>> np.array_equal(alone.node_ids, of_bulk.node_ids)  # a batch is a function of its address
+        True
     """
 
     by_seeds = True

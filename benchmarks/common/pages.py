@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 _STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:100em;margin:2em auto;padding:0 1em;color:#222}p{max-width:72em}"
+    ":root{color-scheme:light dark}body{font:15px/1.5 sans-serif;max-width:100em;margin:2em auto;padding:0 1em;color:#222}p{max-width:72em}"
     "table{display:block;overflow-x:auto;border-collapse:collapse;font-size:13px;margin:1em 0}"
     "td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:left}"
     "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}td:nth-child(2){min-width:14em}img{max-width:min(100%,72em)}"
     "pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
+    "@media(prefers-color-scheme:dark){body{background:#1e2027;color:#d6d8de}a{color:#8ab4f8}th,pre{background:#2b2e37}td,th{border-color:#444854}}"
 )
 
 

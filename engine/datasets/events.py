@@ -37,6 +37,12 @@ class Events:
         ends: of training and of validation, numbers of events: (a, b) trains on events 0 to a - 1, validates on a to b - 1 and tests on the
             others; None where shares decide (``divided``).
         name: for messages.
+
+    Examples:
+        >>> from hoptrain import Events
+        >>> events = Events(src=[0, 1, 0, 1], dst=[2, 3, 3, 2], t=[10, 20, 20, 50])
+        >>> events.num_nodes, events.destinations
+        (4, array([2, 3]))
     """
 
     src: Array
@@ -178,6 +184,15 @@ def load_events(name: str, *, root: str | Path | None = None) -> Events:
 
     Raises:
         InputError: it is not there, or holds something else.
+
+    Examples:
+        >>> import numpy as np, tempfile
+        >>> from hoptrain import load_events
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/mails.npz", src=[0, 1, 0], dst=[2, 3, 3], t=[10, 20, 20])
+        ...     events = load_events("mails", root=folder)
+        >>> events.t
+        array([10, 20, 20])
     """
     folder = None if root is None else Path(root).expanduser()
     path = Path(name) if name.endswith(".npz") else find_npz(name, folder)

@@ -44,6 +44,15 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
     Raises:
         InputError: an unknown name, a root that does not exist, a scale that cannot be honoured, a file that cannot be read, a download
             that failed or that needs a licence to be accepted.
+
+    Examples:
+        >>> from hoptrain import load_dataset
+        >>> data = load_dataset("digits-knn")
+        >>> data
+        Dataset(digits-knn, Graph(num_nodes=1,797, num_edges=19,858, is_sorted=True), num_features=64,
+        num_classes=10, splits: test (360), train (1,078), val (359))
+        >>> data.x.shape, data.y[:5].tolist()
+        ((1797, 64), [0, 1, 2, 3, 4])
     """
     data = load_any(name, root=root, scale=scale)
     if isinstance(data, HeteroDataset):
@@ -65,6 +74,12 @@ def load_hetero_dataset(
 
     Raises:
         InputError: as ``load_dataset``; or the data set has vertices of one kind only, or another ``seed_type``.
+
+    Examples:
+        >>> from hoptrain import load_hetero_dataset
+        >>> data = load_hetero_dataset("synthetic:mag", scale=0.001)
+        >>> data.seed_type, data.graph.num_nodes
+        ('paper', {'paper': 736, 'author': 1135, 'institution': 9, 'field_of_study': 60})
     """
     data = load_any(name, root=root, scale=scale, seed_type=seed_type)
     if isinstance(data, Dataset):

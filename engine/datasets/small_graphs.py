@@ -47,6 +47,14 @@ class SmallGraphs:
         splits: graph numbers, (M,) int64: ``train``, ``val``, ``test``.
         num_classes: number of classes, labels or targets; where 0 is given, what ``y`` has.
         validate: an argument only: False for what is right by construction.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import Dataset, SmallGraphs
+        >>> vertices = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # the vertices of both graphs
+        >>> graphs = SmallGraphs(vertices=vertices, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits={"train": np.array([0, 1])})
+        >>> len(graphs.y), graphs.num_classes
+        (2, 2)
     """
 
     name: str = "graphs"

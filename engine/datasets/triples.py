@@ -31,6 +31,12 @@ class Triples:
         num_nodes: V; 0, the default, takes the largest entity plus one.
         num_relations: R; 0, the default, takes the largest relation plus one.
         name: for messages.
+
+    Examples:
+        >>> from hoptrain import Triples
+        >>> triples = Triples(splits={"train": [(0, 0, 1), (1, 0, 2), (2, 1, 0)]})  # head, relation, tail
+        >>> triples.num_nodes, triples.num_relations
+        (3, 2)
     """
 
     splits: Mapping[str, Array] = field(default_factory=dict)
@@ -135,7 +141,7 @@ class Triples:
 
 
 def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
-    """Read a ``.npz`` file with ``train``, ``valid`` and ``test`` of shape (N, 3), or a folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
+    r"""Read a ``.npz`` file with ``train``, ``valid`` and ``test`` of shape (N, 3), or a folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
 
     A line of text is a head, a relation and a tail, parted by tabs; entities and relations are numbered in the order of their names. Splits but
     the training's may be missing.
@@ -146,6 +152,16 @@ def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
 
     Raises:
         InputError: it is not there, or holds something else; as ``Triples``.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from hoptrain import load_triples
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "train.txt").write_text("Ada\tknows\tCharles\nCharles\tlives in\tLondon\n")
+        ...     triples = load_triples(folder)
+        >>> triples.splits["train"]  # numbered in the order of their names
+        array([[0, 0, 1],
+               [1, 1, 2]])
     """
     folder = None if root is None else Path(root).expanduser()
     candidates = (Path(name), *(place / name for place in places(folder)))

@@ -22,6 +22,13 @@ class QueueOptions:
 
     Raises:
         InputError: numbers that cannot be, a folder that cannot hold files.
+
+    Examples:
+        >>> from hoptrain import NeighborSampler, QueueOptions, SampleLoader, load_dataset
+        >>> queue = QueueOptions(prefetch=4, stall_timeout=30.0)  # batches that each worker may have ready; seconds after which it is replaced
+        >>> loader = SampleLoader(load_dataset("digits-knn"), NeighborSampler([5]), num_workers=2, queue=queue)
+        >>> len(loader)
+        2
     """
 
     prefetch: int = 2

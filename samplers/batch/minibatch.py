@@ -36,6 +36,19 @@ class Block:
             sampled edges is an unbiased estimate of the sum of ``f`` over all its in-edges. None where all edges of a destination stand for
             equally many, degree / sampled.
         edge_attr: (M, D) features of the edges as stored, where the data set has some: the loader adds them.
+
+    Examples:
+        >>> from hoptrain import Graph, NeighborSampler
+        >>> graph = Graph.from_edges([0, 1, 2, 2], [1, 2, 0, 1])
+        >>> batch = NeighborSampler([-1]).sample(graph, [1])
+        >>> block = batch.blocks[0]
+        >>> block.num_dst, block.num_src
+        (1, 3)
+        >>> batch.node_ids[block.indices[block.indptr[0] : block.indptr[1]]]  # the sources of the first destination
+        array([0, 2], dtype=int32)
+        >>> block.edge_index()
+        tensor([[1, 2],
+                [0, 0]])
     """
 
     indptr: Any
@@ -102,6 +115,14 @@ class MiniBatch(SampledBatch):
         subgraph_sizes: where each seed has a subgraph of its own, how many other nodes it holds (B numbers): these stand behind the seeds, those of
             the first seed's subgraph first. Else None.
         graph_edge_ids: ``Graph.edge_ids`` of the graph that was sampled, itself and no copy: on the host, wherever the batch is.
+
+    Examples:
+        >>> from hoptrain import NeighborSampler, SampleLoader, load_dataset
+        >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), NeighborSampler([5, 5]), batch_size=64)))
+        >>> batch.num_seeds, len(batch.node_ids), batch.x.shape, batch.y.shape
+        (64, 970, (970, 64), (64,))
+        >>> batch.to("cpu").x.dtype  # the batch in torch tensors
+        torch.float32
     """
 
     node_ids: Any

@@ -51,6 +51,19 @@ class SampleLoader(EpochLoader[SomeBatch]):
 
     Features that the data set has as codes (``QuantizedRows``) stay codes in a batch on the host: ``batch.to(device)`` expands them on the device, and
     ``np.asarray(batch.x)`` here.
+
+    Examples:
+        >>> from hoptrain import NeighborSampler, SampleLoader, load_dataset
+        >>> loader = SampleLoader(load_dataset("digits-knn"), NeighborSampler([10, 5]), batch_size=256, num_workers=0, seed=1)
+        >>> len(loader)
+        5
+        >>> for batch in loader:
+        ...     print(batch.num_seeds, batch.x.shape, batch.y.shape)
+        256 (1748, 64) (256,)
+        256 (1760, 64) (256,)
+        256 (1771, 64) (256,)
+        256 (1769, 64) (256,)
+        54 (1043, 64) (54,)
     """
 
     _feed: DeviceFeed[SomeBatch] | None = None

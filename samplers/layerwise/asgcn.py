@@ -27,6 +27,16 @@ class ASGCNSampler(LayerWiseSampler):
     any function over them estimates its mean under q, which the gradient of log q needs.
 
     A destination is a source as well, so that a model may use the vertex itself, exactly; its edges are there only if it was drawn.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import ASGCNSampler, load_dataset
+        >>> graph = load_dataset("digits-knn").graph
+        >>> sampler = ASGCNSampler([16])
+        >>> sampler.set_scores(np.arange(graph.num_nodes))
+        >>> batch = sampler.sample(graph, range(32), seed=1)
+        >>> int(batch.extra["draws0"].sum()), len(batch.node_ids)  # 16 draws; the 32 seeds and the vertices that were drawn
+        (16, 48)
     """
 
     describes_draws = True

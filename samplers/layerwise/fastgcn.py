@@ -25,6 +25,12 @@ class FastGCNSampler(LayerWiseSampler):
 
     A destination is a source as well, so that a model may use the vertex itself, exactly; its edges are there only if it was drawn. The paper's
     self loops are therefore left out of q.
+
+    Examples:
+        >>> from hoptrain import FastGCNSampler, load_dataset
+        >>> batch = FastGCNSampler([64, 64]).sample(load_dataset("digits-knn").graph, range(32), seed=1)
+        >>> [(block.num_dst, block.num_src, block.num_edges) for block in batch.blocks]  # at most 64 sources more a layer
+        [(41, 50, 12), (32, 41, 10)]
     """
 
     def __init__(self, layer_sizes: Sequence[int], norm: str = "mean") -> None:

@@ -20,6 +20,14 @@ class LadiesSampler(LayerWiseSampler):
 
     A destination is a source as well, so that a model may use the vertex itself, exactly; its edges are there only if it was drawn. The paper's
     self loops are therefore left out of q. Destinations without any in-edge get no edge.
+
+    Examples:
+        >>> from hoptrain import LadiesSampler, load_dataset
+        >>> batch = LadiesSampler([64, 64]).sample(load_dataset("digits-knn").graph, range(32), seed=1)
+        >>> [(block.num_dst, block.num_src, block.num_edges) for block in batch.blocks]  # at most 64 sources more a layer
+        [(83, 127, 141), (32, 83, 70)]
+        >>> batch.blocks[-1].weights[:3]
+        array([11.325829 ,  2.508142 ,  4.0772986], dtype=float32)
     """
 
     def __init__(self, layer_sizes: Sequence[int], norm: str = "mean", normalize: bool = False) -> None:

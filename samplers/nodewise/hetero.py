@@ -32,6 +32,13 @@ class HeteroSampler(HeteroFanoutSampler):
 
     Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. On the CPU the threads of the workspace share
     a batch's large hops, or the batches of a bulk; on CUDA a bulk is sampled at once.
+
+    Examples:
+        >>> from hoptrain import HeteroGraph, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 2, 2])}).with_reverse()
+        >>> batch = HeteroSampler([2, 2], seed_type="item").sample(graph, [0], seed=1)
+        >>> batch.node_ids
+        {'user': array([0], dtype=int32), 'item': array([0, 2], dtype=int32)}
     """
 
     def __init__(

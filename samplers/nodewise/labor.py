@@ -50,6 +50,15 @@ class LaborSampler(FanoutSampler):
         sum over its in-edges of A**2 / min(1, c_v pi) = S**2 (1 / fanout - 1 / d) + sum of A**2.
 
     An edge's weight is A / min(1, c_v pi); one with A = 0 is none, and copies of a multi-edge are edges by themselves.
+
+    Examples:
+        >>> from hoptrain import LaborSampler, NeighborSampler, load_dataset
+        >>> graph = load_dataset("digits-knn").graph
+        >>> batch = LaborSampler([5, 5]).sample(graph, range(64), seed=1)
+        >>> len(batch.node_ids), len(NeighborSampler([5, 5]).sample(graph, range(64), seed=1).node_ids)  # fewer vertices
+        (636, 802)
+        >>> batch.blocks[-1].weights[:3]
+        array([3., 3., 3.], dtype=float32)
     """
 
     def __init__(self, fanouts: Sequence[int | float], importance_rounds: int = 0, weighted: bool = False) -> None:

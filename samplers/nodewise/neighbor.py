@@ -32,6 +32,17 @@ class NeighborSampler(FanoutSampler):
 
     Blocks have no weights. By weight with replacement, the plain mean over a vertex's edges estimates the weighted mean over its in-edges
     without bias; without replacement heavy edges come less often than their weights say, and the mean is pulled towards the plain one.
+
+    Examples:
+        >>> from hoptrain import NeighborSampler, load_dataset
+        >>> graph = load_dataset("digits-knn").graph
+        >>> batch = NeighborSampler([3, 2]).sample(graph, [7, 8], seed=1)
+        >>> batch.node_ids  # the seeds, then what they drew
+        array([   7,    8,  634, 1135, 1164, 1069, 1123, 1705, 1314,  943,  248,
+               1405,  533, 1674, 1348,  568,   40, 1141,  294,  296, 1067],
+              dtype=int32)
+        >>> [(block.num_dst, block.num_src, block.num_edges) for block in batch.blocks]
+        [(8, 21, 16), (2, 8, 6)]
     """
 
     def __init__(self, fanouts: Sequence[int | float], replace: bool = False, weighted: bool = False, expand: str = "all") -> None:

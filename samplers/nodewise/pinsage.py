@@ -38,6 +38,12 @@ class PinSAGESampler(Sampler):
     Attributes:
         stride: in-edges that a step goes along, of which the last one leads to a visit: more than one in ``HeteroPinSAGESampler``.
         by_degree: whether weights are multiplied by v's in-degree.
+
+    Examples:
+        >>> from hoptrain import PinSAGESampler, load_dataset
+        >>> batch = PinSAGESampler([3], num_walks=20).sample(load_dataset("digits-knn").graph, [7], seed=1)
+        >>> batch.node_ids, batch.blocks[0].weights  # those that walks from 7 visit most, and their shares times its degree
+        (array([   7, 1135,  533, 1164], dtype=int32), array([3.0769231, 2.4615386, 2.4615386], dtype=float32))
     """
 
     stride = 1

@@ -54,6 +54,17 @@ class TemporalSampler(FanoutSampler):
 
     Blocks are nested: a node is expanded once. ``extra`` holds ``trees`` (S,) int32, the seed (0 to B - 1) whose tree each node is in, and
     ``seed_times`` (B,) int64. Exact evaluation by ``NodeClassifier`` takes all edges of the graph whatever their times.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import Graph, TemporalSampler
+        >>> graph = Graph.from_edges([1, 2, 3], [0, 0, 0], 4, times=[10, 20, 30])
+        >>> sampler = TemporalSampler([-1])
+        >>> for time in (5, 20, 99):
+        ...     print(time, sampler.sample(graph, [0], times=[time]).node_ids)
+        5 [0]
+        20 [0 1 2]
+        99 [0 1 2 3]
     """
 
     distinct_nodes = False

@@ -30,6 +30,12 @@ class VRGCNSampler(Sampler):
     * ``history_indices`` (M,) in-neighbours, global ids: rows of the history.
 
     ``NodeClassifier`` keeps H and computes the estimate (``hoptrain.trainers.feedback.variance_reduction``).
+
+    Examples:
+        >>> from hoptrain import VRGCNSampler, load_dataset
+        >>> batch = VRGCNSampler([2, 2]).sample(load_dataset("digits-knn").graph, [7, 8], seed=1)
+        >>> batch.num_edges, batch.extra["history_indices"].shape  # few edges to sample, all for the history
+        (16, (57,))
     """
 
     feedback: tuple[str, ...] = ("history",)

@@ -47,6 +47,16 @@ class Program(Sampler):
         sampling_type: "individual", for each transit, or "collective", for a layer.
         num_walks: walks from each seed.
         state_size: integers that a walk keeps in ``transit.state``.
+
+    Examples:
+        >>> from hoptrain import Program, load_dataset
+        >>> from hoptrain.samplers import below
+        >>> class OneEach(Program):  # in each of two steps every vertex draws one of its in-edges
+        ...     steps = 2
+        ...     def next(self, transit, step, random):
+        ...         return below(random, len(transit.neighbors))
+        >>> OneEach().sample(load_dataset("digits-knn").graph, [7, 8], seed=1).node_ids
+        array([   7,    8, 1135, 1123,  943,  533, 1141], dtype=int32)
     """
 
     steps: int

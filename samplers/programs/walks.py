@@ -37,6 +37,14 @@ class RandomWalk(_Walk):
 
     A step takes each of the transit's edges with the same probability. With probability ``restart`` the step begins at the root again: the
     long-run distribution of the visits is then sum over k >= 0 of restart (1 - restart)**k P**(k+1) e_root, P the transition matrix.
+
+    Examples:
+        >>> from hoptrain import RandomWalk, load_dataset
+        >>> RandomWalk(length=4, num_walks=2).walks(load_dataset("digits-knn").graph, [7, 8], seed=1)
+        array([[   7, 1135,  533, 1674,  862],
+               [   7, 1135, 1674, 1201, 1238],
+               [   8, 1123, 1103, 1149,  828],
+               [   8, 1705,  183,  249,  242]], dtype=int32)
     """
 
     def __init__(self, length: int = 80, num_walks: int = 1, restart: float = 0.0) -> None:
@@ -75,6 +83,12 @@ class Node2Vec(_Walk):
 
     From v, reached from t, the walk goes to a neighbour x with a probability proportional to 1/p if x = t, 1 if x is a neighbour of t, and
     1/q otherwise: by rejection (Yang et al., KnightKing, SOSP'19), which gives exactly this law. Needs a graph with sorted columns.
+
+    Examples:
+        >>> from hoptrain import Node2Vec, load_dataset
+        >>> Node2Vec(length=6, q=0.25).walks(load_dataset("digits-knn").graph, [7, 8], seed=1)  # a small q leads away
+        array([[   7, 1135, 1145, 1056, 1139,  803,  597],
+               [   8, 1123, 1047, 1383, 1280, 1325, 1150]], dtype=int32)
     """
 
     def __init__(self, length: int = 80, num_walks: int = 1, p: float = 1.0, q: float = 1.0) -> None:
@@ -140,13 +154,23 @@ class MetapathWalk(_Walk):
 
     A step is uniform over the transit's edges of that relation; a walk ends where there is none. A metapath shorter than ``length`` is
     repeated.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import Graph, MetapathWalk
+        >>> graph = Graph.from_edges([2, 0, 1, 3], [0, 2, 3, 1])  # users 0 and 1, items 2 and 3
+        >>> kinds = np.array([0, 1, 1, 0])[graph.ids_of(np.arange(4))]  # by the edges' places: 0 leads to a user, 1 to an item
+        >>> MetapathWalk(kinds, metapath=[0, 1], length=4).walks(graph, [0, 1], seed=1)  # against the edges: user, item, user, ...
+        array([[0, 2, 0, 2, 0],
+               [1, 3, 1, 3, 1]], dtype=int32)
     """
 
     def __init__(self, edge_types: Array, metapath: Sequence[int], length: int | None = None, num_walks: int = 1) -> None:
         """State the walks.
 
         Args:
-            edge_types: (E,) integers, the relation of each edge of the graph, by edge id.
+            edge_types: (E,) integers, the relation of each edge of the graph, by its place in ``graph.indices``: of types by edge id
+                it is ``types[graph.ids_of(np.arange(graph.num_edges))]``.
             metapath: relations, one for each step.
             length: steps of a walk; by default those of the metapath.
             num_walks: walks from each seed.

@@ -43,6 +43,15 @@ class Workspace:
         capture: on CUDA whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
         meeting: on CUDA of the ranks that share what lies in host memory with those of their machine; None where each has its own.
         on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
+
+    Examples:
+        >>> from hoptrain import NeighborSampler, Workspace, load_dataset
+        >>> graph, sampler, workspace = load_dataset("digits-knn").graph, NeighborSampler([5, 5]), Workspace(threads=2)
+        >>> for number in range(2):
+        ...     batch = sampler.sample(graph, range(100), batch=number, workspace=workspace)  # good until the next one
+        ...     print(len(batch.node_ids))
+        977
+        990
     """
 
     def __init__(

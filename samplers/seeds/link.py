@@ -67,6 +67,16 @@ class LinkSampler(Sampler):
     With a ``TemporalSampler`` every pair is asked for at the time of its positive edge. Seeds are then the sources of the positives, their
     destinations, and those of the negatives, each with a tree of its own; and unless ``exclude`` is "none", only edges that are strictly
     earlier pass messages, earlier copies of a predicted edge among them.
+
+    Examples:
+        >>> from hoptrain import LinkSampler, NeighborSampler, load_dataset
+        >>> sampler = LinkSampler(NeighborSampler([3, 2]), num_negatives=2)
+        >>> batch = sampler.sample(load_dataset("digits-knn").graph, [0, 100], seed=1)  # two edges
+        >>> batch.seeds[batch.extra["pairs"]]  # sources above destinations: two edges, then four pairs that are none
+        array([[ 335,  251,  335,  335,  251,  251],
+               [   0,    9,  581,  703, 1381, 1486]], dtype=int32)
+        >>> batch.extra["labels"]
+        array([1., 1., 0., 0., 0., 0.], dtype=float32)
     """
 
     by_seeds = False

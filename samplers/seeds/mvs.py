@@ -34,6 +34,13 @@ class MVSSampler(Sampler):
     Norms belong to the trainer: ``update`` sets them, all being 1 before, between two epochs, as ``NodeClassifier`` does. Workers see them
     through shared memory. With the same norms batches are the same; norms are not part of a checkpoint. On CUDA the host, which has the norms,
     draws the seeds, and the device samples their neighbourhoods.
+
+    Examples:
+        >>> from hoptrain import MVSSampler, NeighborSampler, SampleLoader, load_dataset
+        >>> sampler = MVSSampler(NeighborSampler([3]), num_draws=64)
+        >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), sampler, batch_size=512)))
+        >>> batch.num_seeds, batch.seed_weights.shape
+        (60, (60,))
     """
 
     by_seeds = False

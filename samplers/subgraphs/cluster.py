@@ -30,6 +30,15 @@ class ClusterSampler(SubgraphSampler):
     counts clusters. So every vertex of the split is a seed once in an epoch. No weights: a destination's edges stand for as many each, which
     gives the paper's renormalised means over the edges that are there. (They are no unbiased estimate: edges to other clusters are missing
     more often.)
+
+    Examples:
+        >>> from hoptrain import ClusterSampler, SampleLoader, load_dataset
+        >>> loader = SampleLoader(load_dataset("digits-knn"), ClusterSampler(50), batch_size=5)  # 5 of 50 clusters a batch
+        >>> len(loader)
+        10
+        >>> batch = next(iter(loader))
+        >>> [block.num_src == len(batch.node_ids) for block in batch.blocks]  # one subgraph: every layer reads all of its vertices
+        [True, True]
     """
 
     def __init__(self, num_clusters: int, num_layers: int = 2) -> None:

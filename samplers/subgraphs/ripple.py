@@ -17,6 +17,12 @@ class RippleWalkSampler(SingleSubgraphSampler):
     them (rounded down, at least one) becomes part of the subgraph, every subset equally likely, until it has ``size`` vertices. Where no
     neighbour is left it goes on from another vertex of the split; it stays smaller where 100 such in a row are part of it already. No weights:
     neither losses nor edges are normalised, as in the paper. An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says.
+
+    Examples:
+        >>> from hoptrain import RippleWalkSampler, SampleLoader, load_dataset
+        >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), RippleWalkSampler(200), batch_size=1)))
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct vertices, those of the split among them, edges between them
+        (200, 118, 1146)
     """
 
     def __init__(self, size: int, ratio: float = 0.5, num_layers: int = 2, num_subgraphs: int | None = None) -> None:

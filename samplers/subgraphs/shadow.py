@@ -60,6 +60,14 @@ class ShadowSampler(DisjointSampler):
 
     A hop takes up to ``num_neighbors`` distinct in-edges of every vertex that the hop before found, every subset equally likely. Two seeds of
     a batch that reach the same vertex in the same hop draw the same of its neighbours.
+
+    Examples:
+        >>> from hoptrain import ShadowSampler, load_dataset
+        >>> batch = ShadowSampler(depth=2, num_neighbors=3).sample(load_dataset("digits-knn").graph, [7, 8], seed=1)
+        >>> batch.subgraph_sizes  # vertices around each of the two seeds
+        (11, 11)
+        >>> [block.num_dst for block in batch.blocks]
+        [24, 24, 2]
     """
 
     def __init__(self, depth: int = 2, num_neighbors: int = 10, num_layers: int = 3) -> None:
@@ -118,6 +126,12 @@ class ShadowPPRSampler(DisjointSampler):
     where degrees are high such are many. Against the exact scores, 40 random seeds, ``top`` 100 and ``epsilon`` 1e-4 (1e-5): of Cora's sets 5 % (2 %)
     are others and 0.2 % (0.02 %) of the exact sets' PageRank is missing; of PubMed's 10 % (3 %) and 0.6 % (0.05 %); of Amazon's computers, where
     the mean degree is 36 and hubs have thousands, 23 % (17 %) and 4 % (3 %). A tenth of ``epsilon`` takes about twice the time.
+
+    Examples:
+        >>> from hoptrain import ShadowPPRSampler, load_dataset
+        >>> batch = ShadowPPRSampler(top=5).sample(load_dataset("digits-knn").graph, [7])
+        >>> batch.node_ids  # the seed, and the five with the highest PageRank
+        array([   7,  533, 1201,   44, 1164,  634], dtype=int32)
     """
 
     def __init__(self, top: int = 100, alpha: float = 0.15, epsilon: float = 1e-4, num_layers: int = 3) -> None:

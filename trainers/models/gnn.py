@@ -23,6 +23,16 @@ class GNN(nn.Module):
 
     Layer i takes block i: its sources' vectors in, its destinations' vectors out. Nothing here knows how blocks were sampled, so the same
     weights run on sampled blocks in training and on full neighbourhoods in inference.
+
+    Examples:
+        >>> import torch
+        >>> from hoptrain import GNN, NeighborSampler, SampleLoader, load_dataset
+        >>> data = load_dataset("digits-knn")
+        >>> batch = next(iter(SampleLoader(data, NeighborSampler([5, 5]), batch_size=64))).to("cpu")
+        >>> model = GNN("sage", in_channels=64, hidden_channels=32, out_channels=10, num_layers=2)
+        >>> degrees = torch.from_numpy(data.graph.in_degrees())[batch.node_ids]
+        >>> model(batch.x.float(), batch.blocks, degrees).shape
+        torch.Size([64, 10])
     """
 
     def __init__(

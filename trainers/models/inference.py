@@ -47,6 +47,14 @@ def exact_logits(
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
     own ``nodes``. ``takes`` tells what the layers take beside activations: a block, or a block and degrees. ``x`` (V, F) enters the first layer, by default
     the features.
+
+    Examples:
+        >>> import torch
+        >>> from hoptrain import GNN, exact_logits, load_dataset
+        >>> data = load_dataset("digits-knn")
+        >>> model = GNN("sage", data.num_features, 32, data.num_classes, num_layers=2).eval()
+        >>> exact_logits(model, data, data.split("test"), normalize=False, device=torch.device("cpu")).shape
+        torch.Size([360, 10])
     """
 
     def apply(layer: int, nodes: Array, hidden: Tensor | None) -> Tensor:

@@ -37,6 +37,15 @@ class FeedMonitor(Callback):
     ``Medges/s`` counts the edges of the blocks trained on; ``wait_%`` is the time between asking for a batch and having it. Both are taken over
     an epoch so far. ``queue``, with workers, is the number of batches that lay ready behind the last one when it was taken. ``hit_%``, with
     features beyond memory, is the share of the rows that did not have to be read from the disk.
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import FeedMonitor, GraphDataModule, NeighborSampler, NodeClassifier
+        >>> data = GraphDataModule("digits-knn", NeighborSampler([5, 5]), num_workers=0, seed=1)
+        >>> trainer = Trainer(callbacks=[FeedMonitor()], fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(NodeClassifier(data.num_features, data.num_classes, data.num_hops), data)
+        >>> {"Medges/s", "wait_%"} <= set(trainer.callback_metrics)  # what the progress bar shows beside the loss
+        True
     """
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
@@ -76,6 +85,13 @@ class ProgressBar(RichProgressBar):
     """Lightning's bar, with few figures in few characters: one line on 80 columns.
 
     In a notebook it is a line of text in the cell, which needs no widgets: rich's own bar shows nothing there without them.
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import FeedMonitor, ProgressBar
+        >>> trainer = Trainer(callbacks=[ProgressBar(), FeedMonitor()], logger=False, enable_checkpointing=False)
+        >>> type(trainer.progress_bar_callback).__name__  # in place of Lightning's; FeedMonitor adds Medges/s and wait_% to the line
+        'ProgressBar'
     """
 
     def __init__(self) -> None:

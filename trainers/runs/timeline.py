@@ -25,6 +25,20 @@ class TimelineMonitor(Callback):
 
     At the end of the run it prints what the bottleneck is. The logs and the sentence are those of rank 0. On a GPU, copying is the time for which
     the training's stream waits for a batch; it and the step are read from CUDA events once they have passed, so that nothing is held up.
+
+    Examples:
+        >>> import json, pathlib, tempfile
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import GraphDataModule, NeighborSampler, NodeClassifier, TimelineMonitor
+        >>> data = GraphDataModule("digits-knn", NeighborSampler([5, 5]), num_workers=0, seed=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     callbacks = [TimelineMonitor(f"{folder}/out.json")]
+        ...     trainer = Trainer(callbacks=callbacks, fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        ...     trainer.fit(NodeClassifier(data.num_features, data.num_classes, data.num_hops), data)
+        ...     events = json.loads(pathlib.Path(folder, "out.json").read_text())["traceEvents"]
+        bottleneck: ... (...% of the time)...
+        >>> sorted({event["name"] for event in events if event["ph"] == "X"})  # the spans of each batch
+        ['copy', 'gather', 'sample', 'train', 'wait']
     """
 
     def __init__(self, path: str | Path | None = None) -> None:

@@ -27,6 +27,16 @@ class AdaptiveNodeClassifier(NodeClassifier):
     To the loss it adds ``variance_weight`` times the variance of the last layer's sampled means (``sampling_variance``), per seed, of which only
     w and b get a gradient. Every epoch is sampled by the scores with which it begins; sampler processes start anew for it, which takes seconds.
     Logs ``sampling_variance``. For use from Python.
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import AdaptiveNodeClassifier, ASGCNSampler, GraphDataModule
+        >>> data = GraphDataModule("digits-knn", ASGCNSampler([64, 64]), batch_size=256, num_workers=0, seed=1)
+        >>> model = AdaptiveNodeClassifier(data.num_features, data.num_classes, data.num_hops, hidden_channels=16)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['sampling_variance', 'train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
     def __init__(self, in_channels: int, num_classes: int, num_layers: int, variance_weight: float = 0.5, **options: Any) -> None:

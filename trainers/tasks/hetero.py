@@ -31,7 +31,19 @@ from hoptrain.trainers.tasks.shared_data import opened
 
 
 class HeteroDataModule(SampledDataModule):
-    """Loads a data set on a typed graph and feeds training through a sampler of typed graphs."""
+    """Loads a data set on a typed graph and feeds training through a sampler of typed graphs.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import HeteroDataModule, HeteroDataset, HeteroGraph, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 1, 2])}).with_reverse()
+        >>> data = HeteroDataset(graph=graph, seed_type="item", x={"user": np.eye(2)}, y=np.array([0, 1, 1]), splits={"train": np.arange(3)})
+        >>> module = HeteroDataModule(data, HeteroSampler([2, 2], "item"), batch_size=2, num_workers=0, seed=1)
+        >>> module.num_features, module.num_vertices  # features by type, and vertices of the types that have none
+        ({'user': 2}, {'item': 3})
+        >>> next(iter(module.train_dataloader())).node_ids
+        {'user': array([0, 1], dtype=int32), 'item': array([0, 2, 1], dtype=int32)}
+    """
 
     def __init__(
         self,
@@ -129,6 +141,20 @@ class HeteroClassifier(Labelled):
 
     Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every vertex counted
     once; or another score by its name.
+
+    Examples:
+        >>> import numpy as np
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import HeteroClassifier, HeteroDataModule, HeteroDataset, HeteroGraph, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 1, 2])}).with_reverse()
+        >>> x, splits = {"user": np.eye(2), "item": np.eye(3)}, {"train": np.array([0, 2]), "val": np.array([1])}
+        >>> shop = HeteroDataset(graph=graph, seed_type="item", x=x, y=np.array([0, 1, 1]), splits=splits)
+        >>> data = HeteroDataModule(shop, HeteroSampler([2, 2], "item"), num_workers=0, seed=1)
+        >>> model = HeteroClassifier(data.num_features, {}, data.relations, data.seed_type, data.num_classes, data.num_hops)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
     model: Any

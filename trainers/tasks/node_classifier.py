@@ -27,6 +27,16 @@ class NodeClassifier(LabelledTask):
 
     Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every vertex
     counted once; or another score by its name. With several labels a vertex, ``acc`` is the micro-averaged F1 score.
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import GraphDataModule, NeighborSampler, NodeClassifier
+        >>> data = GraphDataModule("digits-knn", NeighborSampler([5, 5]), batch_size=256, num_workers=0, seed=1)
+        >>> model = NodeClassifier(data.num_features, data.num_classes, data.num_hops, hidden_channels=16)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
     data_class: ClassVar[type[GraphDataModule]] = GraphDataModule

@@ -141,6 +141,14 @@ class GraphDataModule(SampledDataModule):
     """Loads a data set and feeds training from sampler processes.
 
     Validation, test and predict loaders give vertex ids: the model evaluates them exactly, by full neighbourhoods.
+
+    Examples:
+        >>> from hoptrain import GraphDataModule, NeighborSampler
+        >>> data = GraphDataModule("digits-knn", NeighborSampler([10, 5]), batch_size=256, num_workers=0, seed=1)
+        >>> data.num_features, data.num_classes, data.num_hops
+        (64, 10, 2)
+        >>> len(data.train_dataloader()), next(iter(data.train_dataloader())).num_seeds
+        (5, 256)
     """
 
     data: Dataset

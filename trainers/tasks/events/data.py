@@ -18,6 +18,14 @@ class EventDataModule(SharedDataModule):
     """Feeds training, validation and test with their events in the order of time.
 
     Each rank has a contiguous part of every step's events; neighbours are those from before the step.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import EventDataModule, Events
+        >>> events = Events(src=np.arange(60) % 7, dst=7 + np.arange(60) % 5, t=np.arange(60))
+        >>> data = EventDataModule(events, num_neighbors=3, batch_size=20, num_workers=0, seed=1)
+        >>> len(data.train_dataloader())  # 42 events, 20 a step; 9 are for validation, 9 for the test
+        3
     """
 
     data: Events

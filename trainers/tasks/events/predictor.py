@@ -33,6 +33,18 @@ class EventPredictor(ScoredModule):
 
     Logs the losses, and for validation and test ``ap``, the average precision of events and one negative each, ``auc``, the area under the ROC
     curve of the same, and ``mrr``, the mean of 1 / rank of an event among itself and all of its negatives; of equal scores half are above.
+
+    Examples:
+        >>> import numpy as np
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import EventDataModule, EventPredictor, Events
+        >>> events = Events(src=np.arange(60) % 7, dst=7 + np.arange(60) % 5, t=np.arange(60))
+        >>> data = EventDataModule(events, num_neighbors=3, batch_size=20, num_workers=0, seed=1)
+        >>> model = EventPredictor(data.num_nodes, data.message_channels, memory_channels=8, time_channels=8, hidden_channels=8)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_loss', 'val_ap', 'val_auc', 'val_loss', 'val_mrr']
     """
 
     score_name: str = TASKS["events"].score

@@ -47,7 +47,18 @@ class GraphBatch(NamedTuple):
 
 
 class SmallGraphsDataModule(ItemDataModule):
-    """Loads many small graphs and joins those of a batch, in worker processes if there are some."""
+    """Loads many small graphs and joins those of a batch, in worker processes if there are some.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import Dataset, SmallGraphs, SmallGraphsDataModule
+        >>> vertices = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # of both graphs
+        >>> splits = {"train": np.array([0, 1]), "val": np.array([], int), "test": np.array([], int)}
+        >>> graphs = SmallGraphs(vertices=vertices, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits=splits)
+        >>> batch = next(iter(SmallGraphsDataModule(graphs, batch_size=2, seed=1).train_dataloader()))
+        >>> batch.x.ptr, batch.y  # where each graph's vertices begin, and its label
+        (tensor([0, 2, 5]), tensor([0, 1]))
+    """
 
     data: SmallGraphs
 
@@ -184,7 +195,18 @@ class GraphModel(nn.Module):
 
 
 class GraphClassifier(ItemClassifier):
-    """A GNN that classifies small graphs, or learns targets of theirs; by default GIN with sums (Xu et al. 2019)."""
+    """A GNN that classifies small graphs, or learns targets of theirs; by default GIN with sums (Xu et al. 2019).
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import Dataset, GraphClassifier, SmallGraphs, SmallGraphsDataModule
+        >>> vertices = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # of both graphs
+        >>> graphs = SmallGraphs(vertices=vertices, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits={"train": np.array([0, 1])})
+        >>> data = SmallGraphsDataModule(graphs, batch_size=2, seed=1)
+        >>> model = GraphClassifier(data.num_features, data.num_classes, num_layers=2)
+        >>> model(next(iter(data.train_dataloader()))).shape  # a graph's scores of its classes
+        torch.Size([2, 2])
+    """
 
     example = "graph"
 

@@ -19,7 +19,15 @@ from hoptrain.trainers.tasks.shared_data import opened
 
 
 class HopDataModule(ItemDataModule):
-    """Loads a data set and the features of its hops, and gathers rows of them; both are memory-mapped and shared by all ranks."""
+    """Loads a data set and the features of its hops, and gathers rows of them; both are memory-mapped and shared by all ranks.
+
+    Examples:
+        >>> from hoptrain import HopDataModule
+        >>> data = HopDataModule("digits-knn", num_hops=2, batch_size=256, seed=1)
+        >>> batch = next(iter(data.train_dataloader()))
+        >>> batch.x.shape, batch.y.shape  # a vertex's own features, and those of its two hops
+        (torch.Size([256, 3, 64]), torch.Size([256]))
+    """
 
     data: Dataset
 
@@ -130,7 +138,18 @@ class HopMaps(nn.Module):
 
 
 class SIGNClassifier(ItemClassifier):
-    """A SIGN that classifies vertices."""
+    """A SIGN that classifies vertices.
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import HopDataModule, SIGNClassifier
+        >>> data = HopDataModule("digits-knn", num_hops=2, batch_size=256, seed=1)
+        >>> model = SIGNClassifier(data.num_features, data.num_classes, data.num_hops)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
+    """
 
     def __init__(
         self,

@@ -22,7 +22,15 @@ from hoptrain.trainers.tasks.shared_data import opened
 
 
 class ImageDataModule(ItemDataModule):
-    """Loads a set of images; the model gets them as (B, H, W, C) float32 from -1 to 1."""
+    """Loads a set of images; the model gets them as (B, H, W, C) float32 from -1 to 1.
+
+    Examples:
+        >>> from hoptrain import ImageDataModule
+        >>> data = ImageDataModule("digits", batch_size=100, seed=1)
+        >>> batch = next(iter(data.train_dataloader()))
+        >>> batch.x.shape, batch.y.shape
+        (torch.Size([100, 8, 8, 1]), torch.Size([100]))
+    """
 
     data: ImageSet
 
@@ -76,7 +84,15 @@ class ImageDataModule(ItemDataModule):
 
 
 class ImageClassifier(ItemClassifier):
-    """A ViG that classifies images."""
+    """A ViG that classifies images.
+
+    Examples:
+        >>> from hoptrain import ImageClassifier, ImageDataModule
+        >>> data = ImageDataModule("digits", batch_size=100, seed=1)
+        >>> model = ImageClassifier(data.image_shape, data.num_classes, patch=2, num_blocks=2)
+        >>> model(next(iter(data.train_dataloader()))).shape
+        torch.Size([100, 10])
+    """
 
     def __init__(
         self, image_shape: tuple[int, int, int], num_classes: int, *, lr: float = 0.001, weight_decay: float = 0.05, **options: Any

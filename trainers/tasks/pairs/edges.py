@@ -42,6 +42,15 @@ class EdgeDataModule(GraphDataModule):
     Attributes:
         edges: ids of the labelled edges by split.
         edge_y: their labels by id, and those of all other edges.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import Dataset, EdgeDataModule, LinkSampler, NeighborSampler
+        >>> ring = np.stack([np.arange(40), (np.arange(40) + 1) % 40])
+        >>> data = Dataset(edge_index=ring, x=np.eye(40), edge_y=np.arange(40) % 2)
+        >>> module = EdgeDataModule(data, LinkSampler(NeighborSampler([2]), num_negatives=0), num_workers=0, seed=1)
+        >>> {name: len(ids) for name, ids in module.edges.items()}
+        {'train': 34, 'val': 2, 'test': 4}
     """
 
     takes_parts = False
@@ -138,6 +147,19 @@ class EdgePredictor(LabelledTask):
     """A GNN, and an MLP on the vectors of an edge's ends and its features, which tells the edge's label.
 
     Logs the loss and the score of training, validation and test, as ``val_acc`` for instance.
+
+    Examples:
+        >>> import numpy as np
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import Dataset, EdgeDataModule, EdgePredictor, LinkSampler, NeighborSampler
+        >>> ring = np.stack([np.arange(40), (np.arange(40) + 1) % 40])
+        >>> data = Dataset(edge_index=ring, x=np.eye(40), edge_y=np.arange(40) % 2)
+        >>> module = EdgeDataModule(data, LinkSampler(NeighborSampler([2]), num_negatives=0), num_workers=0, seed=1)
+        >>> model = EdgePredictor(module.num_features, module.num_classes, module.num_hops)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, module)
+        >>> sorted(trainer.callback_metrics)
+        ['train_acc', 'train_loss', 'val_acc', 'val_loss']
     """
 
     data_class: ClassVar[type[GraphDataModule]] = EdgeDataModule

@@ -55,6 +55,15 @@ class LinkDataModule(GraphDataModule):
         held_out: the links of validation and test, and what they are told from.
         known: with ``eval_negatives`` all the graph of all links, also those held out, in both directions; else None.
         passed: likewise the graph of the links that are left.
+
+    Examples:
+        >>> from hoptrain import LinkDataModule, LinkSampler, NeighborSampler
+        >>> data = LinkDataModule("digits-knn", LinkSampler(NeighborSampler([5, 5])), batch_size=256, num_workers=0, seed=1)
+        >>> data.held_out["test"].links.shape
+        (2, 992)
+        >>> batch = next(iter(data.train_dataloader()))
+        >>> batch.extra["pairs"].shape, batch.extra["labels"].mean()
+        ((2, 512), np.float32(0.5))
     """
 
     needs_features = False

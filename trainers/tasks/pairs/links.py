@@ -34,6 +34,16 @@ class LinkPredictor(GraphTask):
     Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is the binary cross-entropy, the
     mean over pairs in training; in evaluation the mean over links and others, which weigh as much together; among all vertices over links alone.
     With ``bpr`` that of training is the mean over negatives of -log sigmoid(score of the link - score of its negative).
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import LinkDataModule, LinkPredictor, LinkSampler, NeighborSampler
+        >>> data = LinkDataModule("digits-knn", LinkSampler(NeighborSampler([5, 5])), num_workers=0, seed=1)
+        >>> model = LinkPredictor(data.num_features, data.num_hops, decoder="distmult")
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_loss', 'val_auc', 'val_loss']
     """
 
     data_class: ClassVar[type[GraphDataModule]] = LinkDataModule

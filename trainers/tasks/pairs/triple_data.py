@@ -39,6 +39,13 @@ class TripleDataModule(SampledDataModule):
         triples: the data.
         edge_relations: (2 T,) the relation of each edge of the graph, by its place.
         known: the tails of all triples and their inverses, those of validation and test too.
+
+    Examples:
+        >>> from hoptrain import TripleDataModule, Triples
+        >>> triples = Triples(splits={"train": [(0, 0, 1), (1, 0, 2), (2, 1, 0)], "val": [(0, 0, 2)]})
+        >>> data = TripleDataModule(triples, batch_size=2, num_workers=0, seed=1)
+        >>> data.num_nodes, data.num_relations, len(data.train_dataloader())
+        (3, 2, 2)
     """
 
     def __init__(

@@ -38,6 +38,16 @@ class TriplePredictor(ScoredModule):
     Logs ``train_loss``, and for validation and test the loss, ``mrr``, the mean of 1 / rank, and ``hits@1``, ``hits@3``, ``hits@10``: ranks among
     all entities but those that are known, from any split, to be true too (filtered; Bordes et al. 2013, "Translating embeddings for modeling
     multi-relational data"), the mean of the best and the worst where some score the same.
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import TripleDataModule, TriplePredictor, Triples
+        >>> data = TripleDataModule(Triples(splits={"train": [(0, 0, 1), (1, 0, 2), (2, 1, 0)], "val": [(0, 0, 2)]}), num_workers=0, seed=1)
+        >>> model = TriplePredictor(data.num_nodes, data.num_relations, data.num_hops, decoder="complex", hidden_channels=16)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_loss', 'val_hits@1', 'val_hits@10', 'val_hits@3', 'val_loss', 'val_mrr']
     """
 
     score_name: str = TASKS["triples"].score
