@@ -180,7 +180,8 @@ def opened(
     drop_cached(file.path)
     sources: dict[str, Source | None] = {"in memory": InMemory(file=file), "tier": None}
     for name, advice in (("map, MADV_RANDOM", mmap.MADV_RANDOM), ("map", mmap.MADV_NORMAL)):
-        sources[name] = Mapped(file=file, advice=advice, group=control_group(f"{advice:d}", memory))
+        if name not in without:  # a group that nobody joins would be left behind
+            sources[name] = Mapped(file=file, advice=advice, group=control_group(f"{advice:d}", memory))
     sources |= {name: Cached(file=file, num_slots=num_slots, make=make) for name, make in policies.items()}
     systems = {}
     for name, source in ((name, source) for name, source in sources.items() if name not in without):
