@@ -17,7 +17,7 @@ class InputError(ValueError):
         ...     NeighborSampler([10, -5])
         ... except InputError as error:
         ...     print(error)
-        fanout -5 in [10, -5]: a hop takes 1 to 67108863 edges a vertex, or -1 for all; correct it
+        fanout -5 in [10, -5]: a hop takes 1 to 67108863 edges a vertex, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0; correct it
     """
 
 

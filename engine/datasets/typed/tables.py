@@ -106,7 +106,7 @@ def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
 def read_typed_tables(
     nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None = None, *, name: str = "data"
 ) -> HeteroDataset:
-    """A data set from a table for each type of vertices and one for each relation, ``.csv``, ``.csv.gz`` or ``.parquet``, wherever they lie.
+    r"""A data set from a table for each type of vertices and one for each relation, ``.csv``, ``.csv.gz`` or ``.parquet``, wherever they lie.
 
     It is in memory, validated. ``load_hetero_dataset`` opens a folder of such tables, whose names tell what they are; columns are as there.
 
@@ -118,6 +118,21 @@ def read_typed_tables(
 
     Raises:
         InputError: a row that cannot be, by file, row, value and rule; a relation of a type without a table; what ``HeteroDataset`` refuses.
+
+    Examples:
+        >>> from hoptrain import read_typed_tables
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> folder = TemporaryDirectory()
+        >>> nodes = {"paper": Path(folder.name, "papers.csv"), "author": Path(folder.name, "authors.csv")}
+        >>> edges = {("author", "writes", "paper"): Path(folder.name, "wrote.csv")}
+        >>> _ = nodes["paper"].write_text("id,label,year\nA,theory,1.5\nB,systems,2.5\n")
+        >>> _ = nodes["author"].write_text("id\nAda\nBob\n")
+        >>> _ = edges["author", "writes", "paper"].write_text("src,dst\nAda,A\nBob,B\nAda,B\n")
+        >>> data = read_typed_tables(nodes, edges)
+        >>> data.graph.num_nodes, data.y, data.x["paper"].tolist()
+        ({'paper': 2, 'author': 2}, array([1, 0]), [[1.5], [2.5]])
+        >>> folder.cleanup()
     """
     relations = {relation: Path(path) for relation, path in edges.items()}
     for relation, path in relations.items():
