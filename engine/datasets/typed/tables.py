@@ -135,12 +135,7 @@ def read_typed_tables(
         >>> folder.cleanup()
     """
     relations = {relation: Path(path) for relation, path in edges.items()}
-    for relation, path in relations.items():
-        if not isinstance(relation, tuple) or len(relation) != 3:
-            raise InputError(f"{relation!r} is no relation: {path} is that of (source type, name, destination type); give three texts")
-        for end in (relation[0], relation[2]):
-            if end not in nodes:
-                raise InputError(f"{path} joins type {end}: there is no table of its vertices; add one with a column id")
+    _check_relations(relations, nodes)
     types = {kind: _Type(Path(path)) for kind, path in nodes.items()}
     seed_type = _seed_type(name, {kind: own.y is not None for kind, own in types.items()}, seed_type)
     ends: dict[Relation, tuple[Array, Array]] = {}
@@ -164,6 +159,15 @@ def read_typed_tables(
         splits=seeds.splits,
         meta=meta,
     )
+
+
+def _check_relations(relations: Mapping[Relation, Path], nodes: Mapping[str, str | Path]) -> None:
+    for relation, path in relations.items():
+        if not isinstance(relation, tuple) or len(relation) != 3:
+            raise InputError(f"{relation!r} is no relation: {path} is that of (source type, name, destination type); give three texts")
+        for end in (relation[0], relation[2]):
+            if end not in nodes:
+                raise InputError(f"{path} joins type {end}: there is no table of its vertices; add one with a column id")
 
 
 def _seed_type(name: str, is_labelled: dict[str, bool], seed_type: str | None) -> str:
