@@ -62,7 +62,7 @@ def test_commands_parse(line, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit, match=r"^0$"):
         main([*shlex.split(line)[1:], "--print_config"])
-    assert "batch_size" in capsys.readouterr().out
+    assert "seed_everything" in capsys.readouterr().out
 
 
 @pytest.mark.long
