@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hoptrain.benchmarks.common.processes import family
 from hoptrain.engine import load_dataset
 from hoptrain.engine.partition.folder import part_folder, write_partition
@@ -75,6 +73,8 @@ def _run(folder: Path, num_ranks: int, number: int, options: Sequence[str], part
         for rank in range(num_ranks):
             print((folder / str(rank // each) / f"{rank}.txt").read_text()[-2000:], file=sys.stderr)
         return outcome, None
+    import torch  # takes seconds, for which the help need not wait
+
     found = torch.load(folder / "runs/version_0/checkpoints/last.ckpt", weights_only=True)["state_dict"]
     return outcome, {name: tensor.double() for name, tensor in found.items()}
 
