@@ -159,7 +159,7 @@ def test_two_ranks_train_as_one(folder):
     found = []
     for number, size in ((1, 20), (2, 10)):
         options = (
-            f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --trainer.default_root_dir=of{number}"
+            f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --model.lr=0.001 --trainer.default_root_dir=of{number}"
         )
         command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "run.yaml", *options.split()]
         run = subprocess.run(command, capture_output=True, text=True, timeout=100)
@@ -168,10 +168,10 @@ def test_two_ranks_train_as_one(folder):
         assert len(checkpoint["hoptrain"]["ranks"]) == number
         found.append((checkpoint["state_dict"], float(run.stdout.rsplit("test average precision ", 1)[1])))
     (one, score), (two, other) = found
-    assert abs(score - other) < 0.04  # of few events: processors round otherwise, and one that changes places moves it by some thousandths
+    assert abs(score - other) < 0.01
     for name in ("num_taken", "last_update", "msg_s_store", "msg_d_store"):
         assert torch.equal(one[f"model.memory.{name}"], two[f"model.memory.{name}"])
-    # Adam makes a step of the rounding of gradients that are zero.
+    # Adam makes a step of the rounding of gradients that are zero: with a larger lr some processors end far apart.
     torch.testing.assert_close(one["model.memory.memory"], two["model.memory.memory"], rtol=0, atol=0.05)
 
 
