@@ -22,13 +22,27 @@ def check_fanouts(fanouts: Sequence[int | float], limit: int) -> tuple[int | flo
     try:
         checked = tuple(map(as_fanout, fanouts))
     except TypeError:
-        raise InputError(f"fanouts are {fanouts!r}: give a whole number for each hop, at least one, for instance [15, 10]") from None
+        raise InputError(
+            f"fanouts are {fanouts!r}: give a whole number or a share for each hop, at least one, for instance [15, 10] or [0.5, 10]"
+        ) from None
     if not 0 < len(checked) < MAX_HOP:
         raise InputError(f"fanouts are {list(fanouts)}: give one number for each hop, at least one, for instance [15, 10]")
     for fanout in checked:
         if fanout == 0 or not is_fanout(fanout, limit):
             raise InputError(f"fanout {fanout} in {list(fanouts)}: {fanout_rule(1, limit)}; correct it")
     return checked
+
+
+def as_counts(name: str, given: Sequence[int]) -> tuple[int, ...]:
+    """Whole numbers, one a hop.
+
+    Raises:
+        InputError: one is not whole, or they are no sequence.
+    """
+    try:
+        return tuple(map(index, given))
+    except TypeError:
+        raise InputError(f"{name} is {given!r}: give a whole number for each hop, for instance [10, 5]") from None
 
 
 def as_fanout(given: int | float) -> int | float:

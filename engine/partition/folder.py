@@ -19,7 +19,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import QuantizedRows, format_of
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, vertex_sizes
-from hoptrain.engine.store import complete_header, create_folder, create_new_folder, open_folder
+from hoptrain.engine.store import complete_header, create_folder, create_new_folder, kind_of, open_folder
 
 KIND, PART_KIND, GRAPH = "partition", "part", "graph"
 PIECE_BYTES = 64 << 20
@@ -65,6 +65,8 @@ class Partition:
         if not 0 <= part < self.num_parts:
             raise InputError(f"part {part} of {self.path}: its parts are 0 to {self.num_parts - 1}; choose one")
         folder = part_folder(self.path, part)
+        if not folder.is_dir():
+            raise InputError(f"{folder} is not on this machine: bring it from where 'hoptrain data partition' wrote it")
         arrays, meta = open_folder(folder, PART_KIND, verify=verify)
         with complete_header(folder):
             x, found = arrays["x"], (meta["part"], meta["bounds"], meta["name"])
@@ -146,6 +148,8 @@ def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition
         InputError: not such a folder, or one that is truncated or altered.
     """
     path = Path(path)
+    if kind_of(path) != KIND:
+        raise InputError(f"{path} holds no parts of a data set: name a folder that 'hoptrain data partition' wrote")
     arrays, meta = open_folder(path, KIND, verify=verify)
     with complete_header(path):
         return Partition(

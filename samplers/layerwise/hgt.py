@@ -15,6 +15,7 @@ from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.layerwise import hgt as kernels
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.samplers.checks import as_counts
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS, TypedSampler, TypedSeeds
@@ -49,7 +50,7 @@ class HGTSampler(TypedSampler):
         """
         super().__init__(seed_type)
         given: Mapping[str, Sequence[int]] = num_samples if isinstance(num_samples, Mapping) else {"": num_samples}
-        self.num_samples: dict[str, tuple[int, ...]] = {name: tuple(map(int, own)) for name, own in given.items()}
+        self.num_samples: dict[str, tuple[int, ...]] = {name: as_counts("num_samples", own) for name, own in given.items()}
         """By type; "" stands for all."""
         lengths = {len(own) for own in self.num_samples.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:

@@ -13,7 +13,7 @@ from hoptrain.kernels.cpu.nodewise import pinsage as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
-from hoptrain.samplers.checks import no_edges
+from hoptrain.samplers.checks import as_counts, no_edges
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
@@ -61,7 +61,7 @@ class PinSAGESampler(Sampler):
         Raises:
             InputError: no hop, or a number out of range.
         """
-        self.num_neighbors: tuple[int, ...] = tuple(int(number) for number in num_neighbors)
+        self.num_neighbors: tuple[int, ...] = as_counts("num_neighbors", num_neighbors)
         self.num_walks = num_walks
         self.walk_length = walk_length
         self.restart = restart

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 
@@ -82,8 +83,8 @@ class ShadowSampler(DisjointSampler):
             InputError: a number out of range, or a subgraph could have 2**20 vertices or more.
         """
         super().__init__(num_layers)
-        if depth < 1 or num_neighbors < 1:
-            raise InputError(f"depth is {depth} and num_neighbors {num_neighbors}: both are at least 1; correct them")
+        if not all(isinstance(number, Integral) for number in (depth, num_neighbors)) or depth < 1 or num_neighbors < 1:
+            raise InputError(f"depth is {depth} and num_neighbors {num_neighbors}: both are whole numbers, at least 1; correct them")
         self.depth = depth
         self.num_neighbors = num_neighbors
         self._most = 1 + sum(num_neighbors ** (hop + 1) for hop in range(min(depth, 20)))

@@ -87,7 +87,7 @@ fit Q --data.num_workers 0 --data.queue.prefetch 3 | queue.prefetch is 3 and num
 fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
 fit Q --data.memory lots                    | memory is lots: it is bytes with their unit, or auto; give for instance 8GiB
 fit Q --data.memory 0.5                     | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
-fit Q --data.partitions nowhere             | nowhere is not a folder: name one written by hoptrain ...
+fit Q --data.partitions nowhere             | nowhere holds no parts of a data set: name a folder that 'hoptrain data partition' wrote
 fit Q --data.lookahead 8                    | lookahead is 8 without memory: ...
 fit Q --data.features random                | data.features is random: it takes one of stored, degrees, walks
 fit Q --data.dataset corra                  | 'corra' is no data set that is known, nor a file or folder: did you mean cora?

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hoptrain.engine.datasets.load import load_dataset
-from hoptrain.engine.partition.folder import Partition, open_partition, write_partition
+from hoptrain.engine.partition.folder import Partition, open_partition, part_folder, write_partition
 from hoptrain.engine.partition.methods import METHODS
 from hoptrain.trainers.commands.table import aligned
 
@@ -54,6 +54,8 @@ def facts(partition: Partition, *, verify: bool = False) -> list[list[str]]:
 
 
 def _about(partition: Partition, part: int, verify: bool) -> str:
+    if not part_folder(partition.path, part).is_dir():
+        return "not on this machine"
     rows, mean = int(partition.bounds[part + 1] - partition.bounds[part]), 1 / partition.num_parts
     x = partition.rows(part, verify=verify)
     requests = partition.requests[part] / mean

@@ -43,7 +43,9 @@ def test_a_part_of_another_partition_is_refused(data, tmp_path):
     write_partition(data, tmp_path / "two", 2, "range")
     write_partition(data, tmp_path / "three", 3, "range")
     shutil.rmtree(part_folder(tmp_path / "three", 1))
-    with pytest.raises(InputError, match="part-1 is not a folder"):
+    with pytest.raises(InputError, match="holds no parts of a data set: name a folder that 'hoptrain data partition' wrote"):
+        open_partition(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="part-1 is not on this machine: bring it"):
         open_partition(tmp_path / "three").rows(1)
     shutil.copytree(part_folder(tmp_path / "two", 1), part_folder(tmp_path / "three", 1))
     with pytest.raises(InputError, match=r"part-1 is part 1 of 2 of made, cut at other vertices: bring the one that was made with .*three"):

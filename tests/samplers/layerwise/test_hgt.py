@@ -138,6 +138,8 @@ def test_bad_numbers(arguments, message):
 
 def test_what_does_not_fit_the_graph():
     graph = star()
+    with pytest.raises(InputError, match=r"num_samples is \[0\.5\]: give a whole number for each hop"):
+        HGTSampler([0.5])
     with pytest.raises(InputError, match="num_samples name u, the graph's types are u, v: name each once"):
         HGTSampler({"u": [1]}, "v").sample(graph, np.array([0]))
     with pytest.raises(InputError, match="seed_type is 'w': the graph has u, v"):

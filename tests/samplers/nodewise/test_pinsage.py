@@ -81,6 +81,9 @@ def test_workers_change_nothing(dataset):
 
 
 def test_bad_values(graph):
+    for given in ([2.7], [0.5], 0.5):
+        with pytest.raises(InputError, match=r"num_neighbors is .*: give a whole number for each hop"):
+            PinSAGESampler(given)
     with pytest.raises(InputError, match=r"num_neighbors is \[\]: give one number for each hop"):
         PinSAGESampler([])
     with pytest.raises(InputError, match="num_walks is 0 and walk_length 4: both are at least 1"):

@@ -168,7 +168,8 @@ def test_training(sampler):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ShadowSampler(0), "depth is 0 and num_neighbors 10: both are at least 1"),
+        (lambda: ShadowSampler(0), "depth is 0 and num_neighbors 10: both are whole numbers, at least 1"),
+        (lambda: ShadowSampler(2, 1.5), "depth is 2 and num_neighbors 1.5: both are whole numbers"),
         (lambda: ShadowSampler(2, -1), "num_neighbors -1"),
         (lambda: ShadowSampler(6, 10), "depth 6 with 10 neighbours a vertex: a seed's subgraph could have 1,048,576 vertices or more"),
         (lambda: ShadowSampler(10**9, 1), "depth 1000000000"),

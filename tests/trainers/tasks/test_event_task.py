@@ -158,9 +158,7 @@ def test_two_ranks_train_as_one(folder):
     """As processes: memory and scores are those of one rank with batches of twice the size, up to what the order of sums becomes."""
     found = []
     for number, size in ((1, 20), (2, 10)):
-        options = (
-            f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --model.lr=0.001 --trainer.default_root_dir=of{number}"
-        )
+        options = f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --model.lr=0.001 --trainer.default_root_dir=of{number}"
         command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "run.yaml", *options.split()]
         run = subprocess.run(command, capture_output=True, text=True, timeout=100)
         assert run.returncode == 0, run.stderr
