@@ -51,6 +51,8 @@ def as_fanout(given: int | float) -> int | float:
     Raises:
         TypeError: it is no number.
     """
+    if isinstance(given, bool | np.bool_):
+        raise TypeError("a truth value is no number")
     return float(given) if isinstance(given, float | np.floating) else index(given)
 
 

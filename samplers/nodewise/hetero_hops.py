@@ -46,7 +46,7 @@ class HeteroFanoutSampler(TypedSampler):
             }
         except TypeError:
             raise InputError(
-                f"fanouts are {fanouts!r}: give whole numbers, one for each hop, such as [15, 10], or a list for each relation"
+                f"fanouts are {fanouts!r}: give whole numbers or shares, one for each hop, such as [15, 10], or a list for each relation"
             ) from None
         """By the name of a relation; "" stands for all that are not named."""
         lengths = {len(own) for own in self.fanouts.values()}

@@ -96,7 +96,7 @@ def test_what_has_no_kernels_for_cuda_is_refused(options):
 
 def test_odd_arguments():
     for fanouts in ("3,3", 5, ["2"], {"a:r:b": 3}):
-        with pytest.raises(InputError, match=r"fanouts are .*: give whole numbers, one for each hop"):
+        with pytest.raises(InputError, match=r"fanouts are .*: give whole numbers or shares, one for each hop"):
             HeteroSampler(fanouts, "v")
     with pytest.raises(InputError, match="seed_times are a ndarray: they are by type"):
         HeteroTemporalSampler([3], "v", seed_times=np.arange(4))

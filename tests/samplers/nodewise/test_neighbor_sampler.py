@@ -133,7 +133,7 @@ def test_a_workspace_serves_graphs_of_different_sizes():
         assert as_lists(with_scratch) == as_lists(sampler.sample(graph, np.arange(20)))
 
 
-@pytest.mark.parametrize("fanouts", [["0.5"], [2, "3"], 5])
+@pytest.mark.parametrize("fanouts", [["0.5"], [2, "3"], 5, [True]])
 def test_fanouts_are_numbers(fanouts):
-    with pytest.raises(InputError, match="give a whole number for each hop"):
+    with pytest.raises(InputError, match="give a whole number or a share for each hop"):
         NeighborSampler(fanouts)
