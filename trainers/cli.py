@@ -96,9 +96,11 @@ def _unwound_at_sigterm() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    listener = signal.set_wakeup_fd(-1)  # of a run before in this process, which would end it at once
     try:
         yield
     finally:
+        signal.set_wakeup_fd(listener, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, before)
 
 

@@ -1,6 +1,7 @@
 """``hoptrain data import``: what is made of tables, and what is said of rows that are wrong."""
 
 import gzip
+import os
 import signal
 from pathlib import Path
 
@@ -230,6 +231,8 @@ def test_text_of_other_encodings_and_line_ends(tmp_path, capsys):
 
 def test_sigterm_leaves_nothing(monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
+    heard, write = os.pipe2(os.O_NONBLOCK)
+    listener = signal.set_wakeup_fd(write)  # as that of a run before in this process, which ends the process at the signal
 
     def killed(*_, scratch, **__):
         assert scratch.is_dir()
@@ -241,3 +244,8 @@ def test_sigterm_leaves_nothing(monkeypatch):
     assert end.value.code == 128 + signal.SIGTERM
     assert not [path for path in Path().iterdir() if "mine" in path.name]
     assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.set_wakeup_fd(listener) == write
+    with pytest.raises(BlockingIOError):  # it heard nothing
+        os.read(heard, 1)
+    os.close(heard)
+    os.close(write)

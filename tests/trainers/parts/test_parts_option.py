@@ -41,7 +41,7 @@ def test_one_machine_with_all_parts(parts):
         ({"in_memory": True}, r"in_memory is True with partitions: .* leave it out"),
         ({"root": "somewhere"}, r"root is somewhere with partitions: .* leave it out"),
         ({"scale": 0.5}, r"scale is 0.5, and .*parts holds the parts of digits-knn at 1.0: correct it"),
-        ({"partitions": "nowhere"}, r"nowhere is not a folder"),
+        ({"partitions": "nowhere"}, r"nowhere holds no parts of a data set"),
     ],
 )
 def test_what_does_not_go_with_parts(parts, options, line):
