@@ -3,7 +3,7 @@
 *Counts*: the processes that fill the caches of 2 and 4 machines run as threads of this one, over two epochs. ``sent`` are their bytes: rows, ids, and 8 bytes
 of a head for each message; ``minimum`` is counted apart from them: of each window the distinct rows that the plan reads and that lie elsewhere, each with its
 id. ``unplanned`` is what would be sent with no cache and no window, each step asking for all that lies elsewhere. A cache of share 0 has
-slots for two steps' rows, and keeps none.
+slots for two steps' rows, and of another that share of all rows besides.
 
 *Weights*: ``hoptrain fit`` on the digits, as real processes over gloo that count as machines by ``HOPTRAIN_MACHINE``, after two epochs, beside one machine
 with as many ranks and the features whole. A cell that has not ended within five minutes is hung.
