@@ -11,7 +11,9 @@ import importlib
 import importlib.util
 import pkgutil
 import shlex
+import sys
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 from hoptrain.trainers.commands.arguments import Parser
@@ -55,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
     revision = commit()  # before the run: the tree may change while a long one goes on
     result = module.run(options)
     command = shlex.join(["hoptrain", "bench", args.benchmark, *args.options])
-    print(table(result.records))  # before the file: a long run is not lost to a full disk
+    print(
+        table(result.records, get_terminal_size(fallback=(sys.maxsize, 0)).columns)
+    )  # before the file: a long run is not lost to a full disk
     print()
     print(table([{"summary": name, "value": value} for name, value in result.summary.items()]))
     path = write_results(options.out, args.benchmark, result, quick=options.quick, command=command, revision=revision)

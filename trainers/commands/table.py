@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+_LONGEST = 32
+"""Letters of a text in a table that does not fit."""
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
@@ -13,12 +18,36 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records as aligned columns, in the order in which their names first appear; numbers to the right, nothing for what is missing."""
+def table(records: Sequence[Mapping[str, Any]], width: int = sys.maxsize) -> str:
+    """Records as aligned columns, in the order in which their names first appear; numbers to the right, nothing for what is missing.
+
+    Args:
+        width: of the terminal. Where the columns do not fit, those that are the same in all records are one sentence below the table, long texts are cut, and
+            the last columns left out and counted.
+    """
     columns = list(dict.fromkeys(key for record in records for key in record))
+    whole = _aligned(records, columns)
+    if len(whole.partition("\n")[0]) <= width:
+        return whole
+    values = {column: {_cell(record.get(column)) for record in records} for column in columns}
+    same = {column: found.pop() for column, found in values.items() if len(found) == 1 and len(records) > 1}
+    varying = [column for column in columns if column not in same] or columns[:1]
+    short = [{column: _cut(record.get(column)) for column in varying} for record in records]
+    fitting = next((n for n in range(len(varying), 1, -1) if _width(_aligned(short, varying[:n])) <= width), 1)
+    told = [f"{column} {value}" for column, value in same.items() if value]
+    left = f"columns left out, all in the file: {len(varying) - fitting}" if fitting < len(varying) else ""
+    notes = [f"in all rows: {', '.join(told)}" if told else "", left]
+    return "\n".join([_aligned(short, varying[:fitting]), *(line for note in notes if note for line in ["", *textwrap.wrap(note, width)])])
+
+
+def _aligned(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     rows = [[_cell(record.get(column)) for column in columns] for record in records]
     numeric = [i for i, column in enumerate(columns) if all(isinstance(record.get(column), float | int | None) for record in records)]
     return aligned([columns, *rows], numeric)
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.splitlines()))
 
 
 def megabytes(count: float) -> str:
@@ -30,3 +59,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _cut(value: Any) -> Any:
+    return f"{value[:_LONGEST]}…" if isinstance(value, str) and len(value) > _LONGEST else value

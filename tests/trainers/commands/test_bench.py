@@ -9,6 +9,7 @@ import pytest
 import hoptrain.benchmarks
 from hoptrain.engine import InputError
 from hoptrain.trainers.cli import main
+from hoptrain.trainers.commands.table import table
 from hoptrain.trainers.commands import bench
 
 TOY = '''"""How fast is a toy?
@@ -154,6 +155,7 @@ def test_the_help_of_no_benchmark_waits_for_torch():
 import sys
 from contextlib import suppress
 from hoptrain.trainers.cli import main
+from hoptrain.trainers.commands.table import table
 from hoptrain.trainers.commands.bench import questions
 for options in ([], *([name] for name in questions())):
     with suppress(SystemExit):
@@ -163,3 +165,19 @@ for options in ([], *([name] for name in questions())):
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert child.returncode == 0, child.stderr
     assert child.stdout.count("usage: hoptrain bench") == 1 + len(bench.questions())
+
+
+def test_a_table_that_does_not_fit_says_what_it_leaves_out():
+    rows = [{"system": name, "arch": "sage", "none": None, "why": "x" * 50, "seconds": 1.5, "edges": 10**9} for name in ("ours", "theirs")]
+    assert table(rows).splitlines()[1].split() == ["ours", "sage", "x" * 50, "1.5", "1000000000"]
+    different = [row | {"why": f"{i}{row['why']}", "seconds": i, "edges": i} for i, row in enumerate(rows)]
+    assert table(different, 60).splitlines() == [
+        "system  why                                seconds  edges",
+        "ours    0xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…        0      0",
+        "theirs  1xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…        1      1",
+        "",
+        "in all rows: arch sage",
+    ]
+    assert table(different, 52).splitlines()[0].split() == ["system", "why", "seconds"]
+    assert table(different, 52).endswith("columns left out, all in the file: 1")
+    assert table(rows[:1], 10).splitlines()[:2] == ["system", "ours"]
