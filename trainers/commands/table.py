@@ -22,6 +22,7 @@ def table(records: Sequence[Mapping[str, Any]], width: int = sys.maxsize) -> str
     """Records as aligned columns, in the order in which their names first appear; numbers to the right, nothing for what is missing.
 
     Args:
+        records: rows, names and plain values.
         width: of the terminal. Where the columns do not fit, those that are the same in all records are one sentence below the table, long texts are cut, and
             the last columns left out and counted.
     """

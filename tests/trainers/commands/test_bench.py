@@ -9,8 +9,8 @@ import pytest
 import hoptrain.benchmarks
 from hoptrain.engine import InputError
 from hoptrain.trainers.cli import main
-from hoptrain.trainers.commands.table import table
 from hoptrain.trainers.commands import bench
+from hoptrain.trainers.commands.table import table
 
 TOY = '''"""How fast is a toy?
 
