@@ -7,7 +7,6 @@ its ``cells.jsonl``; what was not measured but computed stands under a heading o
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,10 +65,9 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     pictures = plots.draw(rows)
     if not pictures:
         yield "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured."
-    for title, png in pictures.items():
-        name = re.sub("[^a-z]+", "_", title.lower()).strip("_") + ".png"
-        (folder / name).write_bytes(png)
-        yield f"## {title}\n\n![{title}]({name})"
+    for name, (claim, png) in pictures.items():
+        (folder / f"{name}.png").write_bytes(png)
+        yield f"## {claim}\n\n![{claim}]({name}.png)"
     yield "## Measured"
     yield _TABLE_TEXT
     yield markdown([_result(row) for row in rows])

@@ -12,7 +12,8 @@ _STYLE = (
     "td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:left}"
     "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}td:nth-child(2){min-width:14em}img{max-width:min(100%,72em)}"
     "pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
-    "@media(prefers-color-scheme:dark){body{background:#1e2027;color:#d6d8de}a{color:#8ab4f8}th,pre{background:#2b2e37}td,th{border-color:#444854}}"
+    "@media(prefers-color-scheme:dark){body{background:#1e2027;color:#d6d8de}a{color:#8ab4f8}th,pre{background:#2b2e37}td,th{border-color:#444854}"
+    "img{filter:invert(.88) hue-rotate(180deg)}}"  # pictures have a white ground: it becomes dark, and hues stay
 )
 
 

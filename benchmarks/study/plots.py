@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, NamedTuple
 
 from hoptrain.benchmarks.common import pictures
 from hoptrain.benchmarks.study.cell import PHASES, SYSTEMS
-from hoptrain.benchmarks.study.table import NAMES, Row
+from hoptrain.benchmarks.study.table import NAMES, PLACE, Row
 
 _COLOURS = {"hoptrain": "#c4580c", "pyg": "#4a6c8c", "dgl": "#7a9a5b", "papers": "#8e6bbf"}
 _PHASE_COLOURS = {"wait": "#c0392b", "copy": "#e0a458", "train": "#4a6c8c", "all_reduce": "#8e6bbf", "other": "#b8b8b8"}
@@ -20,15 +21,53 @@ _PHASE_NAMES = {
 }
 
 
-def draw(rows: Sequence[Row]) -> dict[str, bytes]:
-    """PNG by title; none where matplotlib is not installed or nothing was measured."""
+class Drawn(NamedTuple):
+    """A picture of a study: what it shows in one sentence, and the PNG."""
+
+    claim: str
+    png: bytes
+
+
+def draw(rows: Sequence[Row]) -> dict[str, Drawn]:
+    """Pictures by their files' names; none where matplotlib is not installed or nothing was measured."""
     measured = [row for row in rows if row["epoch_s"] is not None]
     if not pictures.can_draw() or not measured:
         return {}
-    figures = {"Where the trainer's time goes": phases(measured), "Memory": memory(measured)}
-    if len({row["ranks"] for row in measured}) > 1:
-        figures = {"Epochs by the number of ranks": scaling(measured)} | figures
-    return {title: pictures.png(figure) for title, figure in figures.items()}
+    figures = {
+        "ranks": (f"An epoch with {_most_ranks(measured)} ranks takes so much of one with one rank", _shorter, scaling),
+        "phases": ("The share of an epoch that waits for data", _waiting, phases),
+        "memory": ("What all processes together hold", _gigabytes, memory),
+    }
+    told = {name: _each(measured, fact) for name, (_, fact, _) in figures.items()}
+    return {name: Drawn(f"{claim}: {told[name]}", pictures.png(make(measured))) for name, (claim, _, make) in figures.items() if told[name]}
+
+
+def _each(rows: Sequence[Row], fact: Callable[[Sequence[Row]], str]) -> str:
+    """What holds for each system, by name."""
+    facts = {NAMES[system]: fact([row for row in rows if row["system"] == system]) for system in SYSTEMS}
+    return ", ".join(f"{name} {found}" for name, found in facts.items() if found)
+
+
+def _waiting(rows: Sequence[Row]) -> str:
+    return f"{median(row['wait_s'] / row['epoch_s'] for row in rows):.0%}" if rows else ""
+
+
+def _gigabytes(rows: Sequence[Row]) -> str:
+    return f"{median(row['pss'] for row in rows) / 1e9:.1f} GB" if rows else ""
+
+
+def _most_ranks(rows: Sequence[Row]) -> int:
+    return max(int(row["ranks"]) for row in rows)
+
+
+def _shorter(rows: Sequence[Row]) -> str:
+    """The median over the cells that were measured with one rank and with the most."""
+    epochs: dict[tuple[Any, ...], dict[int, float]] = {}
+    for row in rows:
+        epochs.setdefault(tuple(row[name] for name in PLACE if name != "ranks"), {})[row["ranks"]] = row["epoch_s"]
+    most = _most_ranks(rows) if rows else 1
+    shares = [found[most] / found[1] for found in epochs.values() if {1, most} <= set(found)]
+    return f"{median(shares):.0%}" if shares and most > 1 else ""
 
 
 def place_of(row: Row) -> str:

@@ -137,7 +137,6 @@ def test_steps_of_walks():
 
 
 def test_picture():
-    pytest.importorskip("matplotlib")
     own = {"graph": "g", "algorithm": "walk", "system": "hoptrain", "threads": 1, "ratio": None, "counts": True}
     figure = algorithms.picture([own, own | {"system": "DGL", "ratio": 3.0}, own | {"system": "PyG", "threads": 2, "ratio": 1.5}])
     (axes,) = figure.axes

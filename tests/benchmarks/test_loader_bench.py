@@ -121,7 +121,6 @@ def test_a_data_set_without_features(graph, tmp_path, capsys):
 
 
 def test_picture():
-    pytest.importorskip("matplotlib")
     row = {"graph": "g", "fanouts": "4,3", "batch": 16, "mode": "all", "system": "hoptrain", "ratio": None}
     records = [row | {"workers": 1, "batches_s": 8.0}, row | {"workers": 2, "batches_s": 12.0}]
     (axes,) = pictures.speeds(

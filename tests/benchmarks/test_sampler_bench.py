@@ -129,7 +129,6 @@ def test_mistakes(folder, tmp_path, capsys, options, message):
 
 
 def test_picture(folder, tmp_path):
-    pytest.importorskip("matplotlib")
     records = run(folder, tmp_path / "out", "--threads", "1", "--peers")["records"]
     assert (tmp_path / "out" / "sampler.png").read_bytes().startswith(b"\x89PNG")
     slower = [record | {"system": "DGL", "medges_s": record["medges_s"] / 4, "ratio": 4.0, "floor_ns": None} for record in records]

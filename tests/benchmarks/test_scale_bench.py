@@ -191,14 +191,17 @@ def test_report_of_what_went_wrong(tmp_path):
 
 
 def test_pictures():
-    pytest.importorskip("matplotlib")
     rows = rows_of([line(system, 1.0 + ranks, ranks=ranks) for system in ("hoptrain", "dgl") for ranks in (1, 2)])
     (axes,) = plots.scaling(rows).axes
     assert {drawn.get_label(): list(drawn.get_ydata()) for drawn in axes.lines} == {"hoptrain": [2.0, 3.0], "DGL": [2.0, 3.0]}
     (axes,) = plots.phases(rows).axes
     widths = [bar.get_width() for bar in axes.patches]
     assert sum(widths) == pytest.approx(sum(row["epoch_s"] + 3 for row in rows))
-    assert len(plots.draw(rows)) == 3
+    assert {name: drawn.claim for name, drawn in plots.draw(rows).items()} == {
+        "ranks": "An epoch with 2 ranks takes so much of one with one rank: hoptrain 150%, DGL 150%",
+        "phases": "The share of an epoch that waits for data: hoptrain 25%, DGL 25%",
+        "memory": "What all processes together hold: hoptrain 0.0 GB, DGL 0.0 GB",
+    }
 
 
 # The what-if model.

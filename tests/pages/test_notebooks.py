@@ -66,7 +66,6 @@ def test_they_were_run_from_top_to_bottom_and_have_pictures():
 def test_it_runs_in_jupyter(path, tmp_path):
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install nbclient ipykernel")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install nbclient ipykernel")
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install hoptrain[bench]")
     nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(path, 4)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()  # raises what a cell raises
