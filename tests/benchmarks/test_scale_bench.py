@@ -71,6 +71,13 @@ def test_configurations(path):
     assert grid.rounds == 3
 
 
+def test_the_grid_that_the_page_shows(tmp_path):
+    page = (CONFIGS.parents[1] / "docs" / "studies.md").read_text()
+    (tmp_path / "grid.yaml").write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    grid = read_grid(tmp_path / "grid.yaml", Cell)
+    assert (len(grid.cells), grid.rounds, grid.limit) == (3 * 2 * 2 + 4 * 2, 3, 120)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

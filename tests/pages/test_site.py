@@ -3,12 +3,14 @@
 import csv
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
-from hoptrain.trainers.cli import main
+from hoptrain.trainers.cli import LIGHTNING, _parser, main
+from hoptrain.trainers.commands.bench import option_parser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -34,10 +36,23 @@ def examples(page):
 def commands(page):
     """The lines of its shell examples that are hoptrain's, with what is left open put in."""
     blocks = re.findall(r"```bash\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
-    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("hoptrain ")]
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line.split("  #")[0].strip() for line in lines if line.startswith("hoptrain ")]
 
 
-FITS = sorted({line for page in DOCS.glob("*.md") for line in commands(page.stem) if line.startswith("hoptrain fit")})
+def mentions(page):
+    """The commands of hoptrain in a page's text, such as stand there whole."""
+    text = re.sub(r"```.*?```", "", (DOCS / f"{page}.md").read_text(), flags=re.DOTALL)
+    return [" ".join(line.split()) for line in re.findall(r"`(hoptrain\s[^`]+)`", text)]
+
+
+LINES = {
+    line
+    for page in [*DOCS.glob("*.md"), DOCS / "../README.md"]
+    for line in [*commands(page.with_suffix("")), *mentions(page.with_suffix(""))]
+}
+FITS = sorted(line for line in LINES if line.startswith("hoptrain fit --config") and "..." not in line)
+OTHERS = sorted(line for line in LINES if not line.startswith("hoptrain fit") and "..." not in line and line != "hoptrain bench NAME")
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
@@ -63,6 +78,22 @@ def test_commands_parse(line, monkeypatch, capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
         main([*shlex.split(line)[1:], "--print_config"])
     assert "seed_everything" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", OTHERS, ids=str)
+def test_other_commands_are_understood(line):
+    """With their options where some are named; what they do is for the commands' own tests."""
+    name, *words = shlex.split(line)[1:]
+    if name in LIGHTNING:
+        assert all(re.fullmatch(r"--(config|ckpt_path)", word) for word in words[::2])
+    elif name == "bench":
+        module = import_module(f"hoptrain.benchmarks.{words[0].replace('-', '_')}")
+        assert words[1:] == [] or option_parser(words[0], "", module).parse_args(words[1:])
+    elif any(word.startswith("-") for word in words):
+        assert _parser().parse_args([name, *words]).run
+    else:
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main([name, *words[:1], "--help"])
 
 
 @pytest.mark.long
