@@ -47,9 +47,11 @@ def fewest(accesses: Sequence[Array], num_slots: int) -> int:
     return brought
 
 
-def planned(rows_of: Callable[[int, int], Array], num_rows: int, num_slots: int, num_steps: int, num_epochs: int) -> list[Array]:
-    """The distinct rows that the plan reads in each window, of the rows (B,) that each epoch and step uses."""
-    plan = RowPlan(np.empty(num_rows, np.int32), num_slots, LOOKAHEAD)
+def planned(
+    rows_of: Callable[[int, int], Array], num_rows: int, num_slots: int, num_steps: int, num_epochs: int, most_foreseen: int | None = None
+) -> list[Array]:
+    """The distinct rows that the plan reads in each window, of the rows (B,) that each epoch and step uses; it stores ``most_foreseen`` accesses at most."""
+    plan = RowPlan(np.empty(num_rows, np.int32), num_slots, LOOKAHEAD, most_foreseen)
     later = (rows_of(epoch, step) for epoch in count() for step in range(num_steps))
     plan.foresee(next(later))
     found: list[Array] = []
