@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from pytorch_lightning.plugins.environments import SLURMEnvironment
-from ranks.machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, learnt, start
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, learnt, start
 
 LAUNCHERS = Path(__file__).parents[3] / "docs" / "launchers"
 SMALL = ("--trainer.max_epochs=1", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")

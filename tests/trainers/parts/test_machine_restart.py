@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from ranks.machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, place, processes_in
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, place, processes_in
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * START_S)]
 

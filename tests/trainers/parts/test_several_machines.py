@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from ranks.machines import EACH_FAULT, START_S, digits_in_parts, ended, learnt, place, processes_in, start
+from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learnt, place, processes_in, start
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(START_S + 100)]
 

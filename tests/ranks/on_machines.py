@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hoptrain.benchmarks.machines.namespaces import INTERFACE
 from hoptrain.engine import load_dataset
 from hoptrain.engine.partition.folder import part_folder, write_partition
 
@@ -27,9 +28,18 @@ def free_port():
         return server.getsockname()[1]
 
 
-def start(folder, machines, *arguments):
-    """The ranks of a run, by the variables that torchrun sets: rank r runs on the machine ``machines[r]``, in a folder of its name."""
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(len(machines)), "TORCHELASTIC_RUN_ID": "here"}
+def start(folder, machines, *arguments, network=None, variables=None):
+    """The ranks of a run, by the variables that torchrun sets: rank r runs on the machine ``machines[r]``, in a folder of its name.
+
+    With a network each rank is on a machine of it; ``variables`` has those of some machines alone.
+    """
+    shared = {"GLOO_SOCKET_IFNAME": INTERFACE} if network else {}
+    shared |= {
+        "MASTER_ADDR": network.addresses[0] if network else "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(len(machines)),
+        "TORCHELASTIC_RUN_ID": "here",
+    }
     shared |= {"OMP_NUM_THREADS": "1", "GROUP_RANK": "0", "LOCAL_WORLD_SIZE": str(len(machines) // len(set(machines)))}
     places = (f"--trainer.num_nodes={len(set(machines))}", f"--trainer.devices={shared['LOCAL_WORLD_SIZE']}")
     ranks = []
@@ -37,6 +47,8 @@ def start(folder, machines, *arguments):
         (folder / machine).mkdir(exist_ok=True)
         own = {"RANK": str(rank), "LOCAL_RANK": str(machines[:rank].count(machine)), "HOPTRAIN_MACHINE": machine}
         command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", QUICKSTART, *SHORT, *places, *map(str, arguments)]
+        command = [*(network.inside(rank) if network else []), *command]
+        own |= (variables or {}).get(machine, {})
         options = {"cwd": folder / machine, "env": os.environ | shared | own, "start_new_session": True}
         ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options))
     return ranks
@@ -69,9 +81,9 @@ def ended(folder, ranks, seconds):
             rank.communicate()
 
 
-def digits_in_parts(folder):
+def digits_in_parts(folder, method="range"):
     """The digits in two parts: folders m0 and m1 have what each machine needs alone."""
-    write_partition(load_dataset("digits-knn"), folder / "parts", 2, "range")
+    write_partition(load_dataset("digits-knn"), folder / "parts", 2, method)
     for machine in range(2):
         (folder / f"m{machine}").mkdir()
         for entry in (folder / "parts").iterdir():
@@ -80,10 +92,12 @@ def digits_in_parts(folder):
     return folder
 
 
-def place(folder, parts, machines="01"):
-    for name, of in zip("01", machines, strict=True):
-        (folder / f"m{name}").mkdir(parents=True)
-        (folder / f"m{name}" / "parts").symlink_to(parts / f"m{of}")
+def place(folder, parts):
+    """Give each machine of a run its folder of ``parts``: folders m0 and m1 of a folder, or two that are named."""
+    of = parts if isinstance(parts, tuple) else (parts / "m0", parts / "m1")
+    for machine, own in enumerate(of):
+        (folder / f"m{machine}").mkdir(parents=True)
+        (folder / f"m{machine}" / "parts").symlink_to(own)
 
 
 def learnt(runs):
