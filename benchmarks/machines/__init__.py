@@ -2,14 +2,20 @@
 
 *Counts*: the processes that fill the caches of 2 and 4 machines run as threads of this one, over two epochs. ``sent`` are their bytes: rows, ids, and 8 bytes
 of a head for each message; ``minimum`` is counted apart from them: of each window the distinct rows that the plan reads and that lie elsewhere, each with its
-id. ``unplanned`` is what would be sent with no cache and no window, each step asking for all that lies elsewhere. A cache of share 0 has
-slots for two steps' rows, and of another that share of all rows besides.
+id. ``optimum`` is the least that any plan could send with such a cache, heads left out: the cache may keep what it likes from one window to the next,
+knows all of both epochs, and what a window needs beyond it is free. ``unplanned`` is what would be sent with no cache and no window, each step asking for
+all that lies elsewhere. A cache of share 0 has slots for two steps' rows of others, and of another that share of all rows besides.
 
 *Weights*: ``hoptrain fit`` on the digits, as real processes over gloo that count as machines by ``HOPTRAIN_MACHINE``, after two epochs, beside one machine
 with as many ranks and the features whole. A cell that has not ended within five minutes is hung.
 
-``bytes_over_minimum`` and ``bytes_saved_by_cache`` (bytes without a cache over those with the largest share) are the worst of all cells;
-``max_weight_difference`` is the largest of any weight; ``hung_cells`` counts. Time is not compared: all machines share the cores of one.
+*Wire*: ``hoptrain fit`` on the same batches by torchrun, as 4 ranks on 1, 2 and 4 machines that are network namespaces, each of which sends at most
+``--rate-mbit`` (root is needed; else it is said and left out). ``wire`` are the bytes that their interfaces have sent, all heads included; ``rows`` are
+those beyond a run with the features whole on each of as many machines, which sends gradients alike; ``minimum`` is what the plan reads with this memory.
+
+``bytes_over_minimum``, ``bytes_over_optimum`` and ``bytes_saved_by_cache`` (``unplanned`` over what is sent with the largest share) are the worst of all
+cells; ``wire_over_minimum`` is the worst of ``rows`` over ``minimum``, ``max_weight_difference`` the largest of any weight; ``hung_cells`` counts.
+``seconds`` are those of whole runs, their starts included, on machines that share the cores of one: no more than a hint.
 """
 
 from __future__ import annotations
@@ -17,33 +23,20 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import threading
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import Result
-from hoptrain.benchmarks.machines import training
-from hoptrain.engine import Dataset, InputError, Schedule
-from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.partition.exchange import LocalExchange
-from hoptrain.engine.partition.folder import open_partition, write_partition
+from hoptrain.benchmarks.machines import namespaces, training, wire
+from hoptrain.benchmarks.machines.counts import EPOCHS, RANKS, Cluster
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.partition.methods import METHODS
-from hoptrain.engine.partition.rows import PartedRows
-from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
-from hoptrain.engine.storage.plan import RowPlan
-from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
-from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.samplers.feed.check_batch import prepared
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import LOOKAHEAD, WINDOWS, StepRows
+from hoptrain.samplers.feed.tier import LOOKAHEAD, WINDOWS
 
 _SCALE, _QUICK_SCALE = 0.01, 0.001
-_EPOCHS, _RANKS = 2, 4
-_PLENTY = 1 << 40  # bytes of a cache, for the accesses that are foreseen: as many as there are
+_WHAT = ("counts", "weights", "wire")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,124 +50,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fanouts", type=int, nargs="+", default=[10, 10], metavar="N", help="neighbours per hop from the seeds outward (default 10 10)")
     add("--batch-size", type=int, default=16, metavar="B", help="seeds of a rank's mini-batch (default 16)")
     add("--shares", type=float, nargs="+", default=[0.0, 0.1], metavar="S", help="rows that a cache keeps over all (default 0 0.1)")
-    add("--only", choices=("counts", "weights"), help="one of the two things")
+    add(
+        "--rate-mbit", type=int, default=1000, metavar="R", help="megabits a second that a machine of the wire sends at most (default 1000)"
+    )
+    add("--only", nargs="+", choices=_WHAT, default=list(_WHAT), help="some of the three things (default all)")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Count, and train; see the module's docstring."""
     if not set(args.machines) <= {2, 4}:
-        raise InputError(f"machines are {args.machines}: {_RANKS} ranks are shared out among 2 or 4; choose of these")
+        raise InputError(f"machines are {args.machines}: {RANKS} ranks are shared out among 2 or 4; choose of these")
+    if args.rate_mbit < 1:
+        raise InputError(f"rate-mbit is {args.rate_mbit}: it is megabits a second, at least 1; correct it")
     records: list[dict[str, Any]] = []
     summary: dict[str, float] = {}
-    if args.only != "weights":
-        for name in args.graphs:
-            data = options.load(name, args, scale=_SCALE, quick_scale=_QUICK_SCALE)
-            for number in args.machines:
-                for method in args.methods:
-                    print(f"{data.name}: {number} machines, parts by {method}", file=sys.stderr)
-                    records += _counted(data, number, method, args)
+    graphs = [] if args.only == ["weights"] else [options.load(name, args, scale=_SCALE, quick_scale=_QUICK_SCALE) for name in args.graphs]
+    if "counts" in args.only:
+        records += [
+            record
+            for data in graphs
+            for number in args.machines
+            for method in args.methods
+            for record in _counted(data, number, method, args)
+        ]
         summary["bytes_over_minimum"] = max(record["sent"] / max(1, record["minimum"]) for record in records)
-        least, most = min(args.shares), max(args.shares)
-        sent = {(r["graph"], r["machines"], r["parts"], r["share"]): r["sent"] for r in records}
-        summary["bytes_saved_by_cache"] = min(sent[*key[:3], least] / max(1, sent[*key[:3], most]) for key in sent)
-    if args.only != "counts":
-        cells = training.cells(
-            2 if args.quick else _RANKS, [2] if args.quick else args.machines, args.methods[:1] if args.quick else args.methods
-        )
-        records += cells
-        summary["max_weight_difference"] = max((r["weight_difference"] for r in cells if r["weight_difference"] is not None), default=0.0)
-        summary["hung_cells"] = sum(r["outcome"] != "ended" for r in cells)
-    return Result(records=records, summary=summary, seeds=[options.SEED])
+        summary["bytes_over_optimum"] = max(record["sent"] / max(1, record["optimum"]) for record in records)
+        cached = [record for record in records if record["share"] == max(args.shares)]
+        summary["bytes_saved_by_cache"] = min(record["unplanned"] / max(1, record["sent"]) for record in cached)
+    machines, methods = ([2], args.methods[:1]) if args.quick else (args.machines, args.methods)
+    trained: list[dict[str, Any]] = []
+    if "weights" in args.only:
+        trained += training.cells(2 if args.quick else RANKS, machines, methods)
+    if "wire" in args.only and (lacks := namespaces.lacking()):
+        print(f"nothing goes over a wire: {lacks}", file=sys.stderr)
+    elif "wire" in args.only:
+        found = [record for data in graphs for record in wire.cells(data, machines, methods, args.shares, args)]
+        summary["wire_over_minimum"] = max((r["rows"] / max(1, r["minimum"]) for r in found if r["rows"] is not None), default=0.0)
+        trained += found
+    if trained:
+        summary["max_weight_difference"] = max((r["weight_difference"] for r in trained if r["weight_difference"] is not None), default=0.0)
+        summary["hung_cells"] = sum(r["outcome"] != "ended" for r in trained)
+    return Result(records=records + trained, summary=summary, seeds=[options.SEED])
 
 
 def _counted(data: Dataset, number: int, method: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A record for each share of the rows that a cache keeps."""
-    sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
-    schedules = [
-        Schedule(items=items, batch_size=args.batch_size, rank=rank, world_size=_RANKS, seed=options.SEED) for rank in range(_RANKS)
-    ]
-    ranks = np.array_split(np.arange(_RANKS), number)
-    rows_of = [
-        StepRows(
-            tasks=[
-                SampleTask(graph=data.graph, stores={"x": 0}, sampler=sampler, schedule=schedules[rank], workspace=Workspace())
-                for rank in own
-            ],
-            num_tables=1,
-        )
-        for own in ranks
-    ]
-    num_steps = schedules[0].num_steps
-    steps = [[each(epoch, step)[0] for epoch in range(_EPOCHS) for step in range(num_steps)] for each in rows_of]
+    print(f"{data.name}: {number} machines, parts by {method}", file=sys.stderr)
     records = []
     with tempfile.TemporaryDirectory() as folder:
         write_partition(data, Path(folder) / "parts", number, method)
-        partition = open_partition(Path(folder) / "parts")
-        machines = [PartedRows(partition) for _ in range(number)]
-        for machine, rows in enumerate(machines):
-            rows.settle([own.tolist() for own in ranks], machine)
-        cost = machines[0].row_bytes + id_dtype(data.graph.num_nodes).itemsize
-        elsewhere = sum(int((partition.owner(ids) != machine).sum()) for machine in range(number) for ids in steps[machine])
+        cluster = Cluster(data, number, Path(folder) / "parts", args)
         for share in args.shares:
-            slots = [2 * max(map(len, own)) + round(share * data.graph.num_nodes) for own in steps]
-            filled = _filled(machines, rows_of, slots, num_steps)
-            least = sum(
-                int((partition.owner(ids) != machine).sum())
-                for machine in range(number)
-                for ids in _window_reads(rows_of[machine], slots[machine], data.graph.num_nodes, num_steps)
-            )
+            slots = cluster.slots(share)
+            filled = cluster.filled(slots)
             records.append(
-                {"graph": data.name, "machines": number, "parts": method, "cut": partition.cut, "share": share}
-                | {"windows": _EPOCHS * -(-num_steps // (LOOKAHEAD // WINDOWS)), "rounds": filled[0].num_rounds}
-                | {"sent": sum(each.num_sent for each in filled), "minimum": least * cost, "unplanned": elsewhere * cost}
+                {"graph": data.name, "machines": number, "parts": method, "cut": cluster.cut, "share": share}
+                | {"windows": EPOCHS * -(-cluster.num_steps // (LOOKAHEAD // WINDOWS)), "rounds": filled[0].num_rounds}
+                | {"sent": sum(each.num_sent for each in filled), "minimum": cluster.planned(slots)}
+                | {"optimum": cluster.optimum(slots), "unplanned": cluster.unplanned()}
             )
     return records
-
-
-def _filled(machines: list[PartedRows], rows_of: list[StepRows], slots: list[int], num_steps: int) -> list[Filled]:
-    """What the caches' processes did, each in a thread, whose trainers take every step at once."""
-    exchanges, done = LocalExchange.among(len(machines)), [Filled() for _ in machines]
-    errors: list[Exception] = []
-
-    def fill(machine: int) -> None:
-        rows = machines[machine]
-        shared = SharedRows.make([CachedTable(len(rows), rows.row_bytes, slots[machine], _PLENTY)], 1)
-        task = FillTask(
-            shared=shared, files=[rows], names=["x"], rows_of=rows_of[machine], num_steps=num_steps, lookahead=LOOKAHEAD,
-            window=LOOKAHEAD // WINDOWS, exchange=exchanges[machine],
-        )  # fmt: skip
-        try:
-            for epoch in range(_EPOCHS):
-                for step in range(num_steps):
-                    made = task.make_batch(run_and_epoch(epoch + 1, epoch), step, lambda _: {})
-                    done[machine] = done[machine].plus(made)
-                    shared.take(0, tag_of(epoch + 1, step))
-        except Exception as error:
-            errors.append(error)
-            exchanges[machine].abort()
-
-    threads = [threading.Thread(target=fill, args=(machine,)) for machine in range(len(machines))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return done
-
-
-def _window_reads(rows_of: StepRows, num_slots: int, num_rows: int, num_steps: int) -> list[Array]:
-    """The distinct rows that the plan reads in each window."""
-    plan, window = RowPlan(np.empty(num_rows, np.int32), num_slots, LOOKAHEAD), LOOKAHEAD // WINDOWS
-    later = (rows_of(epoch, step)[0] for epoch in count() for step in range(num_steps))
-    plan.foresee(next(later))
-    found: list[Array] = []
-    for epoch in range(_EPOCHS):
-        for first in range(0, num_steps, window):
-            read = []
-            for step in range(first, min(first + window, num_steps)):
-                for _ in range(plan.wanted):
-                    plan.foresee(next(later))
-                read.append(plan.next(tag_of(epoch + 1, step)).rows)
-            found.append(np.unique(np.concatenate(read)))
-    return found

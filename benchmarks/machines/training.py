@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,7 @@ def cells(num_ranks: int, machines: Sequence[int], methods: Sequence[str]) -> li
                     outcome, weights = _run(
                         own / memory, num_ranks, number, ("--data.partitions", "parts", "--data.memory", memory), own / "parts"
                     )
-                    fine = plain is not None and weights is not None
-                    worst = max(float((plain[name] - weights[name]).abs().max()) for name in plain) if fine else None  # type: ignore[index, union-attr]
+                    worst = worst_difference(plain, weights)
                     facts = {"graph": _DATA, "machines": number, "parts": method, "memory": memory, "outcome": outcome}
                     records.append(facts | {"weight_difference": worst})
     return records
@@ -60,7 +59,7 @@ def _run(folder: Path, num_ranks: int, number: int, options: Sequence[str], part
         own = folder / str(machine)
         if place == 0:
             own.mkdir(parents=True)
-            _link_parts(parts, machine, own / "parts")
+            link_parts(parts, machine, own / "parts")
         variables = shared | {"RANK": str(rank), "LOCAL_RANK": str(place), "GROUP_RANK": str(machine), "HOPTRAIN_MACHINE": str(machine)}
         sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(each), "--trainer.default_root_dir", str(folder / "runs"))
         command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", *_FIT, *sizes, *options]
@@ -68,18 +67,30 @@ def _run(folder: Path, num_ranks: int, number: int, options: Sequence[str], part
             processes.append(
                 subprocess.Popen(command, cwd=own, env=os.environ | variables, stdout=told, stderr=told, start_new_session=True)
             )
-    outcome = _waited(processes)
+    outcome = outcome_of(processes)
     if outcome != "ended":
         for rank in range(num_ranks):
             print((folder / str(rank // each) / f"{rank}.txt").read_text()[-2000:], file=sys.stderr)
         return outcome, None
+    return outcome, weights_of(folder / "runs")
+
+
+def weights_of(runs: Path) -> dict[str, Any]:
+    """At the end of the first run there."""
     import torch  # takes seconds, for which the help need not wait
 
-    found = torch.load(folder / "runs/version_0/checkpoints/last.ckpt", weights_only=True)["state_dict"]
-    return outcome, {name: tensor.double() for name, tensor in found.items()}
+    found = torch.load(runs / "version_0/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    return {name: tensor.double() for name, tensor in found.items()}
 
 
-def _link_parts(parts: Path | None, machine: int, own: Path) -> None:
+def worst_difference(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> float | None:
+    """The largest of any weight; None where there are none."""
+    if one is None or other is None:
+        return None
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def link_parts(parts: Path | None, machine: int, own: Path) -> None:
     """A folder with all of a partition but the other machines' parts."""
     if parts is None:
         return
@@ -89,7 +100,7 @@ def _link_parts(parts: Path | None, machine: int, own: Path) -> None:
             (own / entry.name).symlink_to(entry)
 
 
-def _waited(processes: Sequence[subprocess.Popen[bytes]]) -> str:
+def outcome_of(processes: Sequence[subprocess.Popen[bytes]]) -> str:
     """Wait for all; those that have not ended in time are ended."""
     deadline = time.monotonic() + _PATIENCE_S
     try:

@@ -60,9 +60,7 @@ class WindowRows:
         to = [
             NOTHING
             if part == here
-            else np.concatenate(
-                [head, rows.of_part(self._owed[part], here).reshape(-1), _as_bytes(rows.numbers(asks[part], part), self._dtype)]
-            )
+            else np.concatenate([head, rows.of_own(self._owed[part]).reshape(-1), _as_bytes(rows.numbers(asks[part], part), self._dtype)])
             for part in range(size)
         ]
         while True:
@@ -107,7 +105,7 @@ class RankRows:
         rows, owners = self._rows, self._rows.owner(ids)
         places = [np.flatnonzero(owners == part) for part in range(rows.num_parts)]
         out = np.empty((len(ids), rows.row_bytes), np.uint8)
-        out[places[rows.machine]] = rows.of_part(rows.numbers(ids[places[rows.machine]], rows.machine), rows.machine)
+        out[places[rows.machine]] = rows.of_own(rows.numbers(ids[places[rows.machine]], rows.machine))
         places[rows.machine] = places[rows.machine][:0]
         came, _ = self._ask([rows.numbers(ids[at], part) for part, at in enumerate(places)], is_done=False)
         for part, at in enumerate(places):
@@ -122,14 +120,14 @@ class RankRows:
 
     def _ask(self, numbers: Sequence[Array], *, is_done: bool) -> tuple[list[Array], bool]:
         """What each rank answers to the numbers of rows of each part; and whether all are done."""
-        ranks, here = self._exchange, self._rows.machine
+        ranks = self._exchange
         to = [np.array([is_done], np.uint8)] * ranks.size
         for part, asked in enumerate(numbers):
             to[self._ranks[part]] = np.concatenate([to[self._ranks[part]], _as_bytes(asked, self._dtype)])
         to[ranks.rank] = NOTHING
         got = ranks.exchange(to)
         asked_here = [message[1:].copy().view(self._dtype) for message in got]
-        answers = [self._rows.of_part(wanted, here).reshape(-1) for wanted in asked_here]
+        answers = [self._rows.of_own(wanted).reshape(-1) for wanted in asked_here]
         return ranks.exchange(answers), is_done and all(message[0] for rank, message in enumerate(got) if rank != ranks.rank)
 
 

@@ -1,6 +1,7 @@
-"""Features in parts as one table: rows of the parts that this machine has are read from its files, those of others have to be fetched from their owners.
+"""Features in parts as one table: rows of the parts that this machine has are read there, those of others have to be fetched from their owners.
 
-A machine is what ``one_copy.machine`` tells apart. One alone has all parts; of several, as many as parts, machine m has part m, counted by their first ranks.
+A machine is what ``one_copy.machine`` tells apart. One alone has all parts, and reads their files as those of any table. Of several, as many as parts,
+machine m has part m, counted by their first ranks, and has it mapped: its own rows need no place in a cache.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from hoptrain.engine.partition.folder import Partition, open_partition, part_fol
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.shared_rows import OwnRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class PartedRows:
         row_bytes: bytes of a row.
         ranks: of each machine of the run its ranks; empty until they have met.
         machine: the number of this one.
+        own: its part, where there are several.
         of_ranks: what evaluation takes rows by, once it did, where there are several machines.
         num_reads: reads of this machine's files so far.
         num_bytes: their bytes.
@@ -61,7 +64,8 @@ class PartedRows:
         """
         self.path = str(partition.path)
         self._name, self._place, self._bounds = partition.data.name, partition.place, partition.bounds
-        here = {part: partition.rows(part) for part in range(partition.num_parts) if part_folder(partition.path, part).exists()}
+        parts = range(partition.num_parts)
+        self._here = here = {part: partition.rows(part) for part in parts if part_folder(partition.path, part).exists()}
         if not here:
             raise InputError(
                 f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it"
@@ -72,6 +76,7 @@ class PartedRows:
         self.row_bytes = next(iter(self.files.values())).row_bytes
         self.ranks: list[list[int]] = []
         self.machine = 0
+        self.own: OwnRows | None = None
         self._links = links
         self.of_ranks: Any = None
         self._fetched: tuple[Array, Array] = (np.empty(0, np.int64), np.empty((0, self.row_bytes), np.uint8))
@@ -145,7 +150,10 @@ class PartedRows:
         """Take the ranks of each machine, and the number of this one, whose part alone is read from now on where there are several."""
         self.ranks, self.machine = ranks, machine
         if len(ranks) > 1:
-            self.files = {machine: self.files[machine]}
+            first, end = map(int, self._bounds[machine : machine + 2])
+            self.own = OwnRows(self._here[machine], self._place, first, end)
+            self.files = {}
+        self._here = {}
 
     def _facts(self) -> dict[str, Any]:
         """What all machines have in common, by its name for people."""
@@ -174,25 +182,35 @@ class PartedRows:
         """The part of each vertex of ``ids`` (N,), (N,) int64."""
         return np.searchsorted(self._bounds, self._place[ids], side="right") - 1
 
+    def elsewhere(self, ids: Array) -> Array:
+        """Those of ``ids`` (N,) that take slots of a cache: vertices of other machines; of one machine alone, whose rows are read from files, all."""
+        if self.own is None:
+            return ids
+        places = self._place[ids]
+        return ids[(places < self.own.first) | (places >= self.own.end)]
+
+    @property
+    def num_elsewhere(self) -> int:
+        """How many rows may take slots."""
+        return len(self) - (0 if self.own is None else len(self.own.rows))
+
     def numbers(self, ids: Array, part: int) -> Array:
         """Where vertices ``ids`` (N,) of a part stand in it, (N,) of their dtype; ascending ids have ascending numbers."""
         numbers: Array = (self._place[ids] - self._bounds[part]).astype(ids.dtype)
         return numbers
 
-    def of_part(self, numbers: Array, part: int) -> Array:
-        """The rows (N, row_bytes) uint8 of a part that is here, by their numbers (N,) in it.
+    def of_own(self, numbers: Array) -> Array:
+        """The rows (N, row_bytes) uint8 of this machine's part, of several, by their numbers (N,) in it.
 
         Raises:
-            InputError: there is no such row, or it cannot be read.
+            InputError: there is no such row.
         """
-        rows, place = np.unique(numbers, return_inverse=True)
-        if len(rows) and int(rows[-1]) >= self.files[part].shape[0]:
+        own: Any = self.own
+        if len(numbers) and int(numbers.max()) >= len(own.rows):
             raise InputError(
-                f"row {rows[-1]} of part {part} was asked for, which has {self.files[part].shape[0]:,}: machines have other parts"
+                f"row {numbers.max()} of part {self.machine} was asked for, which has {len(own.rows):,}: machines have other parts"
             )
-        out = np.empty((len(rows), self.row_bytes), np.uint8)
-        self.files[part].read(rows, np.arange(len(rows)), out)
-        return out[place]
+        return np.take(own.rows, numbers, axis=0).view(np.uint8).reshape(len(numbers), self.row_bytes)
 
     def put(self, ids: Array, rows: Array) -> None:
         """Keep fetched rows (M, row_bytes) uint8 of vertices ``ids`` (M,), for ``read``, in place of those fetched before."""

@@ -36,7 +36,7 @@ class Filled(NamedTuple):
     """What a step took, and those that were read with it; nothing where it was read with another.
 
     Attributes:
-        num_used: distinct rows that its batches use, over all ranks and tables.
+        num_used: distinct rows that its batches use, over all ranks and tables, but for those of a machine's own part.
         num_missed: those of them that had to be read.
         num_reads: reads of the device for them.
         num_bytes: their bytes.
@@ -228,8 +228,8 @@ class FillTask:
 
     def _foresee(self, number: int) -> None:
         for _, (epoch, step) in zip(range(number), self._later, strict=False):
-            for plan, rows in zip(self._plans, self.rows_of(epoch, step), strict=True):
-                plan.foresee(rows)
+            for plan, file, rows in zip(self._plans, self.files, self.rows_of(epoch, step), strict=True):
+                plan.foresee(file.elsewhere(rows) if isinstance(file, PartedRows) else rows)
 
     def _steps_from(self, epoch: int, step: int) -> Iterator[tuple[int, int]]:
         for later in range(epoch, MAX_EPOCH):

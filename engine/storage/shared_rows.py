@@ -65,6 +65,22 @@ class CachedTable(NamedTuple):
     num_bytes: int
 
 
+class OwnRows(NamedTuple):
+    """Rows of a table that take no slots, since this machine has them mapped.
+
+    Attributes:
+        rows: (n, ...) an array.
+        place: (V,) of each row of the table its place.
+        first: place of the first one of ``rows``; they follow one another.
+        end: the place behind the last one.
+    """
+
+    rows: Array
+    place: Array
+    first: int
+    end: int
+
+
 class SharedRows:
     """Slots for rows of some tables; pickled it is where to find them.
 
@@ -186,13 +202,16 @@ class SharedRows:
                 )
             time.sleep(_LOOK_S)
 
-    def find(self, table: int, ids: Array, out: Array) -> None:
-        """The slots (S,) int32 of rows ``ids`` (S,) of a step that is ready.
+    def find(self, table: int, ids: Array, out: Array, own: OwnRows | None = None) -> None:
+        """The slots (S,) int32 of rows ``ids`` (S,) of a step that is ready; of a machine's ``own``, which have none, -1 less their numbers there.
 
         Raises:
             InputError: one has none, since the step's sample is not the one that the plan was made for.
         """
-        missing = kernels.find_slots(ids, self.slot_of(table), self.arrays[f"row_of.{table}"], out)
+        slots = self.slot_of(table), self.arrays[f"row_of.{table}"], out
+        missing = (
+            kernels.find_slots(ids, *slots) if own is None else kernels.find_slots_elsewhere(ids, own.place, own.first, own.end, *slots)
+        )
         if missing >= 0:
             raise InputError(
                 f"vertex {ids[missing]} is in a batch and not among the rows read for it: the sampler's batches are not the same "
@@ -200,21 +219,23 @@ class SharedRows:
             )
 
 
-def shared_out(memory: int, tables: Mapping[str, tuple[int, int]]) -> list[CachedTable]:
+def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:
     """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
 
     Args:
         memory: bytes, all that belongs to slots included.
         tables: of each V and the bytes of a row, by its name for messages.
+        most: slots that a table needs at most; by default V.
 
     Raises:
         InputError: one gets no slot.
     """
     found, left = {}, memory
-    for number, name in enumerate(sorted(tables, key=lambda name: _bytes_for(tables[name][0], *tables[name]))):
+    most = {name: num_rows for name, (num_rows, _) in tables.items()} | dict(most or {})
+    for number, name in enumerate(sorted(tables, key=lambda name: _bytes_for(most[name], *tables[name]))):
         num_rows, row_bytes = tables[name]
         part = left // (len(tables) - number)
-        slots = slots_for(part, num_rows, row_bytes)
+        slots = min(slots_for(part, num_rows, row_bytes), most[name])
         if slots < 1:
             raise InputError(
                 f"memory is {memory:,} bytes, {part:,} of them for {name}: what tells where each of its {num_rows:,} rows lies takes "

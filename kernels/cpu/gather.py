@@ -30,6 +30,23 @@ def gather_rows(store, ids, first, last, out):
 
 
 @cpu_kernel
+def gather_rows_of_two(store, other, ids, first, last, out):
+    """``out[i] = store[ids[i]]``, or ``other[-1 - ids[i]]`` where that is negative, for i in [first, last); as ``gather_rows``."""
+    width, lead, line_words = store.shape[1], _rows_in(_LEAD_BYTES, store), _LINE_BYTES // store.itemsize
+    words, others, copies = store.reshape(-1), other.reshape(-1), out.reshape(-1)
+    for i in range(first - lead if first < last else last, last):
+        ahead = ids[min(i + lead, last - 1)]
+        if ahead >= 0:
+            _ask_for_row(words, ahead, width, line_words)
+        else:
+            _ask_for_row(others, -1 - ahead, width, line_words)
+        if i >= first and ids[i] >= 0:
+            _copy_row(words, ids[i], copies, i * width, width)
+        elif i >= first:
+            _copy_row(others, -1 - ids[i], copies, i * width, width)
+
+
+@cpu_kernel
 def gather_rows_past_caches(store, ids, first, last, out):
     """The same of words of 64 bits, for copies larger than the caches, which would only push out what is of use there.
 

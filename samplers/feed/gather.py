@@ -71,6 +71,19 @@ def gather_rows(store: Array, ids: Array, out: Array, workspace: Workspace | Non
     gather_all([(store, ids, out)], workspace)
 
 
+def gather_rows_of_two(store: Array, other: Array, ids: Array, out: Array, workspace: Workspace) -> None:
+    """As ``gather_rows``, but of negative ids: ``out[i] = other[-1 - ids[i]]``. Both stores are C-contiguous, with rows of one shape and dtype."""
+    rows, others, copies = _as_words(store), _as_words(other), _as_words(out)
+    number = _PIECES * workspace.threads if workspace.threads > 1 and out.nbytes >= _WORTH_SHARING else 1
+    pieces = iter(list(pairwise(len(ids) * i // number for i in range(number + 1))))
+
+    def copy_some() -> None:
+        for first, last in pieces:
+            kernels.gather_rows_of_two(rows, others, ids, first, last, copies)
+
+    workspace.start([copy_some] * (workspace.threads - 1 if number > 1 else 0), copy_some)()
+
+
 def gather_all(wanted: Sequence[tuple[Array, Array, Array]], workspace: Workspace | None = None) -> None:
     """``gather_rows`` of several (store, ids, out)."""
     start_gathering(wanted, workspace)()

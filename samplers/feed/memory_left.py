@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from hoptrain.engine import HeteroGraph, InputError, QueueOptions
 from hoptrain.engine.machine import available_memory
+from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.samplers.feed.task import SampleTask
@@ -52,6 +53,7 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
     free = available_memory()
     columns = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
     beside = [array for each in columns for array in each.arrays().values()] + [y for name, y in task.stores.items() if name not in tables]
+    own = sum(file.own.rows.nbytes for file in task.stores.values() if isinstance(file, PartedRows) and file.own is not None)
     table = min(DIRECT_TABLE_BYTES, 4 * max(len(store) for name, store in task.stores.items() if name in tables))
     needs = {
         "graph and labels": sum(array.nbytes for array in beside if mapped_file(array) is not None),
@@ -59,6 +61,8 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
         "batches": num_ranks * (num_workers * (queue.prefetch + 1) + _BATCHES_IN_TRAINING) * task.rehearse(0),
         "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),
     }
+    if own:
+        needs["its own part"] = min(own, free // 2)  # of one that memory cannot hold the system keeps what is in use
     left = free - sum(needs.values())
     said = f"{free / 2**30:.2f} GiB that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:

@@ -30,7 +30,7 @@ from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
-from hoptrain.samplers.feed.gather import gather_rows
+from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -87,8 +87,13 @@ class TierRows:
             return
         self.shared.wait_until_ready(self.rank, run, step, self.patience_s)
         slots = workspace.array("slots", len(ids), np.dtype(np.int32))
-        self.shared.find(self.table, ids, slots)
-        gather_rows(self.shared.rows(self.table).view(self.dtype).reshape(-1, *self.shape[1:]), slots, out, workspace)
+        own = self.file.own if isinstance(self.file, PartedRows) else None
+        self.shared.find(self.table, ids, slots, own)
+        rows = self.shared.rows(self.table).view(self.dtype).reshape(-1, *self.shape[1:])
+        if own is None:
+            gather_rows(rows, slots, out, workspace)
+        else:
+            gather_rows_of_two(rows, own.rows, slots, out, workspace)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -180,8 +185,10 @@ class Tier:
 
         def make() -> SharedRows:
             room, said = (memory, "") if memory else memory_left(task, list(self.rows), num_workers, queue, len(ranks))
-            tables = shared_out(room, {name: (rows.file.shape[0], rows.file.row_bytes) for name, rows in self.rows.items()})
-            _say_room(said, tables, lookahead)
+            sizes = {name: (file.shape[0], file.row_bytes) for name, file in zip(self.rows, files, strict=True)}
+            most = {name: max(1, file.num_elsewhere) for name, file in zip(self.rows, files, strict=True) if isinstance(file, PartedRows)}
+            tables = shared_out(room, sizes, most)
+            _say_room(said, tables, sum(most.get(name, num_rows) for name, (num_rows, _) in sizes.items()), lookahead)
             return SharedRows.make(tables, len(ranks))
 
         self.shared, self._rank = _made_or_found(make, schedule.rank, ranks, meeting), ranks.index(schedule.rank)
@@ -255,8 +262,8 @@ def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], 
     return made or SharedRows(*found["where"])
 
 
-def _say_room(said: str, tables: Sequence[CachedTable], lookahead: int) -> None:
-    rows, slots = sum(table.num_rows for table in tables), sum(table.num_slots for table in tables)
+def _say_room(said: str, tables: Sequence[CachedTable], rows: int, lookahead: int) -> None:
+    slots = sum(table.num_slots for table in tables)
     _log.info(
         "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
         f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,

@@ -15,7 +15,10 @@ def test_counts(tmp_path):
     heads = 2 * none["rounds"] * 8
     assert none["sent"] == none["minimum"] + heads
     assert found["summary"]["bytes_over_minimum"] < 1.02
-    assert found["summary"]["bytes_saved_by_cache"] == none["sent"] / cached["sent"]
+    for record in found["records"]:
+        assert record["optimum"] <= record["sent"] < 1.2 * record["optimum"]
+    assert found["summary"]["bytes_over_optimum"] == max(record["sent"] / record["optimum"] for record in found["records"])
+    assert found["summary"]["bytes_saved_by_cache"] == none["unplanned"] / cached["sent"]
 
 
 def test_bad_input(tmp_path, capsys):

@@ -29,7 +29,7 @@ class RankWatch(Callback):
         """Begin to watch, if nobody has."""
         member = current()
         if member is None and trainer.world_size > 1:
-            host = "127.0.0.1" if trainer.num_nodes == 1 else os.environ.get("MASTER_ADDR", "127.0.0.1")
+            host = "127.0.0.1" if _is_one_machine(trainer) else os.environ.get("MASTER_ADDR", "127.0.0.1")
             self._own = member = Member(trainer.global_rank, trainer.world_size, host)
             member.join(trainer.strategy.broadcast(member.address))
             member.arrive()
@@ -46,6 +46,11 @@ class RankWatch(Callback):
         if self._own is not None:
             self._own.close()
             self._own = None
+
+
+def _is_one_machine(trainer: Trainer) -> bool:
+    """Launchers that start all ranks themselves, as Ray does, leave ``num_nodes`` at 1, and tell how many are here."""
+    return trainer.num_nodes == 1 and int(os.environ.get("LOCAL_WORLD_SIZE", trainer.world_size)) == trainer.world_size
 
 
 def _place(trainer: Trainer) -> str:

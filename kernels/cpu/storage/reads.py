@@ -89,3 +89,18 @@ def find_slots(ids, slot_of, row_of, out):
             return i
         out[i] = slot
     return -1
+
+
+@cpu_kernel
+def find_slots_elsewhere(ids, place, first, end, slot_of, row_of, out):
+    """As ``find_slots``, but of rows whose ``place`` (V,) is from ``first`` to ``end``, without it, which have none: -1 less their number from ``first`` on."""
+    for i in range(len(ids)):
+        at = np.int64(place[ids[i]])
+        if first <= at < end:
+            out[i] = first - at - 1
+            continue
+        slot = slot_of[ids[i]]
+        if slot < 0 or row_of[slot] != ids[i]:
+            return i
+        out[i] = slot
+    return -1

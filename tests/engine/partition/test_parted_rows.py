@@ -19,6 +19,7 @@ from hoptrain.engine.partition.folder import open_partition, part_folder, write_
 from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
 from hoptrain.engine.partition.rounds import RankRows, WindowRows, take_parted
 from hoptrain.engine.partition.rows import PartedRows, open_parted
+from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows
 
 NUMBER, ROW_BYTES, ID_BYTES, HEAD_BYTES = 60, 12, 4, 8
 
@@ -63,7 +64,7 @@ def test_rows_come_in_the_fewest_bytes(parts, data, windows, number):
         asked = [*wanted[machine], np.empty(0, np.int32)]
         for window, later in enumerate(asked):
             assert rounds.next(1, later)
-            ids = asked[window - 1] if window else asked[-1]
+            ids = rows.elsewhere(asked[window - 1] if window else asked[-1])
             found = np.empty((len(ids), ROW_BYTES), np.uint8)
             rows.read(ids, np.arange(len(ids)), found)
             assert np.array_equal(found.view(np.float32), data.x[ids])
@@ -167,7 +168,8 @@ def told_by(parts, monkeypatch, folders, machines):
             rows[rank].meet(meeting)
         except InputError as error:
             return str(error)
-        return rows[rank].machine, rows[rank].ranks, sorted(rows[rank].files)
+        own = rows[rank].own
+        return rows[rank].machine, rows[rank].ranks, sorted(rows[rank].files) if own is None else (own.first, own.end)
 
     met = meetings(len(folders), monkeypatch)
     return in_threads([lambda rank=rank, meeting=meeting: meet(rank, meeting) for rank, meeting in enumerate(met)])
@@ -175,7 +177,7 @@ def told_by(parts, monkeypatch, folders, machines):
 
 def test_machines_have_the_parts_of_their_numbers(parts, monkeypatch):
     assert told_by(parts, monkeypatch, [parts / "2"] * 4, ["b", "a", "b", "a"]) == [
-        (0, [[0, 2], [1, 3]], [0]), (1, [[0, 2], [1, 3]], [1]), (0, [[0, 2], [1, 3]], [0]), (1, [[0, 2], [1, 3]], [1]),
+        (0, [[0, 2], [1, 3]], (0, 30)), (1, [[0, 2], [1, 3]], (30, 60)), (0, [[0, 2], [1, 3]], (0, 30)), (1, [[0, 2], [1, 3]], (30, 60)),
     ]  # fmt: skip
     assert told_by(parts, monkeypatch, [parts / "3"] * 2, ["a", "a"]) == [(0, [[0, 1]], [0, 1, 2])] * 2
 
@@ -197,7 +199,7 @@ def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
     [found] = set(told_by(parts, monkeypatch, [two, three], "ab"))
     assert found.startswith("rank 1 on hostb has as number of parts 3, and rank 0 on hosta 2: all machines need the same")
     first, second = folder_with(parts, [0], tmp_path / "0"), folder_with(parts, [1], tmp_path / "1")
-    assert told_by(parts, monkeypatch, [first, second], "ab") == [(0, [[0], [1]], [0]), (1, [[0], [1]], [1])]
+    assert told_by(parts, monkeypatch, [first, second], "ab") == [(0, [[0], [1]], (0, 30)), (1, [[0], [1]], (30, 60))]
     for told in told_by(parts, monkeypatch, [second, first], "ab"):
         assert re.fullmatch("rank 0 on hosta has no part-0 in .*: it is machine 0 of 2; copy it there", told)
     for told in told_by(parts, monkeypatch, [second] * 2, "aa"):
@@ -208,9 +210,26 @@ def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
     assert "has hoptrain 1, and rank 0 on hosta 0" in told_by(parts, monkeypatch, [two] * 2, "ab")[0]
 
 
+def test_what_takes_slots_of_a_cache(parts):
+    alone, (first, second) = PartedRows(open_partition(parts / "2")), machines_of(parts, 2)
+    ids = np.array([0, 7, 29, 30, 59], np.int32)
+    for rows, taken in ((alone, ids), (first, ids[3:]), (second, ids[:3])):
+        assert rows.elsewhere(ids).tolist() == taken.tolist()
+    assert [rows.num_elsewhere for rows in (alone, first, second)] == [60, 30, 30]
+    shared = SharedRows.make([CachedTable(NUMBER, ROW_BYTES, 4, 1 << 20)], 1)
+    shared.slot_of(0)[:] = -1
+    shared.slot_of(0)[[3, 5]] = [2, 1]
+    shared.put(0, np.array([3, 5]), np.array([2, 1]))
+    found = np.empty(5, np.int32)
+    shared.find(0, np.array([30, 3, 59, 5, 31]), found, second.own)
+    assert found.tolist() == [-1, 2, -30, 1, -2]
+    with pytest.raises(InputError, match="vertex 4 is in a batch and not among the rows read for it"):
+        shared.find(0, np.array([30, 4]), found[:2], second.own)
+
+
 def test_rows_that_nobody_fetched_are_named(parts):
     rows = machines_of(parts, 2)[0]
     with pytest.raises(InputError, match=r"the row of vertex 59 is on another machine, and was not fetched"):
-        rows.read(np.array([0, 59]), np.arange(2), np.empty((2, ROW_BYTES), np.uint8))
+        rows.read(np.array([59]), np.arange(1), np.empty((1, ROW_BYTES), np.uint8))
     with pytest.raises(InputError, match=r"fetched by a GraphDataModule\(partitions=...\); use that"):
         rows.links  # noqa: B018

@@ -7,7 +7,7 @@ import torch
 from hoptrain.engine import BFLOAT16, Dataset, InputError, to_bfloat16
 from hoptrain.kernels.cpu import gather as kernels
 from hoptrain.samplers import NeighborSampler, SampleLoader, Workspace
-from hoptrain.samplers.feed.gather import gather_rows
+from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 3])
@@ -22,6 +22,18 @@ def test_rows_are_moved_as_stored(dtype, width, threads):
         out = np.empty((number, width), dtype)
         gather_rows(store, ids, out, Workspace(threads) if threads else None)
         assert out.tobytes() == store[ids].tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("dtype", "width"), [(np.uint8, 3), (np.float32, 100), (np.float16, 5), (np.float64, 300)])
+def test_rows_of_two_stores(dtype, width, threads):
+    rng = np.random.default_rng(0)
+    store, other = (rng.integers(0, 256, (size, width)).astype(dtype) for size in (50, 30))
+    for number in (0, 1, 7, 2000):
+        ids = rng.integers(-30, 50, number).astype(np.int32)
+        out = np.empty((number, width), dtype)
+        gather_rows_of_two(store, other, ids, out, Workspace(threads))
+        np.testing.assert_array_equal(out, np.concatenate([store, other[::-1]])[ids])
 
 
 @pytest.mark.parametrize("width", [3, 301, 50, 5000])

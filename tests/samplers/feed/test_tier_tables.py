@@ -102,6 +102,9 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
     assert sum(table.num_bytes for table in (small, one, other)) <= 30 << 20
     (alone,) = shared_out(1 << 20, {"x": (1000, 100)})
     assert alone == small
+    (fewer,) = shared_out(1 << 20, {"x": (1000, 100)}, {"x": 600})
+    assert fewer.num_slots == 600
+    assert fewer.num_bytes < small.num_bytes
     with pytest.raises(
         InputError, match=r"memory is 9,000,000 bytes, 4,500,000 of them for x.paper: what .* its 1,000,000 rows lies takes 10,000,000"
     ):

@@ -112,6 +112,7 @@ def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_w
     for filled in told:
         assert filled.num_rounds == 2 * (4 + 1)  # 15 steps are 4 windows
         assert 0 < filled.num_fetched <= filled.num_missed
+        assert filled.num_bytes == 0  # own rows are not read into the cache
     if memory == "4MiB":
         assert sum(filled.num_fetched for filled in told) < NUMBER  # each row once, and not those of the machine
 

@@ -1,0 +1,117 @@
+"""Machines on one: network namespaces of Linux, each with an interface of its own on a bridge, and with a limit to what it sends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+
+from hoptrain.engine import InputError
+
+INTERFACE = "eth0"
+"""Of each machine; gloo takes it by ``GLOO_SOCKET_IFNAME``."""
+_BURST, _LATENCY = "256kb", "200ms"
+_numbers = count()
+
+
+def lacking() -> str:
+    """Why there can be no namespaces here; nothing where there can."""
+    if os.geteuid() != 0:
+        return "this user is not root"
+    if not (shutil.which("ip") and shutil.which("tc")):
+        return "there is no ip or no tc (Debian's package iproute2)"
+    name = f"hoptrain-{os.getpid()}-try"
+    try:
+        _ip("netns", "add", name)
+        _ip("netns", "delete", name)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+class Network:
+    """Machines that reach one another by their addresses, and nobody else.
+
+    Attributes:
+        addresses: of each.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        """Name them; ``joined`` makes them."""
+        self._switch, self._names = f"{name}-switch", [f"{name}-{machine}" for machine in range(size)]
+        self.addresses = [f"10.83.0.{machine + 1}" for machine in range(size)]
+
+    def inside(self, machine: int) -> list[str]:
+        """What stands before a command that runs there."""
+        return ["ip", "netns", "exec", self._names[machine]]
+
+    def sent(self) -> list[int]:
+        """Bytes that each machine's interface has sent so far, heads of Ethernet, IP and TCP included."""
+        links = [json.loads(_ip("-n", name, "-s", "-j", "link", "show", INTERFACE)) for name in self._names]
+        return [int(link["stats64"]["tx"]["bytes"]) for (link,) in links]
+
+    def cut(self, machine: int) -> None:
+        """Pull its cable: nothing goes in or out any more."""
+        _ip("-n", self._switch, "link", "set", f"port{machine}", "down")
+
+    def slow(self, machine: int, rate_kbit: int) -> None:
+        """Let it send so many kilobits a second from now on."""
+        command = ["tc", "-n", self._names[machine], "qdisc", "replace", "dev", INTERFACE, "root", "tbf"]
+        _run([*command, "rate", f"{rate_kbit}kbit", "burst", _BURST, "latency", _LATENCY])
+
+    def make(self, rate_mbit: int) -> None:
+        """Make all of it.
+
+        Raises:
+            InputError: the system does not.
+        """
+        _ip("netns", "add", self._switch)
+        _ip("-n", self._switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", self._switch, "link", "set", "bridge", "up")
+        for machine, name in enumerate(self._names):
+            port = f"port{machine}"
+            _ip("netns", "add", name)
+            _ip("-n", name, "link", "add", INTERFACE, "type", "veth", "peer", "name", port, "netns", self._switch)
+            _ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
+            _ip("-n", name, "address", "add", f"{self.addresses[machine]}/24", "dev", INTERFACE)
+            for interface in ("lo", INTERFACE):
+                _ip("-n", name, "link", "set", interface, "up")
+            self.slow(machine, 1000 * rate_mbit)
+
+    def remove(self) -> None:
+        """Remove it, as far as it is there; processes in it go on without a network."""
+        for name in (*self._names, self._switch):
+            with suppress(InputError):
+                _ip("netns", "delete", name)
+
+
+@contextmanager
+def joined(size: int, rate_mbit: int = 1000) -> Iterator[Network]:
+    """As many machines as ``size``, each of which sends at most ``rate_mbit`` megabits a second.
+
+    Raises:
+        InputError: the system makes none.
+    """
+    network = Network(f"hoptrain-{os.getpid()}-{next(_numbers)}", size)
+    try:
+        network.make(rate_mbit)
+        yield network
+    finally:
+        network.remove()
+
+
+def _ip(*arguments: str) -> str:
+    return _run(["ip", *arguments])
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(
+            f"'{' '.join(command)}' failed ({' '.join(done.stderr.split())}): network namespaces need root's rights; give them"
+        )
+    return done.stdout

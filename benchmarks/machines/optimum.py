@@ -1,0 +1,66 @@
+"""The fewest rows that travel: with the plan as it is, and with any plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.storage.plan import RowPlan
+from hoptrain.engine.storage.shared_rows import tag_of
+from hoptrain.samplers.feed.tier import LOOKAHEAD, WINDOWS
+
+WINDOW = LOOKAHEAD // WINDOWS
+
+
+def windows(steps: Sequence[Array], num_steps: int) -> list[Array]:
+    """The distinct rows of each window; ``steps`` are those of whole epochs of ``num_steps`` each, and a window ends with its epoch."""
+    return [
+        np.unique(np.concatenate(steps[first : min(first + WINDOW, begin + num_steps)]))
+        for begin in range(0, len(steps), num_steps)
+        for first in range(begin, begin + num_steps, WINDOW)
+    ]
+
+
+def fewest(accesses: Sequence[Array], num_slots: int) -> int:
+    """The fewest rows that have to be brought for some accesses, each of distinct rows (M,) that are needed at once.
+
+    From one access to the next ``num_slots`` rows can be kept; a row that is not takes no slot. Kept are those whose next use is the earliest (Belady's MIN).
+    That brings the fewest: of all intervals between two uses that cover a time with too few slots, the one that ends last is dropped.
+    """
+    num_rows = 1 + max((int(rows.max()) for rows in accesses if len(rows)), default=0)
+    never = len(accesses)
+    uses, after = np.full(num_rows, never), []
+    for at in reversed(range(never)):
+        after.append(uses[accesses[at]])
+        uses[accesses[at]] = at
+    is_kept, next_use, brought = np.zeros(num_rows, bool), np.full(num_rows, never), 0
+    for rows, nexts in zip(accesses, reversed(after), strict=True):
+        brought += int((~is_kept[rows]).sum())
+        is_kept[rows], next_use[rows] = True, nexts
+        is_kept &= next_use < never
+        kept = np.flatnonzero(is_kept)
+        if len(kept) > num_slots:
+            is_kept[kept[np.argsort(next_use[kept], kind="stable")[num_slots:]]] = False
+    return brought
+
+
+def planned(
+    rows_of: Callable[[int, int], Array], num_rows: int, num_slots: int, num_steps: int, num_epochs: int, most_foreseen: int | None = None
+) -> list[Array]:
+    """The distinct rows that the plan reads in each window, of the rows (B,) that each epoch and step uses; it stores ``most_foreseen`` accesses at most."""
+    plan = RowPlan(np.empty(num_rows, np.int32), num_slots, LOOKAHEAD, most_foreseen)
+    later = (rows_of(epoch, step) for epoch in count() for step in range(num_steps))
+    plan.foresee(next(later))
+    found: list[Array] = []
+    for epoch in range(num_epochs):
+        for first in range(0, num_steps, WINDOW):
+            read = []
+            for step in range(first, min(first + WINDOW, num_steps)):
+                for _ in range(plan.wanted):
+                    plan.foresee(next(later))
+                read.append(plan.next(tag_of(epoch + 1, step)).rows)
+            found.append(np.unique(np.concatenate(read)))
+    return found

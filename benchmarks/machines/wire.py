@@ -1,0 +1,115 @@
+"""``hoptrain fit`` by torchrun across network namespaces: what goes over the interfaces, beside what the plan counts."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hoptrain.benchmarks.machines.counts import EPOCHS, RANKS, Cluster
+from hoptrain.benchmarks.machines.namespaces import INTERFACE, Network, joined
+from hoptrain.benchmarks.machines.training import link_parts, outcome_of, weights_of, worst_difference
+from hoptrain.engine import Dataset
+from hoptrain.engine.partition.folder import write_partition
+from hoptrain.engine.storage.filler import FORESEEN_BYTES
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, shared_out, slots_for
+
+_PORT = 29500
+_MOST_MEMORY = 1 << 40
+
+
+def cells(data: Dataset, machines: Sequence[int], methods: Sequence[str], shares: Sequence[float], args: Any) -> list[dict[str, Any]]:
+    """A record of each run; ``rows`` are the bytes that it has sent beyond a run with the features whole on each machine."""
+    data = replace(
+        data, splits={"train": data.split("train")}, validate=False
+    )  # without evaluation, which sends rows that no plan has counted
+    fit = (
+        *("--data.sampler", "NeighborSampler", "--data.sampler.fanouts", str(args.fanouts), "--data.batch_size", str(args.batch_size)),
+        *("--data.num_workers", "1", "--data.seed", "0", "--seed_everything", "1", "--model.lr", "0.01", "--trainer.accelerator", "cpu"),
+        *("--trainer.max_epochs", str(EPOCHS), "--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
+    )
+    records: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data.save(folder / "whole")
+        whole = ("--data.dataset", str(folder / "whole"))
+        parted = ("--data.dataset", data.name, "--data.scale", str(data.meta.get("scale", 1.0)), "--data.partitions", "parts")
+        alone = _run(folder / "alone", 1, (*fit, *whole), args.rate_mbit)
+        records.append({"graph": data.name, "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
+        for number in machines:
+            plain = _run(folder / f"plain{number}", number, (*fit, *whole), args.rate_mbit)
+            records.append({"graph": data.name, "machines": number, "parts": "", "share": None} | _facts(plain, alone, 0, 0))
+            for method in methods:
+                parts = folder / f"{method}{number}"
+                write_partition(data, parts, number, method)
+                cluster = Cluster(data, number, parts, args)
+                for share in shares:
+                    memory, minimum = _memory_and_minimum(cluster, share)
+                    options = (*fit, *parted, "--data.memory", f"{memory}B")
+                    run = _run(folder / f"{method}{number} {share}", number, options, args.rate_mbit, parts)
+                    facts = {"graph": data.name, "machines": number, "parts": method, "share": share}
+                    records.append(facts | _facts(run, alone, sum(plain["sent"]), minimum))
+    return records
+
+
+def _memory_and_minimum(cluster: Cluster, share: float) -> tuple[int, int]:
+    """Bytes of the option ``memory`` that make the slots of a share, and those that the plan sends with so much."""
+    number = max(cluster.slots(share))
+    size = cluster.num_rows, cluster.row_bytes
+    memory = bisect.bisect_left(range(_MOST_MEMORY), number, key=lambda memory: slots_for(memory, *size))
+    (table,) = shared_out(memory, {"x": size})
+    return memory, cluster.planned([table.num_slots] * cluster.size, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES)
+
+
+def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, parts: Path | None = None) -> dict[str, Any]:
+    """How a run ended, its weights, bytes that each machine sent, and seconds."""
+    print(f"{folder.name}: {number} machines", file=sys.stderr)
+    each, processes = RANKS // number, []
+    with joined(number, rate_mbit) as network:
+        begin = time.perf_counter()
+        for machine in range(number):
+            own = folder / str(machine)
+            own.mkdir(parents=True)
+            link_parts(parts, machine, own / "parts")
+            with (own / "log.txt").open("w") as told:
+                processes.append(
+                    subprocess.Popen(
+                        [*torchrun(network, machine, number, each), *arguments, "--trainer.default_root_dir", str(folder / "runs")],
+                        cwd=own, env=os.environ | variables(machine), stdout=told, stderr=told, start_new_session=True,
+                    )
+                )  # fmt: skip
+        outcome = outcome_of(processes)
+        seconds, sent = time.perf_counter() - begin, network.sent()
+    if outcome != "ended":
+        for machine in range(number):
+            print((folder / str(machine) / "log.txt").read_text()[-2000:], file=sys.stderr)
+    return {"outcome": outcome, "weights": weights_of(folder / "runs") if outcome == "ended" else None, "sent": sent, "seconds": seconds}
+
+
+def torchrun(network: Network, machine: int, number: int, ranks_each: int, *options: str) -> list[str]:
+    """The command that starts a machine's ranks with ``hoptrain fit``, whose own options may follow; ``options`` are for torchrun."""
+    places = ("--nnodes", str(number), "--node-rank", str(machine), "--nproc-per-node", str(ranks_each))
+    first = ("--master-addr", network.addresses[0], "--master-port", str(_PORT))
+    sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(ranks_each))
+    run = [sys.executable, "-m", "torch.distributed.run", *places, *first, *options, "-m", "hoptrain.trainers.cli", "fit", *sizes]
+    return [*network.inside(machine), *run]
+
+
+def variables(machine: int) -> dict[str, str]:
+    """Of the environment of a machine's processes."""
+    return {"HOPTRAIN_MACHINE": str(machine), "GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
+
+
+def _facts(run: dict[str, Any], alone: dict[str, Any], plain: int, minimum: int) -> dict[str, Any]:
+    sent = sum(run["sent"])
+    return {
+        "outcome": run["outcome"], "seconds": run["seconds"], "wire": sent, "rows": sent - plain if minimum else None, "minimum": minimum or None,
+        "weight_difference": worst_difference(alone["weights"], run["weights"]),
+    }  # fmt: skip

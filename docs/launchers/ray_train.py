@@ -1,0 +1,44 @@
+"""Trains on several machines by Ray Train: ``python ray_train.py FOLDER WORKERS``, where each machine's FOLDER has its part.
+
+A worker is a rank. Machines are counted by their first workers, as by any launcher, so there are as many as parts.
+"""
+
+import sys
+from pathlib import Path
+
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def learn(config):
+    """What each worker does."""
+    from pytorch_lightning import Trainer, seed_everything
+    from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+
+    from hoptrain import GraphDataModule, NeighborSampler, NodeClassifier
+    from hoptrain.trainers.runs.rank_watch import RankWatch
+
+    seed_everything(1)
+    data = GraphDataModule(config["dataset"], NeighborSampler([4, 3]), partitions=config["parts"], batch_size=32, num_workers=1, seed=1)
+    task = NodeClassifier(data.num_features, data.num_classes, num_layers=2, lr=0.003)
+    trainer = Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        strategy=RayDDPStrategy(),
+        plugins=[RayLightningEnvironment()],
+        use_distributed_sampler=False,  # hoptrain's loaders give each rank its own seeds
+        callbacks=[RankWatch()],  # a rank that fails ends all, with its cause
+        enable_progress_bar=False,
+        logger=False,
+        default_root_dir=config["folder"],
+    )
+    prepare_trainer(trainer).fit(task, data)
+    trainer.save_checkpoint(Path(config["folder"]) / "last.ckpt", weights_only=True)
+
+
+if __name__ == "__main__":
+    parts, workers = sys.argv[1:]
+    folder = str(Path("runs").absolute())  # one that all machines see
+    options = {"dataset": "digits-knn", "parts": str(Path(parts).absolute()), "folder": folder}
+    run = RunConfig(storage_path=folder)
+    TorchTrainer(learn, train_loop_config=options, scaling_config=ScalingConfig(num_workers=int(workers)), run_config=run).fit()

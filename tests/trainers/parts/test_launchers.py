@@ -1,0 +1,150 @@
+"""Runs on several machines as Slurm and Ray start them, by the files that are shipped: they learn what two ranks of one machine do."""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import textwrap
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from pytorch_lightning.plugins.environments import SLURMEnvironment
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, learnt, start
+
+LAUNCHERS = Path(__file__).parents[3] / "docs" / "launchers"
+SMALL = ("--trainer.max_epochs=1", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * START_S)]
+
+SRUN = """\
+#!/bin/bash
+# As Slurm's: starts the command once for each task, with the variables that tell tasks apart.
+for ((task = 0; task < SLURM_NTASKS; task++)); do
+    SLURM_PROCID=$task SLURM_NODEID=$task SLURM_LOCALID=0 HOPTRAIN_MACHINE=n0$task "$@" &
+    tasks+=($!)
+done
+for task in "${tasks[@]}"; do wait "$task" || exit 1; done
+"""
+SCONTROL = """\
+#!/bin/bash
+[ "$*" = "show hostnames n[01-02]" ] && printf '127.0.0.1\\n127.0.0.2\\n'
+"""
+
+
+def port_in(ports):
+    """One that is free."""
+    for port in random.sample(ports, len(ports)):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("all ports are taken")
+
+
+def slurm(folder):
+    """The environment of a job of two nodes, with the commands that a cluster has."""
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    job = {
+        "SLURM_JOB_ID": str(1_230_000 + port_in(range(15000, 25000)) - 15000),
+        "SLURM_JOB_NAME": "hoptrain",
+        "SLURM_JOB_NODELIST": "n[01-02]",
+        "SLURM_NNODES": "2",
+    }
+    job |= {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1", "OMP_NUM_THREADS": "1"}
+    return os.environ | job | {"PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return digits_in_parts(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """What two ranks of one machine learn."""
+    folder = tmp_path_factory.mktemp("plain")
+    told = ended(folder, start(folder, ["m0", "m0"], *SMALL, f"--trainer.default_root_dir={folder / 'runs'}"), START_S)
+    return told[0][0].splitlines()[-1], learnt(folder / "runs")
+
+
+@pytest.mark.parametrize("by", ["file", pytest.param("srun", marks=EACH_FAULT)])
+def test_slurm(tmp_path, parts, plain, by):
+    """By the file, whose tasks run torchrun; and by srun alone, where Lightning reads Slurm's variables."""
+    options = [
+        "--config",
+        QUICKSTART,
+        *SHORT,
+        *SMALL,
+        f"--trainer.default_root_dir={tmp_path / 'runs'}",
+        f"--data.partitions={parts / 'parts'}",
+    ]
+    environment = slurm(tmp_path)
+    if by == "file":
+        command = ["bash", LAUNCHERS / "slurm.sbatch", *options]
+    else:
+        environment["MASTER_ADDR"] = "127.0.0.1"  # else the first of the nodes, which is not to be found here
+        command = ["srun", sys.executable, "-m", "hoptrain.trainers.cli", "fit", *options, "--trainer.num_nodes=2", "--trainer.devices=1"]
+    job = subprocess.Popen(
+        [*map(str, command)],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    [(out, errors)] = ended(tmp_path, [job], START_S)
+    assert job.returncode == 0, errors
+    assert (out.splitlines()[-1], learnt(tmp_path / "runs")) == plain
+
+
+@pytest.mark.parametrize(("nodes", "first"), [("n[01-04]", "n01"), ("gpu[7,9-12]", "gpu7"), ("a1,b[2-3]", "a1"), ("n05", "n05")])
+def test_ranks_and_the_first_node_are_read_from_slurm_s_variables(monkeypatch, nodes, first):
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    variables = {"JOB_ID": "123456", "JOB_NAME": "hoptrain", "NODELIST": nodes, "NTASKS": "8", "NTASKS_PER_NODE": "2"}
+    for name, value in (variables | {"PROCID": "5", "LOCALID": "1", "NODEID": "2"}).items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    found = SLURMEnvironment()
+    assert (found.main_address, found.main_port) == (first, 15000 + 3456)
+    assert (found.world_size(), found.global_rank(), found.local_rank(), found.node_rank()) == (8, 5, 1, 2)
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name)
+
+
+TWO_WORKERS = """
+    import os, sys
+    import ray
+    from ray_train import ScalingConfig, TorchTrainer, learn
+
+    def one(config):
+        from ray.train import get_context
+        if config["parts"]:
+            os.environ["HOPTRAIN_MACHINE"] = str(get_context().get_world_rank())
+        learn(config)
+
+    from ray.train import RunConfig
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, runtime_env={"env_vars": {"PYTHONPATH": sys.argv[1], "OMP_NUM_THREADS": "1"}})
+    for name, parts in (("one", None), ("two", sys.argv[2])):
+        folder = os.path.abspath(name)
+        run = RunConfig(storage_path=folder)
+        options = {"dataset": "digits-knn", "parts": parts, "folder": folder}
+        TorchTrainer(one, train_loop_config=options, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit()
+"""
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install hoptrain[ray]")
+def test_ray(tmp_path, parts):
+    """A local Ray with two workers, which count as one machine with all features, then as two with a part each."""
+    command = [sys.executable, "-c", textwrap.dedent(TWO_WORKERS), LAUNCHERS, parts / "parts"]
+    environment = os.environ | {"PYTHONPATH": str(LAUNCHERS), "RAY_TRAIN_V2_ENABLED": "1"}
+    run = subprocess.run(
+        [*map(str, command)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=2 * START_S, check=False
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    one, two = (torch.load(tmp_path / name / "last.ckpt", weights_only=True)["state_dict"] for name in ("one", "two"))
+    assert {key: tensor.numpy().tobytes() for key, tensor in one.items()} == {key: tensor.numpy().tobytes() for key, tensor in two.items()}

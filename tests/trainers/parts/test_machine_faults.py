@@ -1,0 +1,176 @@
+"""What goes wrong on one of two machines ends both within seconds, with its name and the cause, or costs time alone.
+
+A run is disturbed (processes stand still for a moment, a machine sends slowly), and then struck for good. ``HOPTRAIN_FAULTS=N`` plays N runs, each of which
+has three faults; the machines are network namespaces where root is to be had. HOPTRAIN_FAULTS_SEED draws others, HOPTRAIN_FAULTS_RECORD names a file that
+gets a line for each.
+"""
+
+import os
+import random
+import re
+import signal
+import time
+from contextlib import contextmanager, nullcontext, suppress
+
+import pytest
+import torch
+from ranks.on_machines import START_S, digits_in_parts, ended, learnt, place, processes_in, start
+
+from hoptrain.benchmarks.machines.namespaces import joined, lacking
+
+RUNS = int(os.environ.get("HOPTRAIN_FAULTS", "1"))
+SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
+NAMED_S = 30
+PROCESSES = {
+    "rank": "trainers.cli",
+    "carrier": "parts.carrier",
+    "filler": r"worker import main; main\(\) 0 ",
+    "watch": "watch.process",
+    "machine": "",
+}
+LOST = "rank {rank} (is gone|was killed|is cut off: nothing was heard from its machine for 10 s)"
+STOPPED = r"was stopped \(SIGSTOP\)"
+FATAL = {
+    "machine cut off": "rank {rank} is cut off: nothing was heard from its machine for 10 s",
+    "rank KILL": LOST,
+    "carrier STOP": f"rank {{rank}} failed: InputError: the process that exchanges rows with other machines {STOPPED}",
+    "machine KILL": LOST,
+    "filler STOP": f"rank {{rank}} failed: InputError: the process that fetches rows of other machines {STOPPED}",
+    "rank STOP": f"rank {{rank}} {STOPPED} and did not go on for 10 s",
+    "carrier KILL": "rank {rank} failed: InputError: the process that exchanges rows with other machines was killed",
+    "machine STOP": LOST,
+    "filler KILL": "rank {rank} failed: .* was killed",
+    "watch KILL": "rank {rank} ",
+}
+AT_START = {
+    "other parts": "has places of vertices with checksum .* all machines need the same",
+    "other version": "rank 1 on .* has hoptrain 9.9, and rank 0 on .*: all machines need the same",
+    "no part": r"rank 1 on .* has no part-1 in .*: it is machine 1 of 2; copy it there",
+}
+SMALL = ("--data.partitions=parts", "--data.memory=150KiB", "--data.sampler.fanouts=[4,3]", "--data.batch_size=16")
+ENDLESS, SHORT_RUN = (*SMALL, "--trainer.max_epochs=5000"), (*SMALL, "--trainer.max_epochs=40")
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * START_S)]
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """The digits in two parts; in folder ``other`` cut at other places."""
+    folder = digits_in_parts(tmp_path_factory.mktemp("digits"))
+    (folder / "other").mkdir()
+    return folder, digits_in_parts(folder / "other", "stream")
+
+
+def network():
+    return joined(2) if not lacking() else nullcontext()
+
+
+def record(*facts):
+    if "HOPTRAIN_FAULTS_RECORD" in os.environ:
+        with open(os.environ["HOPTRAIN_FAULTS_RECORD"], "a") as file:
+            print(*facts, sep="\t", file=file)
+
+
+def victims(folder, which):
+    """Processes of a machine."""
+    return [pid for pid, command in processes_in(folder).items() if re.search(PROCESSES[which], command)]
+
+
+def send(pids, number):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def wait_until_trained(folder, ranks):
+    deadline = time.monotonic() + START_S
+    while not (folder / "runs/version_0/checkpoints/last.ckpt").exists():
+        assert time.monotonic() < deadline
+        assert all(rank.poll() is None for rank in ranks), [rank.communicate() for rank in ranks]
+        time.sleep(0.05)
+
+
+def disturb(folder, net, draw):
+    """A machine sends slowly and a process stands still, both for a moment; returns what was done."""
+    machine, who = draw.randrange(2), draw.choice(["rank", "carrier", "filler", "machine"])
+    if net:
+        net.slow(machine, 500)
+    pids = victims(folder / f"m{machine}", who)
+    send(pids, signal.SIGSTOP)
+    time.sleep(draw.uniform(0.5, 3))
+    send(pids, signal.SIGCONT)
+    if net:
+        net.slow(machine, 1_000_000)
+    return f"{who} of machine {machine} paused" + (", slowed" if net else "")
+
+
+@contextmanager
+def running(folder, parts, *options, **others):
+    place(folder, parts)
+    with network() as net:
+        yield net, start(folder, ["m0", "m1"], f"--trainer.default_root_dir={folder / 'runs'}", *options, network=net, **others)
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+def test_a_machine_that_is_struck_ends_all_with_its_name(tmp_path, parts, number):
+    draw, name = random.Random(1000 * SEED + number), list(FATAL)[number % len(FATAL)]
+    (which, what), machine = name.split(" ", 1), draw.randrange(2)
+    with running(tmp_path, parts[0], *ENDLESS) as (net, ranks):
+        wait_until_trained(tmp_path, ranks)
+        done = disturb(tmp_path, net, draw)
+        time.sleep(draw.uniform(0, 2))
+        assert all(rank.poll() is None for rank in ranks), (done, [rank.communicate() for rank in ranks])
+        pids, begin = victims(tmp_path / f"m{machine}", which), time.monotonic()
+        if what == "cut off":
+            if net is None:
+                pytest.skip(f"no cable can be pulled: {lacking()}")
+            net.cut(machine)
+        else:
+            assert pids
+            send(pids, getattr(signal, f"SIG{what}"))
+        other = ranks[1 - machine].communicate(timeout=NAMED_S)[1]
+        seconds = time.monotonic() - begin
+        if what == "STOP":
+            send(pids, signal.SIGCONT)
+        [(_, own)] = ended(tmp_path, [ranks[machine]], NAMED_S)
+    line = (re.findall(r"^hoptrain: .*", other, re.MULTILINE) or [""])[-1]
+    record(number, name, machine, done, f"{seconds:.1f}", line)
+    assert re.search(FATAL[name].format(rank=machine), line), (line, own[-1500:])
+    assert torch.load(tmp_path / "runs/version_0/checkpoints/last.ckpt", weights_only=True)["epoch"] >= 0
+
+
+@pytest.mark.parametrize("number", range(RUNS // 5 or 1))
+def test_a_machine_that_does_not_fit_is_named(tmp_path, parts, number):
+    name, options = list(AT_START)[number % len(AT_START)], {}
+    if name == "other version":
+        (tmp_path / "newer" / "hoptrain-9.9.dist-info").mkdir(parents=True)
+        (tmp_path / "newer" / "hoptrain-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: hoptrain\nVersion: 9.9\n")
+        options["variables"] = {"m1": {"PYTHONPATH": str(tmp_path / "newer")}}
+    begin = time.monotonic()
+    machines = {"other parts": (parts[0] / "m0", parts[1] / "m1"), "no part": (parts[0] / "m0", parts[0] / "m0")}
+    with running(tmp_path, machines.get(name, parts[0]), *ENDLESS, **options) as (_, ranks):
+        told = ended(tmp_path, ranks, START_S)
+    lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in told]
+    record(number, name, 1, "", f"{time.monotonic() - begin:.1f}", lines[0])
+    for line in lines:
+        assert re.search(AT_START[name], line), told
+
+
+@pytest.mark.skipif(RUNS == 1, reason="more runs: HOPTRAIN_FAULTS=10")
+@pytest.mark.parametrize("number", range(RUNS // 10 or 1))
+def test_a_run_that_is_disturbed_learns_the_same(tmp_path, parts, undisturbed, number):
+    draw = random.Random(1000 * SEED + number)
+    with running(tmp_path, parts[0], *SHORT_RUN) as (net, ranks):
+        wait_until_trained(tmp_path, ranks)
+        done = [disturb(tmp_path, net, draw) for _ in range(3)]
+        told = ended(tmp_path, ranks, START_S)
+    assert [rank.returncode for rank in ranks] == [0, 0], told
+    assert learnt(tmp_path / "runs") == undisturbed
+    record(number, "disturbed", "", "; ".join(done), "", "")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(parts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with running(folder, parts[0], *SHORT_RUN) as (_, ranks):
+        ended(folder, ranks, START_S)
+    return learnt(folder / "runs")
