@@ -20,19 +20,22 @@ class OwnColumns:
 
     Attributes:
         graph: all V vertices; the columns of other parts' are empty.
-        begins: (n,) where the columns of its vertices begin in the whole graph, by ascending id.
-        num_edges: E, of the whole graph.
+        whole: (V+1,) where the columns begin in the whole graph.
         place: (V,) where each vertex is, counted through the parts.
         bounds: (P+1,) part p has the places from bounds[p] to bounds[p + 1].
         part: p.
     """
 
     graph: Graph
-    begins: Array
-    num_edges: int
+    whole: Array
     place: Array
     bounds: Array
     part: int
+
+    @property
+    def num_edges(self) -> int:
+        """E, of the whole graph."""
+        return int(self.whole[-1])
 
     def owner(self, nodes: Array) -> Array:
         """The part of each vertex of ``nodes`` (N,), (N,) int64."""
@@ -40,8 +43,7 @@ class OwnColumns:
 
     def places(self, nodes: Array, indptr: Array, edge_ids: Array) -> Array:
         """Where edges (n,) of ``graph`` stand in the whole graph; those from indptr[i] to indptr[i + 1] enter ``nodes[i]``, a vertex of this part."""
-        rows = self.place[nodes].astype(np.int64) - self.bounds[self.part]
-        shifts = self.begins[rows].astype(np.int64) - self.graph.indptr[nodes]
+        shifts = self.whole[nodes].astype(np.int64) - self.graph.indptr[nodes]
         places: Array = (edge_ids + np.repeat(shifts, np.diff(indptr))).astype(id_dtype(self.num_edges), copy=False)
         return places
 
@@ -55,20 +57,18 @@ def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColu
         bounds: (P+1,) of the parts.
         part: which.
     """
-    nodes = np.flatnonzero((place >= bounds[part]) & (place < bounds[part + 1])).astype(graph.indices.dtype)
-    begins = graph.indptr[nodes]
+    nodes = np.flatnonzero((place >= bounds[part]) & (place < bounds[part + 1]))
     indptr = np.zeros(graph.num_nodes + 1, np.int64)
-    indptr[nodes.astype(np.int64) + 1] = graph.indptr[nodes.astype(np.int64) + 1] - begins
+    indptr[nodes + 1] = graph.indptr[nodes + 1] - graph.indptr[nodes]
     np.cumsum(indptr, out=indptr)
     indptr = indptr.astype(offset_dtype(int(indptr[-1])))
-    indices, weights = (None if array is None else _copied(graph, array, nodes) for array in (graph.indices, graph.weights))
-    own = Graph(indptr, indices, weights=weights, is_sorted=graph.is_sorted, validate=False)  # type: ignore[arg-type]
-    return OwnColumns(graph=own, begins=begins, num_edges=graph.num_edges, place=place, bounds=bounds, part=part)
+    weights = None if graph.weights is None else _copied(graph, graph.weights, nodes, int(indptr[-1]))
+    own = Graph(indptr, _copied(graph, graph.indices, nodes, int(indptr[-1])), weights=weights, is_sorted=graph.is_sorted, validate=False)
+    return OwnColumns(graph=own, whole=graph.indptr, place=place, bounds=bounds, part=part)
 
 
-def _copied(graph: Graph, array: Array, nodes: Array) -> Array:
-    """The entries (n,) of an array (E,) for the edges into ``nodes``."""
-    ends = np.empty(len(nodes) + 1, np.int64)
-    out = np.empty(int(np.sum(graph.indptr[nodes.astype(np.int64) + 1] - graph.indptr[nodes], dtype=np.int64)), array.dtype)
-    copy_columns(graph.indptr, array, nodes, len(nodes), ends, out)
+def _copied(graph: Graph, array: Array, nodes: Array, number: int) -> Array:
+    """The ``number`` entries of an array (E,) for the edges into ``nodes``."""
+    ends, out = np.empty(len(nodes) + 1, np.int64), np.empty(number, array.dtype)
+    copy_columns(graph.indptr, array, nodes.astype(graph.indices.dtype), len(nodes), ends, out)
     return out
