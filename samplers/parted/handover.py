@@ -106,10 +106,7 @@ def own_columns_of(task: Any, apart: PartedRows | None) -> OwnColumns | None:
         return None
     partition = open_partition(task.graph.path)
     if apart is None:
-        raise InputError(
-            f"{task.graph.path} has the graph in {partition.num_parts} parts, and the run one machine: start as many machines as parts, or write parts "
-            "that have the graph whole"
-        )
+        raise task.graph.needs_machines(partition.num_parts)
     columns = partition.columns(apart.machine)
     task.graph = columns.graph
     return columns
