@@ -14,11 +14,15 @@ def put_off(name, **attributes):
     The stand-in has ``attributes``. Whoever asks it for another, then or later, gets that of the module itself, imported by then: so a library that comes to
     use the module loses time and nothing else. Where the module is loaded already, or its package is not installed, the imports find just that.
     """
-    if name in sys.modules or find_spec(name.partition(".")[0]) is None:
+    parent, _, leaf = name.rpartition(".")
+    above = sys.modules.get(parent)
+    if name in sys.modules or (not isinstance(above, _StandIn) and find_spec(name.partition(".")[0]) is None):
         yield
         return
     stand_in = sys.modules[name] = _StandIn(name)
     vars(stand_in).update(attributes)
+    if isinstance(above, _StandIn):
+        setattr(above, leaf, stand_in)
     try:
         yield
     finally:

@@ -220,9 +220,15 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
 
 class FanoutSampler(Sampler):
-    """Goes from the seeds outward, hop by hop; each takes up to a number, or a share, of a vertex's edges: ``fanouts``."""
+    """Goes from the seeds outward, hop by hop; each takes up to a number, or a share, of a vertex's edges: ``fanouts``.
+
+    Attributes:
+        fanouts: one a hop.
+        expand: which vertices a hop expands, "all" found so far or the "new" ones of the hop before.
+    """
 
     fanouts: tuple[int | float, ...]
+    expand: str = "all"
 
     @property
     def num_hops(self) -> int:

@@ -13,8 +13,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NoReturn
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 from hoptrain import __version__
 from hoptrain.trainers.watch.member import watched
@@ -26,6 +27,20 @@ LIGHTNING = {
     "predict": "write the scores of all vertices",
 }
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
+
+
+@contextmanager
+def _style(*_: object) -> Iterator[None]:
+    yield
+
+
+_UNUSED: dict[str, dict[str, Any]] = {
+    "scipy.signal": {"hamming": None},
+    "matplotlib": {"colors": SimpleNamespace(Colormap=object)},
+    "matplotlib.axes": {"Axes": object},
+    "matplotlib.pyplot": {"Figure": object, "style": SimpleNamespace(context=_style)},
+}
+"""What torchmetrics imports and a run does not use, with what it asks of it at once: whether SciPy still has a function, and types for its plots."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,8 +87,10 @@ def _dispatch(arguments: list[str]) -> int:
             # Else torch leaves a folder in the temporary one.
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor"))
             gc.disable()  # else it looks through all that torch and Lightning define, again and again
-            # torch and Lightning take seconds to import: only where they are needed. Of SciPy torchmetrics asks whether it still has a function.
-            with put_off("scipy.signal", hamming=None):
+            # torch and Lightning take seconds to import: only where they are needed.
+            with ExitStack() as unused:
+                for name, attributes in _UNUSED.items():
+                    unused.enter_context(put_off(name, **attributes))
                 from hoptrain.trainers.commands.lightning import run
 
             gc.freeze()  # it is never garbage: also the training's own collections leave it out

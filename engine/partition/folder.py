@@ -3,6 +3,8 @@
 ``graph`` is a data set without features: the topology, labels and splits. ``part-0`` to ``part-(P-1)`` have the feature rows of their vertices, one
 behind another by ascending id. ``place`` says where a vertex is: vertices are counted through all parts, part after part, so that its owner is found
 among P+1 bounds. Ids stay those of the data set everywhere, which is why a sample does not depend on the parts.
+
+Where the graph is parted too, ``graph`` has no edges: ``part-p`` has those into its vertices, and ``indptr`` says where columns begin in the whole graph.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.engine.features.quantized import QuantizedRows, format_of
+from hoptrain.engine.graph import Graph
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, vertex_sizes
+from hoptrain.engine.partition.topology.columns import OwnColumns, own_columns
+from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.store import complete_header, create_folder, create_new_folder, kind_of, open_folder
 
 KIND, PART_KIND, GRAPH = "partition", "part", "graph"
+GRAPHS = ("whole", "parted")
 PIECE_BYTES = 64 << 20
 
 
@@ -37,6 +43,7 @@ class Partition:
         cut: share of the edges that join two parts.
         requests: (P,) share of the requests that each part is expected to answer.
         path: the folder.
+        has_columns: whether the graph is parted too; that of ``data`` is then a ``PartedGraph``.
     """
 
     data: Dataset
@@ -46,6 +53,7 @@ class Partition:
     cut: float
     requests: Array
     path: Path
+    has_columns: bool = False
 
     @property
     def num_parts(self) -> int:
@@ -62,6 +70,19 @@ class Partition:
         Raises:
             InputError: there is no such part, its folder is missing, or it is of another partition.
         """
+        return self._arrays(part, verify)["x"]
+
+    def columns(self, part: int) -> OwnColumns:
+        """What the machine with a part has of a graph that is parted too.
+
+        Raises:
+            InputError: as ``rows``.
+        """
+        own = Graph.from_arrays(self._arrays(part, verify=False), self.data.graph.is_sorted)
+        return OwnColumns(graph=own, whole=self.data.graph.indptr, place=self.place, bounds=self.bounds, part=part)
+
+    def _arrays(self, part: int, verify: bool) -> dict[str, Array]:
+        """The arrays of a part."""
         if not 0 <= part < self.num_parts:
             raise InputError(f"part {part} of {self.path}: its parts are 0 to {self.num_parts - 1}; choose one")
         folder = part_folder(self.path, part)
@@ -69,13 +90,13 @@ class Partition:
             raise InputError(f"{folder} is not on this machine: bring it from where 'hoptrain data partition' wrote it")
         arrays, meta = open_folder(folder, PART_KIND, verify=verify)
         with complete_header(folder):
-            x, found = arrays["x"], (meta["part"], meta["bounds"], meta["name"])
+            found = meta["part"], meta["bounds"], meta["name"]
         if found != (part, self.bounds.tolist(), self.data.name):
             raise InputError(
                 f"{folder} is part {meta['part']} of {len(meta['bounds']) - 1} of {meta['name']}, cut at other vertices: "
                 f"bring the one that was made with {self.path}"
             )
-        return x
+        return arrays
 
 
 def part_folder(path: Path, part: int) -> Path:
@@ -84,7 +105,12 @@ def part_folder(path: Path, part: int) -> Path:
 
 
 def write_partition(
-    data: Dataset, path: str | Path, num_parts: int, method: str = "stream", tell: Callable[[str], None] = lambda line: None
+    data: Dataset,
+    path: str | Path,
+    num_parts: int,
+    method: str = "stream",
+    tell: Callable[[str], None] = lambda line: None,
+    graph: str = "whole",
 ) -> None:
     """Write a data set in parts as a folder; ``path`` must not exist yet.
 
@@ -94,15 +120,20 @@ def write_partition(
         num_parts: P.
         method: see ``methods.assign``.
         tell: called with a line before each step.
+        graph: of ``GRAPHS``: "whole" for all machines, or "parted", each machine with the edges into its vertices.
 
     Raises:
-        InputError: no features, a folder that exists or cannot be written, and what ``assign`` refuses.
+        InputError: no features, features of edges with a parted graph, a folder that exists or cannot be written, and what ``assign`` refuses.
     """
     path = Path(path)
     if data.x is None:
         raise InputError(f"{data.name} has no features: its parts would be empty; give one with features")
     if isinstance(data.x, QuantizedRows):
         raise InputError(f"{data.name} has features of {format_of(data.x)}: parts hold arrays; part the data set that it was made from")
+    check_choice("graph", graph, GRAPHS)
+    is_parted = graph == "parted"
+    if is_parted and data.edge_attr is not None:
+        raise InputError(f"{data.name} has features of edges, which stay with a whole graph: leave graph={graph!r} out")
     with create_new_folder(path, KIND) as writer:
         tell(f"parting {data.graph.num_nodes:,} vertices by {method}")
         parts = assign(data.graph, num_parts, method)
@@ -111,16 +142,25 @@ def write_partition(
         place[order] = np.arange(len(order), dtype=place.dtype)
         writer.add("place", place)
         bounds = np.searchsorted(parts[order], np.arange(num_parts + 1))
-        writer.meta.update(name=data.name, method=method, bounds=bounds.tolist(), **_quality(data, parts, num_parts))
-        tell("writing the graph")
-        with create_folder(writer.folder / GRAPH, "dataset") as graph:
-            replace(data, x=None, validate=False).write_to(graph)
+        writer.meta.update(name=data.name, method=method, bounds=bounds.tolist(), graph=graph, **_quality(data, parts, num_parts))
+        tell("writing the graph" if not is_parted else "writing what all machines have")
+        if is_parted:
+            writer.add("indptr", data.graph.indptr)
+        with create_folder(writer.folder / GRAPH, "dataset") as shared:
+            replace(data, x=None, graph=_without_edges(data.graph) if is_parted else data.graph, validate=False).write_to(shared)
         for part in range(num_parts):
             tell(f"writing part {part} of {num_parts}")
             with create_folder(part_folder(writer.folder, part), PART_KIND) as rows:
                 nodes = order[bounds[part] : bounds[part + 1]]
                 _copy_rows(data.x, nodes, rows.create("x", data.x.dtype, (len(nodes), data.x.shape[1])))
+                if is_parted:
+                    for name, array in own_columns(data.graph, place, bounds, part).graph.arrays().items():
+                        rows.add(name, array)
                 rows.meta.update(part=part, bounds=bounds.tolist(), name=data.name)
+
+
+def _without_edges(graph: Graph) -> Graph:
+    return Graph(np.zeros_like(graph.indptr), graph.indices[:0], is_sorted=graph.is_sorted, validate=False)
 
 
 def _quality(data: Dataset, parts: Array, num_parts: int) -> dict[str, object]:
@@ -152,12 +192,16 @@ def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition
         raise InputError(f"{path} holds no parts of a data set: name a folder that 'hoptrain data partition' wrote")
     arrays, meta = open_folder(path, KIND, verify=verify)
     with complete_header(path):
+        data, has_columns = Dataset.open(path / GRAPH, verify=verify), meta.get("graph") == "parted"
+        if has_columns:
+            data = replace(data, graph=PartedGraph(arrays["indptr"], data.graph.is_sorted, str(path)), validate=False)
         return Partition(
-            data=Dataset.open(path / GRAPH, verify=verify),
+            data=data,
             place=arrays["place"],
             bounds=np.array(meta["bounds"], np.int64),
             method=meta["method"],
             cut=meta["cut"],
             requests=np.array(meta["requests"]),
             path=path,
+            has_columns=has_columns,
         )

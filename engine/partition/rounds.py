@@ -92,11 +92,15 @@ class WindowRows:
 
 
 class RankRows:
-    """Rows for evaluation, which all ranks take together: two rounds for each piece of it."""
+    """Rows for evaluation, which all ranks take together: two rounds for each piece of it.
+
+    Attributes:
+        exchange: among all ranks.
+    """
 
     def __init__(self, rows: PartedRows, exchange: Exchange) -> None:
         """Take an exchange among all ranks."""
-        self._rows, self._exchange = rows, exchange
+        self._rows, self.exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
         self._ranks = [own[exchange.rank % len(own)] for own in rows.ranks]  # of each part the one that is asked
 
@@ -120,7 +124,7 @@ class RankRows:
 
     def _ask(self, numbers: Sequence[Array], *, is_done: bool) -> tuple[list[Array], bool]:
         """What each rank answers to the numbers of rows of each part; and whether all are done."""
-        ranks = self._exchange
+        ranks = self.exchange
         to = [np.array([is_done], np.uint8)] * ranks.size
         for part, asked in enumerate(numbers):
             to[self._ranks[part]] = np.concatenate([to[self._ranks[part]], _as_bytes(asked, self._dtype)])
@@ -141,7 +145,7 @@ def take_parted(rows: PartedRows, ids: Array) -> Array:
     Raises:
         InputError: as ``PartedRows.meet``, as exchanges fail, and as files are read.
     """
-    own = _of_ranks(rows)
+    own = ranks_of(rows)
     out = np.empty((len(ids), *rows.shape[1:]), rows.dtype)
     as_bytes = out.view(np.uint8).reshape(len(ids), rows.row_bytes)
     if own is not None:
@@ -156,12 +160,12 @@ def take_parted(rows: PartedRows, ids: Array) -> Array:
 
 def finish_parted(rows: PartedRows) -> None:
     """This rank takes no more rows for now; it answers those that do."""
-    if (own := _of_ranks(rows)) is not None:
+    if (own := ranks_of(rows)) is not None:
         own.finish()
 
 
-def _of_ranks(rows: PartedRows) -> RankRows | None:
-    """Those that answer; None where one machine has all parts."""
+def ranks_of(rows: PartedRows) -> RankRows | None:
+    """Those that answer, once all ranks have met; None where one machine has all parts."""
     torch = sys.modules.get("torch")
     is_one_of = torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized()
     if not rows.ranks:

@@ -70,6 +70,7 @@ class PartedRows:
             raise InputError(
                 f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it"
             )
+        self._graph_is = "parted" if partition.has_columns else "whole"
         one = next(iter(here.values()))
         self.shape, self.dtype = (len(self._place), *one.shape[1:]), one.dtype
         self.files = {part: FileRows.of(x, "features") for part, x in here.items()}
@@ -162,6 +163,7 @@ class PartedRows:
             "the parts of": self._name,
             "as number of parts": self.num_parts,
             "places of vertices with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
+            "a graph that is": self._graph_is,
             "features": f"{self.dtype} of {self.row_bytes} bytes a row",
         }
 

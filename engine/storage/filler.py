@@ -5,6 +5,8 @@ where the trainer waits for the step. A successor begins with an empty cache: th
 
 Rows of other machines are asked for a window of steps ahead (``hoptrain.engine.partition.rounds``): steps are planned two windows at a time, and are
 carried out one by one. A window ends with its run, and a plan that was not carried out, since its run was left early, is thrown away.
+
+Where the graph is parted too, machines sample together, ``lookahead`` steps of a run ahead: what is known is then the same number of steps on all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.topology.runs import LeftRunError, RunExchange
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import RowPlan, StepReads, in_order, plan_together
@@ -68,6 +71,23 @@ class Filled(NamedTuple):
         return Filled(*map(sub, self, other))
 
 
+class Ahead(Protocol):
+    """What samples steps together with other machines, where the graph is parted.
+
+    Attributes:
+        num_places: steps whose samples are there at a time.
+    """
+
+    @property
+    def num_places(self) -> int: ...  # noqa: D102
+
+    def begin(self) -> None:
+        """A run begins: nothing is sampled."""
+
+    def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
+        """Sample some steps."""
+
+
 _Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
 """Seconds that trainers were waited for, what came from other machines, and of each table the reads of the steps that are read now."""
 
@@ -90,6 +110,7 @@ class FillTask:
         lookahead: of the plans.
         window: steps whose rows other machines are asked for at once.
         exchange: with them, where the features lie in parts on several machines.
+        ahead: what samples with them, where the graph does too.
     """
 
     shared: SharedRows
@@ -100,6 +121,7 @@ class FillTask:
     lookahead: int
     window: int = 1
     exchange: Exchange | None = None
+    ahead: Ahead | None = None
     _plans: list[RowPlan] = field(default_factory=list)
     _planned: deque[tuple[int, list[StepReads]]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, 0)
@@ -107,6 +129,9 @@ class FillTask:
     _first: int = 0
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
     _rounds: WindowRows | None = None
+    _of_run: RunExchange | None = None
+    _sampled: int = 0
+    _foreseen: int = 0
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Filled:
         """See that the rows of a step are there; ``epoch`` has its run (``run_and_epoch``). There are no arrays."""
@@ -117,7 +142,7 @@ class FillTask:
             return Filled()
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
-        planned = self._plan(run, step) if self.exchange is None else self._fetch(run, step, self.exchange)
+        planned = self._plan(run, step) if self.exchange is None else self._fetch(run, epoch, step, self.exchange)
         if planned is None:  # this run was left: wait until it is here as well
             self.shared.wait_until_taken(tag_of(run + 1, -1))
             return Filled()
@@ -143,7 +168,7 @@ class FillTask:
         self.shared.wait_until_taken(tag)
         return time.perf_counter() - begin
 
-    def _fetch(self, run: int, step: int, exchange: Exchange) -> _Planned | None:
+    def _fetch(self, run: int, epoch: int, step: int, exchange: Exchange) -> _Planned | None:
         """See that a step is planned, and what others have of it is here; None where they are in a later run."""
         if self._rounds is None:
             self._rounds = WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), exchange)
@@ -155,6 +180,10 @@ class FillTask:
         else:
             starts = [step + self.window] if (step - self._first) % self.window == 0 else []
         for start in starts:
+            sampled = self._sample(run, epoch, min(start + self.lookahead, self.num_steps), exchange)
+            if sampled is None:
+                return None
+            fetched = fetched.plus(sampled)
             before = rounds.num_fetched, rounds.num_rounds, rounds.num_sent
             wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
             begin = time.perf_counter()
@@ -167,6 +196,24 @@ class FillTask:
         for table, own in enumerate(reads):
             self.shared.slot_of(table)[own.rows] = own.slots
         return waited, fetched, [[own] for own in reads]
+
+    def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> Filled | None:
+        """Where the graph is parted, see that the steps before ``last`` are sampled; None where others are in a later run."""
+        if self.ahead is None or last <= self._sampled:
+            return Filled()
+        if self._of_run is None:
+            self._of_run = RunExchange(exchange)
+        rounds = self._of_run
+        before, rounds.run = (rounds.num_rounds, rounds.num_sent), run
+        if (overwritten := last - 1 - self.ahead.num_places) >= self._first:
+            self.shared.wait_until_taken(tag_of(run, overwritten))
+        begin = time.perf_counter()
+        try:
+            self.ahead.sample(run, epoch, range(self._sampled, last), rounds)
+        except LeftRunError:
+            return None
+        self._sampled = last
+        return Filled(0, 0, 0, 0, 0.0, 0.0, 0, rounds.num_rounds - before[0], rounds.num_sent - before[1], time.perf_counter() - begin)
 
     def _plan_window(self, run: int, steps: range) -> Array:
         """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
@@ -205,10 +252,13 @@ class FillTask:
             self._planned.clear()
             self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
             self._later = self._steps_from(epoch, step)
-        elif (epoch, step) != self._due:
+        elif (epoch, step) != self._due or (self.ahead is not None and run != self._run):
             for plan in self._plans:
                 plan.forget()
             self._later = self._steps_from(epoch, step)
+        if self.ahead is not None and run != self._run:
+            self.ahead.begin()
+            self._sampled = self._foreseen = step
         self._run = run
         if not self._plans[0].num_known:
             self._foresee(1)
@@ -227,6 +277,9 @@ class FillTask:
         return min(plan.wanted for plan in self._plans)
 
     def _foresee(self, number: int) -> None:
+        if self.ahead is not None:
+            number = min(number, self._sampled - self._foreseen)
+            self._foreseen += number
         for _, (epoch, step) in zip(range(number), self._later, strict=False):
             for plan, file, rows in zip(self._plans, self.files, self.rows_of(epoch, step), strict=True):
                 plan.foresee(file.elsewhere(rows) if isinstance(file, PartedRows) else rows)

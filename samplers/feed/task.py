@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.gather import gather_all, gather_rows, named_rows, start_gathering
 from hoptrain.samplers.scratch.workspace import Workspace
 
+if TYPE_CHECKING:
+    from hoptrain.samplers.parted.handover import Handed  # a plain worker needs no other sampler
+
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SampleTask:
@@ -34,6 +37,7 @@ class SampleTask:
         schedule: what is in which batch.
         workspace: of the process that makes the batches.
         is_checked: whether a batch of the sampler was checked in full in this process.
+        handed: where batches come from that were sampled with other machines; but for a rehearsal, which takes what is here of the graph.
     """
 
     graph: Any
@@ -42,6 +46,7 @@ class SampleTask:
     schedule: Schedule
     workspace: Workspace
     is_checked: bool = False
+    handed: Handed | None = None
 
     def rehearse(self, epoch: int) -> int:
         """Make the first batch here, on the CPU: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
@@ -58,7 +63,7 @@ class SampleTask:
         """Make the batch of a step in arrays from ``allocate``; returns its header. With a cache of rows ``epoch`` has its run (``run_and_epoch``)."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
-        batch = self.sampled(epoch, step)
+        batch = self.handed.batch(run, step).at(self.schedule.address(epoch, step)) if self.handed and run else self.sampled(epoch, step)
         structure = batch.arrays()
         sampled = time.perf_counter()
         rows = list(named_rows(batch, self.stores, self._edge_rows))

@@ -5,7 +5,8 @@ ahead as it looks, for the sake of their vertices and edges alone; the loader sa
 machine it makes one plan for each table: the vertices' features, of each type where there are some, and the edges'. Batches are those that features in
 memory would give.
 
-Where features lie in parts on several machines, the process asks their owners for the rows that are not here, for a window of steps at once.
+Where features lie in parts on several machines, the process asks their owners for the rows that are not here, for a window of steps at once. Where the
+graph does too, it also samples, together with the others, and the loader takes its samples.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
@@ -33,6 +35,8 @@ from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.parted.draws import check_alone
+from hoptrain.samplers.parted.handover import Handed, SamplesAhead, boxes_of, own_columns_of
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _log = logging.getLogger(__name__)
@@ -41,6 +45,8 @@ LOOKAHEAD = 256
 """Steps, where nothing else is said: what is foreseen is limited by memory as well."""
 WINDOWS = 32
 """Windows that ``lookahead`` has: the steps of one are asked of other machines at once."""
+PARTED_LOOKAHEAD, PARTED_WINDOWS = 32, 4
+"""Likewise where the graph is parted: the samples of all steps that are known lie in memory."""
 FETCH_S = 300.0
 """Seconds that machines wait for one another at the least: one of them may write a checkpoint meanwhile."""
 
@@ -153,7 +159,7 @@ class Tier:
         is_apart = parted is not None and len(parted.ranks) > 1
         if is_apart:  # a successor of the process that asks others would not know what was asked
             queue = replace(queue, stall_timeout=max(queue.stall_timeout, FETCH_S), max_restarts=0)
-        patience_s = queue.stall_timeout * (queue.max_restarts + 1)
+        self._patience_s = patience_s = queue.stall_timeout * (queue.max_restarts + 1)
         self.rows: dict[str, TierRows] = {
             name: TierRows(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())
         }
@@ -181,6 +187,7 @@ class Tier:
         apart: PartedRows | None,
     ) -> None:
         files, schedule = [rows.file for rows in self.rows.values()], task.schedule
+        columns = own_columns_of(task, apart)
         ranks = _sharing(meeting, [machine(), *(file.path for file in files), memory, lookahead]) if meeting else [schedule.rank]
 
         def make() -> SharedRows:
@@ -194,14 +201,22 @@ class Tier:
         self.shared, self._rank = _made_or_found(make, schedule.rank, ranks, meeting), ranks.index(schedule.rank)
         for rows in self.rows.values():
             rows.shared, rows.rank = self.shared, self._rank
+        window = 1 if apart is None else max(1, lookahead // (WINDOWS if columns is None else PARTED_WINDOWS))
+        if columns is not None:
+            boxes = boxes_of(lookahead + 2 * window, schedule.rank, ranks, meeting)
+            task.handed = Handed(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
         if schedule.rank == ranks[0]:
             numbers = {name: rows.table for name, rows in self.rows.items()}
             tasks = [replace(task, stores=numbers, schedule=replace(schedule, rank=rank), workspace=Workspace()) for rank in ranks]
-            rows_of = StepRows(tasks=tasks, num_tables=len(files))
-            window = max(1, lookahead // WINDOWS) if apart is not None else 1
+            ahead = (
+                None
+                if columns is None
+                else SamplesAhead(sampler=task.sampler, columns=columns, schedules=[own.schedule for own in tasks], boxes=boxes)
+            )
             self._apart = apart
             options: dict[str, Any] = {"names": list(self.rows), "num_steps": schedule.num_steps, "lookahead": lookahead, "window": window}
-            self._fill = FillTask(shared=self.shared, files=files, rows_of=rows_of, **options)
+            rows_of = ahead or StepRows(tasks=tasks, num_tables=len(files))
+            self._fill = FillTask(shared=self.shared, files=files, rows_of=rows_of, ahead=ahead, **options)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.
@@ -319,4 +334,7 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
             f"lookahead is 0 (or {type(task.sampler).__name__} needs it) with features of other machines: their rows are asked for ahead; "
             "give a lookahead, take another sampler, or bring all parts to one machine"
         )
-    return {"memory": num_bytes, "lookahead": LOOKAHEAD if lookahead is None else lookahead}
+    if isinstance(task.graph, PartedGraph):
+        check_alone(task.sampler)
+    default = PARTED_LOOKAHEAD if isinstance(task.graph, PartedGraph) else LOOKAHEAD
+    return {"memory": num_bytes, "lookahead": default if lookahead is None else lookahead}

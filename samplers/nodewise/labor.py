@@ -145,7 +145,7 @@ class LaborHop:
 
     def sample(self, name: str) -> Block:
         """Keep edges into all nodes so far; the block's arrays are called by ``name`` in the workspace."""
-        kept, num_edges = (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
+        kept, num_edges = self.keep(name)
         sources = kept.sources[:num_edges]
         self.sources.relabel(sources)
         return Block(
@@ -155,6 +155,10 @@ class LaborHop:
             num_src=self.sources.num_nodes,
             weights=kept.weights[:num_edges],
         )
+
+    def keep(self, name: str) -> tuple[kernels.Kept, int]:
+        """The edges that are kept, with global ids, and how many they are."""
+        return (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
 
     def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
         frontier, graph, last, number = self.frontier, self.graph, self.num_dst, self.sources.num_vertices

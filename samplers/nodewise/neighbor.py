@@ -64,7 +64,7 @@ class NeighborSampler(FanoutSampler):
         self.replace: bool = replace
         self.repeats_edges: bool = replace
         self.weighted = weighted
-        self.expand = expand
+        self.expand: str = expand
         self._tables = OncePerGraph[AliasTables]()
         self._positive = OncePerGraph[Array]()
         if expand not in EXPANSIONS:
@@ -76,7 +76,7 @@ class NeighborSampler(FanoutSampler):
         num_seeds = frontier.num_nodes
         blocks: list[Block] = []
         first = 0
-        for hop, (rule, columns) in enumerate(zip(self._rules(), self.columns(graph), strict=True)):
+        for hop, (rule, columns) in enumerate(zip(self.rules(), self.columns(graph), strict=True)):
             how = columns, rule, address.at_hop(hop)
             if self.expand == "all":
                 blocks.append(_sample_hop(graph, frontier, 0, *how, f"{hop}", 0))
@@ -92,13 +92,13 @@ class NeighborSampler(FanoutSampler):
             nested=nested,
         )
 
-    def _rules(self) -> list[kernels.Rule]:
+    def rules(self) -> list[kernels.Rule]:
         """How each hop takes edges."""
         return [kernels.Rule(fanout, self.replace, self.weighted) for fanout in self.fanout_codes]
 
     def columns(self, graph: Graph) -> list[kernels.Columns | WeightedColumns]:
         """What each hop draws from."""
-        return [self._columns(graph, rule) for rule in self._rules()]
+        return [self._columns(graph, rule) for rule in self.rules()]
 
     def _columns(self, graph: Graph, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
         tables = self._alias_tables(graph)

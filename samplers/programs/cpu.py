@@ -66,7 +66,11 @@ def walk(program: Program, graph: Graph, seeds: Array, address: Address, workspa
 
 def sample_walks(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
     """Walks in local ids, and the vertices that they visit."""
-    walks = walk(program, graph, seeds, address, workspace)
+    return batch_of_walks(walk(program, graph, seeds, address, workspace), graph, seeds, workspace)
+
+
+def batch_of_walks(walks: Array, graph: Graph, seeds: Array, workspace: Workspace) -> MiniBatch:
+    """The batch of walks (W, steps + 1) in global ids."""
     frontier = Frontier.of_seeds(graph, seeds, workspace)
     local = workspace.array("local", walks.size, graph.indices.dtype).reshape(walks.shape)
     local[...] = walks

@@ -67,7 +67,12 @@ class RandomWalk(_Walk):
         """By ``hoptrain.kernels.cpu.programs.walk``, unless a subclass decides otherwise than this class."""
         if type(self) is not RandomWalk:
             return None
-        return partial(kernels.uniform_walks, graph.indptr, graph.indices, self.num_walks, np.uint64(self.restart * 2**32))
+        return partial(kernels.uniform_walks, graph.indptr, graph.indices, self.num_walks, self.restart_code)
+
+    @property
+    def restart_code(self) -> np.uint64:
+        """``restart`` as kernels take it, of 2**32."""
+        return np.uint64(self.restart * 2**32)
 
     def transit_of(self, earlier: Any, step: int, random: Any) -> int:
         """The last vertex, or the root."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hoptrain.engine.datasets.load import load_dataset
-from hoptrain.engine.partition.folder import Partition, open_partition, part_folder, write_partition
+from hoptrain.engine.partition.folder import GRAPHS, Partition, open_partition, part_folder, write_partition
 from hoptrain.engine.partition.methods import METHODS
 from hoptrain.trainers.commands.table import aligned
 
@@ -17,7 +17,7 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         "partition",
         help="write a data set in parts, one for each machine",
-        description="Write a data set as a folder of parts: the graph for all machines, and the features of each part apart. "
+        description="Write a data set as a folder of parts: the graph for all machines (or parted too), and the features of each part apart. "
         "'hoptrain fit --data.partitions FOLDER' trains from them, on as many machines as parts, or on one that has all.",
     )
     parser.add_argument("--parts", type=int, required=True, help="how many parts: as many as machines")
@@ -27,6 +27,12 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
         default="stream",
         help="stream: few edges between parts, in little memory; metis: the same with all edges in memory; range: by id, at once",
     )
+    parser.add_argument(
+        "--graph",
+        choices=GRAPHS,
+        default="whole",
+        help="whole: all machines have the graph; parted: each has the edges into its own vertices",
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -34,7 +40,7 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Write the parts and print what they are; returns 0."""
     data = load_dataset(args.name, root=args.root, scale=args.scale)
-    write_partition(data, args.dest, args.parts, args.method, lambda line: print(line, flush=True))
+    write_partition(data, args.dest, args.parts, args.method, lambda line: print(line, flush=True), args.graph)
     print(aligned(facts(open_partition(Path(args.dest)))))
     return 0
 
@@ -48,7 +54,10 @@ def facts(partition: Partition, *, verify: bool = False) -> list[list[str]]:
         ["folder", str(partition.path)],
         ["parts", f"{number}, by {partition.method}"],
         ["cut", f"{partition.cut:.2%} of {data.graph.num_edges:,} edges join two parts"],
-        ["every machine", f"{shared / 1e6:,.2f} MB: graph, labels, splits, and where each vertex is"],
+        [
+            "every machine",
+            f"{shared / 1e6:,.2f} MB: {'degrees' if partition.has_columns else 'graph'}, labels, splits, and where each vertex is",
+        ],
     ]
     return lines + [[f"part {part}", _about(partition, part, verify)] for part in range(number)]
 
@@ -59,4 +68,9 @@ def _about(partition: Partition, part: int, verify: bool) -> str:
     rows, mean = int(partition.bounds[part + 1] - partition.bounds[part]), 1 / partition.num_parts
     x = partition.rows(part, verify=verify)
     requests = partition.requests[part] / mean
-    return f"{rows:,} vertices, {x.nbytes / 1e6:,.2f} MB of features, {requests:.2f} of an even share of requests"
+    columns = (
+        ""
+        if not partition.has_columns
+        else f", {sum(own.nbytes for own in partition.columns(part).graph.arrays().values()) / 1e6:,.2f} MB of edges"
+    )
+    return f"{rows:,} vertices, {x.nbytes / 1e6:,.2f} MB of features{columns}, {requests:.2f} of an even share of requests"

@@ -8,6 +8,7 @@ offline inference.)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,11 +16,13 @@ from torch import Tensor, nn
 
 from hoptrain.engine import Dataset
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.storage.take import finish_rows
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
+from hoptrain.trainers.parts.owned import Computed, OwnVertices
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk, about: it bounds the memory of a layer's messages. A vertex's edges are never divided."""
@@ -46,7 +49,7 @@ def exact_logits(
 
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
     own ``nodes``. ``takes`` tells what the layers take beside activations: a block, or a block and degrees. ``x`` (V, F) enters the first layer, by default
-    the features.
+    the features. On a graph in parts each rank computes its machine's vertices, and hidden rows travel as features do.
 
     Examples:
         >>> import torch
@@ -57,22 +60,31 @@ def exact_logits(
         torch.Size([360, 10])
     """
 
-    def apply(layer: int, nodes: Array, hidden: Tensor | None) -> Tensor:
+    def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None) -> Tensor:
         """One layer's output for ``nodes``; ``hidden`` (V, C) is its input, None stands for the features."""
         outputs = []
-        for chunk in chunks(data.graph.indptr, nodes if len(nodes) else every[:1]):
-            batch = with_edge_features(sampler.sample(data.graph, chunk, workspace=workspace), data)
+        for chunk in chunks(graph.indptr, nodes if len(nodes) else every[:1]):
+            batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
             degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
             rows = torch.from_numpy(batch.node_ids).long()
             inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
             outputs.append(model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees)))
         if hidden is None:
             finish_rows(data.x)
+        elif isinstance(hidden, Computed):
+            hidden.finish()
         return torch.cat(outputs)[: len(nodes)]
 
+    parts = OwnVertices(data) if isinstance(data.graph, PartedGraph) else None
+    graph = data.graph if parts is None else parts.graph
     sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
     share = -(-len(every) // world_size)
-    hidden = None if x is None else x.cpu()
+    hidden: Tensor | Computed | None = None if x is None else x.cpu()
+    if parts is not None:
+        for layer in range(model.num_layers - 1):
+            hidden = parts.compute(partial(apply, layer, hidden=hidden), every)
+        scores = parts.compute(partial(apply, model.num_layers - 1, hidden=hidden), parts.asked(nodes))
+        return scores.all_at_once(nodes).to(device)
     for layer in range(model.num_layers - 1):
         part = apply(layer, every[rank * share : (rank + 1) * share], hidden).cpu()
         hidden = part if world_size == 1 else gather_parts(part, share, len(every), device)

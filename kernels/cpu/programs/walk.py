@@ -47,6 +47,32 @@ def uniform_walks(indptr, indices, copies, restart, address, first, last, walks)
 
 
 @cpu_kernel
+def start_step(walks, step, copies, restart, address, vertices, words):
+    """Where each of the walks steps from, -1 for one that has ended, into ``vertices`` (W,), and the words of ``uniform_walks`` into ``words`` (W,) ``uint64``.
+
+    ``walks`` (W, L + 1) are all walks of a batch. With this and ``take_step`` others than who has the graph make the walks of ``uniform_walks``.
+    """
+    roots, numbers, again = np.empty(len(walks), np.uint64), np.empty(len(walks), np.uint64), np.empty(len(walks), np.uint64)
+    for i in range(len(walks)):
+        roots[i], numbers[i] = walks[i, 0], i % copies
+    lane_words(roots, numbers, len(walks), address, np.uint64(step), words)
+    if restart > 0:
+        lane_words(roots, numbers, len(walks), address, np.uint64(MAX_STEPS + step), again)
+    for i in range(len(walks)):
+        goes_on = walks[i, step] >= 0
+        vertices[i] = -1 if not goes_on else walks[i, step] if restart == 0 or again[i] >= restart else walks[i, 0]
+
+
+@cpu_kernel
+def take_step(indptr, indices, vertices, words):
+    """Replace ``vertices`` (N,) by where ``words`` (N,) lead from them, -1 where no edge leads anywhere."""
+    for i in range(len(vertices)):
+        prefetch_many(indptr, np.int64(vertices[min(i + _PIECE, len(vertices) - 1)]))
+        position = _position(indptr, np.int64(vertices[i]), words[i])
+        vertices[i] = indices[position] if position >= 0 else -1
+
+
+@cpu_kernel
 def lane_words(vertices, numbers, number, address, hop, words):
     """Write the word ``numbers[i]`` of the stream of ``vertices[i]`` at a hop, for the first ``number`` lanes; all ``uint64``.
 

@@ -1,0 +1,64 @@
+"""A graph whose columns lie on several machines, in the place of one that is here."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from hoptrain.engine.arrays import Array, read_only
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.graph import Graph
+
+
+class PartedGraph(Graph):
+    """Of V vertices and E edges this machine knows the degrees; whoever asks for more is refused in a line.
+
+    Attributes:
+        indptr: (V+1,) where each column begins in the whole graph.
+        path: the folder of the parts.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, indptr: Array, is_sorted: bool, path: str) -> None:
+        """Take what every machine knows."""
+        self.indptr = read_only(indptr)
+        self.is_sorted = is_sorted
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PartedGraph, (self.indptr, self.is_sorted, self.path)
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return int(self.indptr[-1])
+
+    def arrays(self) -> dict[str, Array]:
+        """What is here."""
+        return {"indptr": self.indptr}
+
+    edge_ids = None
+    times = None
+
+    @property
+    def indices(self) -> NoReturn:  # type: ignore[override]
+        """Of no machine."""
+        raise self._elsewhere()
+
+    @property
+    def weights(self) -> NoReturn:  # type: ignore[override]
+        """Of no machine."""
+        raise self._elsewhere()
+
+    def needs_machines(self, number: int) -> InputError:
+        """The error for one machine alone with ``number`` parts."""
+        return InputError(
+            f"{self.path} has the graph in {number} parts, and the run one machine: start as many machines as parts, or write parts that have the graph "
+            "whole"
+        )
+
+    def _elsewhere(self) -> InputError:
+        return InputError(
+            f"{self.path} has the graph in parts, each on its machine: this needs all edges at once; write parts that have the graph whole, "
+            "by 'hoptrain data partition' without --graph parted"
+        )

@@ -1,0 +1,53 @@
+"""Rounds of a run: where machines leave a run early, none of them takes part in a round of another's run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.exchange import NOTHING, Exchange
+
+_RUN = np.dtype(np.int64)
+
+
+class LeftRunError(Exception):
+    """Other machines are in a later run: this one was left."""
+
+
+class RunExchange:
+    """An ``Exchange`` whose messages begin with the number of the run, as those of ``WindowRows`` do.
+
+    Attributes:
+        rank: of this machine.
+        size: machines.
+        run: number of the run, the same on all machines.
+        num_rounds: rounds so far.
+        num_sent: bytes that were sent in them.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Take the machines' exchange."""
+        self._exchange = exchange
+        self.rank, self.size = exchange.rank, exchange.size
+        self.run = self.num_rounds = self.num_sent = 0
+
+    def exchange(self, to: Sequence[Array]) -> list[Array]:
+        """See ``Exchange``.
+
+        Raises:
+            LeftRunError: others are in a later run.
+        """
+        head = np.array([self.run], _RUN).view(np.uint8)
+        sent = [NOTHING if part == self.rank else np.concatenate([head, own]) for part, own in enumerate(to)]
+        while True:
+            got = self._exchange.exchange(sent)
+            self.num_rounds += 1
+            self.num_sent += sum(map(len, sent))
+            runs = [self.run if part == self.rank else int(own[: _RUN.itemsize].copy().view(_RUN)[0]) for part, own in enumerate(got)]
+            if max(runs) > self.run:
+                raise LeftRunError
+            if min(runs) == self.run:
+                return [own[_RUN.itemsize :] for own in got]
+            # those behind learn by this round that their run was left, and come anew

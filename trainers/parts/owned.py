@@ -1,0 +1,108 @@
+"""Layers over a graph in parts: each rank computes those of its machine's vertices, and takes rows of others from the ranks that computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hoptrain.engine import Dataset, Graph
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.exchange import Exchange
+from hoptrain.engine.partition.folder import open_partition
+from hoptrain.engine.partition.rounds import RankRows, ranks_of
+from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.topology.graph import PartedGraph
+
+
+class OwnVertices:
+    """Which vertices each rank computes: those of its machine, of which it has all edges, shared out among the machine's ranks.
+
+    Attributes:
+        graph: the columns of this machine's vertices.
+    """
+
+    def __init__(self, data: Dataset) -> None:
+        """Find them; every rank calls this.
+
+        Raises:
+            InputError: as ``PartedRows.meet``; one machine alone.
+        """
+        assert isinstance(data.graph, PartedGraph)
+        assert isinstance(data.x, PartedRows)
+        rows, of_ranks = data.x, ranks_of(data.x)
+        partition = open_partition(data.graph.path)
+        if of_ranks is None:
+            raise data.graph.needs_machines(partition.num_parts)
+        self._exchange: Exchange = of_ranks.exchange
+        self.graph: Graph = partition.columns(rows.machine).graph
+        owners = partition.owner(np.arange(len(partition.place)))
+        self._rank_of: Array = np.empty(len(owners), np.int32)
+        for part, ranks in enumerate(rows.ranks):
+            own = np.flatnonzero(owners == part)
+            self._rank_of[own] = np.asarray(ranks)[np.arange(len(own)) * len(ranks) // max(1, len(own))]
+
+    def compute(self, layer: Callable[[Array], Tensor], wanted: Array) -> Computed:
+        """What ``layer`` gives for the vertices ``wanted`` (N,), ascending, each on its rank; every rank calls this with the same ones."""
+        ranks = self._rank_of[wanted]
+        number = np.empty(len(self._rank_of), np.int64)
+        for rank in range(self._exchange.size):
+            own = wanted[ranks == rank]
+            number[own] = np.arange(len(own))
+        return Computed(layer(wanted[ranks == self._exchange.rank]), self._rank_of, number, self._exchange)
+
+    def asked(self, nodes: Array) -> Array:
+        """The vertices that any rank asks for by ``nodes`` (N,), ascending."""
+        mine = np.zeros(len(self._rank_of), np.uint8)
+        mine[nodes] = 1
+        others = self._exchange.exchange(
+            [np.packbits(mine) if rank != self._exchange.rank else mine[:0] for rank in range(self._exchange.size)]
+        )
+        for each in others:
+            mine[: 8 * len(each)] |= np.unpackbits(each)[: len(mine)]
+        return np.flatnonzero(mine)
+
+
+class Computed:
+    """Rows (N, C) of vertices, each on the rank that computed it, as ``RankRows`` takes them: a part is a rank's."""
+
+    def __init__(self, own: Tensor, rank_of: Array, number: Array, exchange: Exchange) -> None:
+        """Take what this rank computed (n, C), the rank of every vertex (V,), and where its row stands there (V,)."""
+        self._own = own.detach().cpu().contiguous()
+        self._rank_of, self._number = rank_of, number
+        self.row_bytes: int = self._own.shape[1] * self._own.element_size()
+        self.machine: int = exchange.rank
+        self.num_parts: int = exchange.size
+        self.ranks: list[list[int]] = [[rank] for rank in range(self.num_parts)]
+        self._taken = RankRows(self, exchange)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self._rank_of)
+
+    def owner(self, ids: Array) -> Array:
+        """The rank of each vertex."""
+        return self._rank_of[ids]
+
+    def numbers(self, ids: Array, part: int) -> Array:
+        """Where they stand there."""
+        return self._number[ids]
+
+    def of_own(self, numbers: Array) -> Array:
+        """Rows (N, row_bytes) uint8 of this rank."""
+        return self._own[torch.from_numpy(numbers.astype(np.int64))].view(torch.uint8).numpy().reshape(len(numbers), self.row_bytes)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Rows of vertices (N,); every rank takes some at a time, until it calls ``finish``."""
+        return torch.from_numpy(self._taken.take(rows.numpy())).view(self._own.dtype)
+
+    def all_at_once(self, nodes: Array) -> Tensor:
+        """The rows of this rank's ``nodes`` (N,)."""
+        rows = self[torch.from_numpy(np.asarray(nodes))]
+        self.finish()
+        return rows
+
+    def finish(self) -> None:
+        """This rank takes no more; it answers those that do."""
+        self._taken.finish()
