@@ -1,7 +1,12 @@
 """The benchmark of several machines: what it counts is the fewest, and a cache sends less than none."""
 
 import json
+import subprocess
+import sys
 
+import pytest
+
+from hoptrain.benchmarks.machines.namespaces import joined, lacking
 from hoptrain.trainers.cli import main
 
 
@@ -24,3 +29,36 @@ def test_counts(tmp_path):
 def test_bad_input(tmp_path, capsys):
     assert main(["bench", "machines", "--machines", "3", "--out", str(tmp_path)]) == 2
     assert "machines are [3]: 4 ranks are shared out among 2 or 4; choose of these" in capsys.readouterr().err
+
+
+def test_a_rate_is_a_number_of_megabits(tmp_path, capsys):
+    assert main(["bench", "machines", "--rate-mbit", "0", "--out", str(tmp_path)]) == 2
+    assert "rate-mbit is 0: it is megabits a second, at least 1; correct it" in capsys.readouterr().err
+
+
+def test_where_there_are_no_namespaces_it_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("hoptrain.benchmarks.machines.namespaces.os.geteuid", lambda: 1000)
+    assert main(["bench", "machines", "--quick", "--scale", "0.0005", "--only", "wire", "--out", str(tmp_path)]) == 0
+    assert "nothing goes over a wire: this user is not root" in capsys.readouterr().err
+    assert json.loads((tmp_path / "results.json").read_text())["records"] == []
+
+
+LISTEN = "import socket; s = socket.create_server(('', 7000)); print(flush=True); c = s.accept()[0]; print(sum(map(len, iter(lambda: c.recv(1 << 16), b''))))"
+SEND = "import socket; s = socket.create_connection(('{0}', 7000), 5); s.sendall(bytes(1 << 20)); s.close()"
+
+
+@pytest.mark.skipif(bool(lacking()), reason=f"no network namespaces: {lacking()}")
+def test_machines_in_namespaces_send_what_is_counted_until_one_is_cut_off():
+    with joined(2) as network:
+        first, second = ([*network.inside(machine), sys.executable, "-c"] for machine in range(2))
+        with subprocess.Popen([*first, LISTEN], stdout=subprocess.PIPE, text=True) as listener:
+            assert listener.stdout.readline() == "\n"
+            before = network.sent()
+            subprocess.run([*second, SEND.format(network.addresses[0])], check=True, timeout=30)
+            assert int(listener.communicate(timeout=30)[0]) == 1 << 20
+        sent = [after - earlier for after, earlier in zip(network.sent(), before, strict=True)]
+        assert 1 << 20 < sent[1] < 1.1 * (1 << 20)
+        assert sent[0] < 100_000
+        network.cut(1)
+        assert subprocess.run([*second, SEND.format(network.addresses[0])], check=False, capture_output=True, timeout=30).returncode == 1
+    assert lacking() == ""
