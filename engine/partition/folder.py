@@ -134,6 +134,8 @@ def write_partition(
     is_parted = graph == "parted"
     if is_parted and data.edge_attr is not None:
         raise InputError(f"{data.name} has features of edges, which stay with a whole graph: leave graph={graph!r} out")
+    if is_parted and num_parts == 1:
+        raise InputError("parts is 1 with graph='parted': a machine alone has the graph whole; take more parts, or leave it out")
     with create_new_folder(path, KIND) as writer:
         tell(f"parting {data.graph.num_nodes:,} vertices by {method}")
         parts = assign(data.graph, num_parts, method)

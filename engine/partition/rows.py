@@ -139,6 +139,11 @@ class PartedRows:
                 f"{self.path} has {self.num_parts} parts, and the run {len(names)} machines: each has one of them; start as many, or write "
                 f"others by 'hoptrain data partition --parts {len(names)}'"
             )
+        if len(names) == 1 and self._graph_is == "parted":
+            raise InputError(
+                f"{self.path} has the graph in {self.num_parts} parts, and the run one machine: start as many machines as parts, or write parts that "
+                "have the graph whole"
+            )
         for other, each in enumerate(told):
             number = names.index(each["machine"])
             missing = sorted(({number} if len(names) > 1 else set(range(self.num_parts))) - set(each["parts"]))

@@ -96,18 +96,16 @@ class Handed:
         return read(box.get()[1])
 
 
-def own_columns_of(task: Any, apart: PartedRows | None) -> OwnColumns | None:
+def own_columns_of(task: Any, rows: PartedRows | None) -> OwnColumns | None:
     """What this machine has of a task's graph that is parted; the task's graph becomes that, for rehearsals. None where all have the graph.
 
-    Raises:
-        InputError: one machine alone.
+    Args:
+        task: a ``SampleTask``.
+        rows: its features, whose machines have met.
     """
-    if not isinstance(task.graph, PartedGraph):
+    if rows is None or not isinstance(task.graph, PartedGraph):
         return None
-    partition = open_partition(task.graph.path)
-    if apart is None:
-        raise task.graph.needs_machines(partition.num_parts)
-    columns = partition.columns(apart.machine)
+    columns = open_partition(task.graph.path).columns(rows.machine)
     task.graph = columns.graph
     return columns
 

@@ -81,9 +81,9 @@ def ended(folder, ranks, seconds):
             rank.communicate()
 
 
-def digits_in_parts(folder, method="range"):
+def digits_in_parts(folder, method="range", graph="whole"):
     """The digits in two parts: folders m0 and m1 have what each machine needs alone."""
-    write_partition(load_dataset("digits-knn"), folder / "parts", 2, method)
+    write_partition(load_dataset("digits-knn"), folder / "parts", 2, method, graph=graph)
     for machine in range(2):
         (folder / f"m{machine}").mkdir()
         for entry in (folder / "parts").iterdir():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
 from hoptrain.trainers.parts.owned import Computed, OwnVertices
+
+if TYPE_CHECKING:
+    from hoptrain.engine.partition.rows import PartedRows
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk, about: it bounds the memory of a layer's messages. A vertex's edges are never divided."""
@@ -75,7 +79,7 @@ def exact_logits(
             hidden.finish()
         return torch.cat(outputs)[: len(nodes)]
 
-    parts = OwnVertices(data) if isinstance(data.graph, PartedGraph) else None
+    parts = OwnVertices(data.graph.path, cast("PartedRows", data.x)) if isinstance(data.graph, PartedGraph) else None
     graph = data.graph if parts is None else parts.graph
     sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
     share = -(-len(every) // world_size)

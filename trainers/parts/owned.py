@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.engine import Dataset, Graph
+from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import open_partition
 from hoptrain.engine.partition.rounds import RankRows, ranks_of
 from hoptrain.engine.partition.rows import PartedRows
-from hoptrain.engine.partition.topology.graph import PartedGraph
 
 
 class OwnVertices:
@@ -24,22 +23,22 @@ class OwnVertices:
         graph: the columns of this machine's vertices.
     """
 
-    def __init__(self, data: Dataset) -> None:
+    def __init__(self, path: str, rows: PartedRows) -> None:
         """Find them; every rank calls this.
 
+        Args:
+            path: the folder of the parts.
+            rows: the features.
+
         Raises:
-            InputError: as ``PartedRows.meet``; one machine alone.
+            InputError: as ``PartedRows.meet``.
         """
-        assert isinstance(data.graph, PartedGraph)
-        assert isinstance(data.x, PartedRows)
-        rows, of_ranks = data.x, ranks_of(data.x)
-        partition = open_partition(data.graph.path)
-        if of_ranks is None:
-            raise data.graph.needs_machines(partition.num_parts)
-        self._exchange: Exchange = of_ranks.exchange
+        taken = ranks_of(rows)
+        assert taken is not None  # of one machine ``meet`` refuses a graph in parts
+        partition, self._exchange = open_partition(path), taken.exchange
         self.graph: Graph = partition.columns(rows.machine).graph
-        owners = partition.owner(np.arange(len(partition.place)))
-        self._rank_of: Array = np.empty(len(owners), np.int32)
+        owners = partition.owner(np.arange(len(rows)))
+        self._rank_of = np.empty(len(rows), np.int32)
         for part, ranks in enumerate(rows.ranks):
             own = np.flatnonzero(owners == part)
             self._rank_of[own] = np.asarray(ranks)[np.arange(len(own)) * len(ranks) // max(1, len(own))]
@@ -95,7 +94,8 @@ class Computed:
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         """Rows of vertices (N,); every rank takes some at a time, until it calls ``finish``."""
-        return torch.from_numpy(self._taken.take(rows.numpy())).view(self._own.dtype)
+        taken = torch.from_numpy(self._taken.take(rows.numpy()))
+        return taken.view(self._own.dtype) if len(taken) else self._own[:0]  # torch views no empty rows as wider numbers
 
     def all_at_once(self, nodes: Array) -> Tensor:
         """The rows of this rank's ``nodes`` (N,)."""

@@ -50,13 +50,6 @@ class PartedGraph(Graph):
         """Of no machine."""
         raise self._elsewhere()
 
-    def needs_machines(self, number: int) -> InputError:
-        """The error for one machine alone with ``number`` parts."""
-        return InputError(
-            f"{self.path} has the graph in {number} parts, and the run one machine: start as many machines as parts, or write parts that have the graph "
-            "whole"
-        )
-
     def _elsewhere(self) -> InputError:
         return InputError(
             f"{self.path} has the graph in parts, each on its machine: this needs all edges at once; write parts that have the graph whole, "

@@ -16,7 +16,7 @@ from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
 from hoptrain.engine.partition.rows import Links, open_parted
 from hoptrain.engine.placement.meeting import Meeting
-from hoptrain.samplers import MVSSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers import MVSSampler, NeighborSampler, PinSAGESampler, SampleLoader
 from hoptrain.samplers.feed import tier
 
 NUMBER, SMALL = 3000, "120KiB"
@@ -35,6 +35,7 @@ def parts(plain, tmp_path_factory):
     folder = tmp_path_factory.mktemp("machines")
     for method in ("range", "stream"):
         write_partition(plain, folder / method, 2, method)
+    write_partition(plain, folder / "parted graph", 2, "stream", graph="parted")
     return folder
 
 
@@ -117,7 +118,20 @@ def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_w
         assert sum(filled.num_fetched for filled in told) < NUMBER  # each row once, and not those of the machine
 
 
-def test_runs_that_are_left_begun_in_the_middle_and_closed(machines, plain):
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_graph_in_parts_too(machines, plain, num_workers):
+    def work(loader, rank):
+        other = beside(plain, rank)
+        assert [same(loader, other) for _ in range(2)] == [15, 15]
+        return loader.tier.filled
+
+    for filled in machines(work, "parted graph", memory=SMALL, num_workers=num_workers, lookahead=8):
+        samples, rows = 5, 9  # 15 steps by 2: 8 are sampled at first, then 2, 2, 2 and 1; of rows a window, and one to end with
+        assert filled.num_rounds == 2 * (2 * 2 * samples + rows)
+
+
+@pytest.mark.parametrize("method", ["range", "parted graph"])
+def test_runs_that_are_left_begun_in_the_middle_and_closed(machines, plain, method):
     def work(loader, rank):
         other = beside(plain, rank)
         for each in (loader, other):
@@ -130,7 +144,7 @@ def test_runs_that_are_left_begun_in_the_middle_and_closed(machines, plain):
         loader.close()
         return same(loader, other)
 
-    assert machines(work, memory=SMALL, lookahead=64) == [15, 15]
+    assert machines(work, method, memory=SMALL, lookahead=64) == [15, 15]
 
 
 def test_the_process_that_fetches_is_not_replaced(machines, plain):
@@ -157,6 +171,18 @@ def test_what_needs_all_rows_now_is_refused(parts, tmp_path):
         SampleLoader(data, NeighborSampler([3, 2]), batch_size=50, lookahead=0)
     with pytest.raises(InputError, match=r"MVSSampler needs it"):
         SampleLoader(data, MVSSampler(NeighborSampler([3, 2]), num_draws=30), batch_size=50)
+
+
+def test_what_does_not_go_with_a_graph_in_parts(parts):
+    data = open_parted(parts / "parted graph")
+    with pytest.raises(InputError, match=r"PinSAGESampler on a graph in parts: .* take one of these, or part the features alone"):
+        SampleLoader(data, PinSAGESampler([3, 2]), batch_size=50)
+    with SampleLoader(data, NeighborSampler([3, 2]), batch_size=50, memory=SMALL) as loader:
+        line = r"parted graph has the graph in 2 parts, and the run one machine: start as many machines as parts, or write parts that have the graph whole"
+        with pytest.raises(InputError, match=line):
+            next(iter(loader))
+    with pytest.raises(InputError, match=r"parted graph has the graph in parts, each on its machine: this needs all edges at once"):
+        NeighborSampler([3]).sample(data.graph, [1])
 
 
 def test_one_machine_with_all_parts_reads_them(parts, plain):

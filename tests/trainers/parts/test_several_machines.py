@@ -16,24 +16,21 @@ def parts(tmp_path_factory):
     return digits_in_parts(tmp_path_factory.mktemp("digits"))
 
 
-def test_two_machines_learn_what_one_does(tmp_path, parts):
+def test_two_machines_learn_what_one_does(tmp_path, parts, tmp_path_factory):
     small = ("--trainer.max_epochs=2", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
-    two = (
-        *small,
-        f"--trainer.default_root_dir={tmp_path / 'two'}",
-        "--data.partitions=parts",
-        "--data.memory=300KiB",
-        "--data.lookahead=128",
-    )
-    place(tmp_path, parts)
-    told = ended(tmp_path, start(tmp_path, ["m0", "m1"], *two), START_S)
     one = (*small, f"--trainer.default_root_dir={tmp_path / 'one'}")
     plain = ended(tmp_path, start(tmp_path, ["m0", "m0"], *one), START_S)
-    assert [out.splitlines()[-1:] for out, _ in told] == [out.splitlines()[-1:] for out, _ in plain], told
-    assert "test accuracy 0." in told[0][0]
-    weights, scores = learnt(tmp_path / "two")
-    assert len(scores) == 2
-    assert (weights, scores) == learnt(tmp_path / "one")
+    expected = learnt(tmp_path / "one")
+    assert len(expected[1]) == 2
+    parted = digits_in_parts(tmp_path_factory.mktemp("parted"), graph="parted")
+    for graph, of_graph, lookahead in (("whole", parts, 128), ("parted", parted, 16)):
+        folder = tmp_path / graph
+        place(folder, of_graph)
+        two = (f"--trainer.default_root_dir={folder}", "--data.partitions=parts", "--data.memory=300KiB", f"--data.lookahead={lookahead}")
+        told = ended(folder, start(folder, ["m0", "m1"], *small, *two), START_S)
+        assert [out.splitlines()[-1:] for out, _ in told] == [out.splitlines()[-1:] for out, _ in plain], told
+        assert "test accuracy 0." in told[0][0]
+        assert learnt(folder) == expected
 
 
 @pytest.mark.parametrize("what", ["machine", pytest.param("rank", marks=EACH_FAULT), pytest.param("carrier", marks=EACH_FAULT)])

@@ -1,0 +1,84 @@
+"""The folder of a data set whose graph is parted too: what every machine knows of it, and what is refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+from ranks import in_threads
+
+from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine.partition.exchange import LocalExchange
+from hoptrain.engine.partition.folder import GRAPH, open_partition, write_partition
+from hoptrain.engine.partition.topology.runs import LeftRunError, RunExchange
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    graph = Graph.from_edges(*rng.integers(0, 50, (2, 300)), 50, weights=rng.random(300))
+    return Dataset(name="made", graph=graph, x=rng.random((50, 3)), y=rng.integers(0, 2, 50), splits={"train": np.arange(9)})
+
+
+@pytest.fixture(scope="module")
+def parted(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parted") / "parts"
+    write_partition(data, folder, 3, "range", graph="parted")
+    return folder
+
+
+def test_a_machine_has_its_edges_alone(data, parted):
+    found = open_partition(parted)
+    assert found.data.splits["train"].tolist() == list(range(9))
+    assert found.data.graph.in_degrees().tolist() == data.graph.in_degrees().tolist()
+    assert found.data.graph.num_edges == sum(found.columns(part).graph.num_edges for part in range(3)) == 300
+    for part in range(3):
+        columns = found.columns(part)
+        own = np.flatnonzero(found.owner(np.arange(50)) == part)
+        assert sorted(columns.graph.destinations().tolist()) == np.repeat(own, data.graph.in_degrees()[own]).tolist()
+        assert columns.graph.weights.sum() == pytest.approx(data.graph.weights[np.isin(data.graph.destinations(), own)].sum())
+    assert Dataset.open(parted / GRAPH).graph.num_edges == 0  # who takes it for the whole meets no edge that is elsewhere
+
+
+def test_what_needs_all_edges_is_refused(parted):
+    graph = pickle.loads(pickle.dumps(open_partition(parted).data.graph))
+    for what in ("indices", "weights"):
+        with pytest.raises(
+            InputError, match=r"parts has the graph in parts, each on its machine: this needs all edges at once; write parts .* whole"
+        ):
+            getattr(graph, what)
+    assert (graph.num_nodes, graph.num_edges, graph.edge_ids) == (50, 300, None)
+
+
+def test_what_cannot_be_parted(data, tmp_path):
+    with pytest.raises(InputError, match=r"graph is 'part': it is one of whole, parted"):
+        write_partition(data, tmp_path / "parts", 3, graph="part")
+    edges = Dataset(name="made", graph=data.graph, x=data.x, edge_attr=np.zeros((300, 2)))
+    with pytest.raises(InputError, match=r"made has features of edges, which stay with a whole graph: leave graph='parted' out"):
+        write_partition(edges, tmp_path / "parts", 3, graph="parted")
+    with pytest.raises(
+        InputError, match=r"parts is 1 with graph='parted': a machine alone has the graph whole; take more parts, or leave it out"
+    ):
+        write_partition(data, tmp_path / "parts", 1, graph="parted")
+    assert not (tmp_path / "parts").exists()
+
+
+def test_a_run_that_was_left():
+    """One machine left run 1 before its second round; the other one hears of it there, and both go on in run 2."""
+    exchanges = [RunExchange(exchange) for exchange in LocalExchange.among(2)]
+
+    def say(machine, run, word):
+        exchanges[machine].run = run
+        return exchanges[machine].exchange([np.full(0 if to == machine else 3, word, np.uint8) for to in range(2)])[1 - machine].tolist()
+
+    def stays():
+        heard = [say(0, 1, 10)]
+        with pytest.raises(LeftRunError):
+            say(0, 1, 11)
+        return [*heard, say(0, 2, 12)]
+
+    def leaves():
+        return [say(1, 1, 20), say(1, 2, 22)]
+
+    assert in_threads([stays, leaves]) == [[[20] * 3, [22] * 3], [[10] * 3, [12] * 3]]
+    assert [exchange.num_rounds for exchange in exchanges] == [3, 3]
+    assert exchanges[0].num_sent == 3 * (8 + 3)
