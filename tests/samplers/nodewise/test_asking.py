@@ -8,7 +8,9 @@ from hoptrain.samplers import LaborSampler, NeighborSampler, Workspace
 
 
 def contents(batch):
-    return {name: (array.dtype, array.tobytes()) for name, array in batch.arrays().items()} | {"at": (batch.epoch, batch.batch, batch.nested)}
+    return {name: (array.dtype, array.tobytes()) for name, array in batch.arrays().items()} | {
+        "at": (batch.epoch, batch.batch, batch.nested)
+    }
 
 
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"expand": "new"}])
