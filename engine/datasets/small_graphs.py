@@ -166,12 +166,12 @@ class SmallGraphs:
         arrays = {
             "x": take_rows(self.vertices.x, nodes).astype(np.float32),  # type: ignore[arg-type]
             "indptr": np.concatenate([[0], np.cumsum(degrees)]),
-            "indices": graph.indices[edges] + np.repeat(ptr[:-1] - self.ptr[items], ends - begins),
+            "indices": take_rows(graph.indices, edges) + np.repeat(ptr[:-1] - self.ptr[items], ends - begins),
             "ptr": ptr,
             "y": self.y[items],
         }
         if self.vertices.edge_attr is not None:
-            ids = edges if graph.edge_ids is None else graph.edge_ids[edges]
+            ids = edges if graph.edge_ids is None else take_rows(graph.edge_ids, edges)
             arrays["edge_attr"] = take_rows(self.vertices.edge_attr, ids).astype(np.float32)
         return arrays
 

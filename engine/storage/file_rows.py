@@ -90,7 +90,7 @@ class FileRows:
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         except OSError as error:
-            raise InputError(f"{self.path} cannot be opened ({error.strerror}): features are read from it; put it back") from error
+            raise InputError(f"{self.path} cannot be opened ({error.strerror}): rows are read from it; put it back") from error
         return file
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
@@ -165,7 +165,7 @@ class FileRows:
             found = os.preadv(file, [buffer[: -(-needed // BLOCK) * BLOCK].data], begin)
         except OSError as error:
             raise InputError(
-                f"{self.path} cannot be read at byte {begin:,} ({error.strerror}): features are read from it; look at its disk, or copy it anew"
+                f"{self.path} cannot be read at byte {begin:,} ({error.strerror}): rows are read from it; look at its disk, or copy it anew"
             ) from error
         if found < needed:
             raise InputError(

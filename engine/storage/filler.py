@@ -27,7 +27,7 @@ from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.runs import LeftRunError, RunExchange
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.plan import RowPlan, StepReads, in_order, plan_together
+from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, StepReads, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 
@@ -92,6 +92,30 @@ _Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
 """Seconds that trainers were waited for, what came from other machines, and of each table the reads of the steps that are read now."""
 
 
+class Topology(Protocol):
+    """Samples the steps to come from a graph that lies in a file, many together, and hands each over when its rows are planned."""
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps that may be handed over at once."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more steps should be foreseen for now."""
+
+    def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
+        """The rows of the next step, of each table; ``later`` are the epochs and steps to come, None behind the last one."""
+
+    def hand_over(self, tag: int, landed: int) -> None:
+        """Hand over what sampler processes need of the next step; trainers have taken the steps up to ``landed``."""
+
+    def forget(self) -> None:
+        """Other steps come than those foreseen."""
+
+    def counted(self) -> Filled:
+        """What reading took since the last call."""
+
+
 def run_and_epoch(run: int, epoch: int) -> int:
     """Both in the number that a task gets as its epoch: an epoch has 20 bits, and the run stands above them."""
     return run * MAX_EPOCH + epoch
@@ -111,6 +135,7 @@ class FillTask:
         window: steps whose rows other machines are asked for at once.
         exchange: with them, where the features lie in parts on several machines.
         ahead: what samples with them, where the graph does too.
+        topology: samples in the place of ``rows_of``, where the graph is larger than memory.
     """
 
     shared: SharedRows
@@ -122,6 +147,7 @@ class FillTask:
     window: int = 1
     exchange: Exchange | None = None
     ahead: Ahead | None = None
+    topology: Topology | None = None
     _plans: list[RowPlan] = field(default_factory=list)
     _planned: deque[tuple[int, list[StepReads]]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, 0)
@@ -150,6 +176,9 @@ class FillTask:
         filled = fetched.plus(Filled(work_s=time.perf_counter() - begin - waited - fetched.fetch_s))
         for table, own in enumerate(reads):
             filled = filled.plus(self._fill(table, own))
+        if self.topology is not None:
+            counted = self.topology.counted()
+            filled = filled.plus(counted)._replace(work_s=filled.work_s - counted.read_s)
         last = step + len(reads[0]) - 1
         self.shared.publish(tag_of(run, last))
         self._due = (epoch, last + 1) if last + 1 < self.num_steps else (epoch + 1, 0)
@@ -159,7 +188,14 @@ class FillTask:
         """Plan a step, and those after it in its run that are read with it."""
         waits = [0.0]
         tags = range(tag_of(run, step), tag_of(run, max(step, self.shared.last_step(run))) + 1)
-        reads = plan_together(self._plans, tags, lambda landed: waits.append(self._wait_until_taken(landed)))
+        coming = iter(tags)
+
+        def wait(landed: int) -> None:
+            waits.append(self._wait_until_taken(landed))
+            if self.topology is not None:
+                self.topology.hand_over(next(coming), landed)
+
+        reads = plan_together(self._plans, tags, wait)
         return sum(waits), Filled(), reads
 
     def _wait_until_taken(self, tag: int) -> float:
@@ -255,6 +291,8 @@ class FillTask:
         elif (epoch, step) != self._due or (self.ahead is not None and run != self._run):
             for plan in self._plans:
                 plan.forget()
+            if self.topology is not None:
+                self.topology.forget()
             self._later = self._steps_from(epoch, step)
         if self.ahead is not None and run != self._run:
             self.ahead.begin()
@@ -269,20 +307,30 @@ class FillTask:
         # Steps that are planned and not carried out change nothing that readers see.
         slot_of = self.shared.slot_of(number) if self.exchange is None else np.empty(table.num_rows, np.int32)
         what = f"rows of {self.names[number]} ({table.row_bytes:,} bytes each)"
-        return RowPlan(slot_of, table.num_slots, self.lookahead, most, what)
+        in_flight = IN_FLIGHT if self.topology is None else self.topology.num_in_flight
+        return RowPlan(slot_of, table.num_slots, self.lookahead, most, what, in_flight=in_flight)
 
     @property
     def _wanted(self) -> int:
         """Steps that should be foreseen before the next ones are planned: as many as each plan has room for."""
+        if self.topology is not None and self.topology.is_full:
+            return int(not self._plans[0].num_known)
         return min(plan.wanted for plan in self._plans)
 
     def _foresee(self, number: int) -> None:
         if self.ahead is not None:
             number = min(number, self._sampled - self._foreseen)
             self._foreseen += number
-        for _, (epoch, step) in zip(range(number), self._later, strict=False):
-            for plan, file, rows in zip(self._plans, self.files, self.rows_of(epoch, step), strict=True):
+        for _ in range(number):
+            for plan, file, rows in zip(
+                self._plans, self.files, self._rows_of_next(), strict=False
+            ):  # none behind the last step that there can be
                 plan.foresee(file.elsewhere(rows) if isinstance(file, PartedRows) else rows)
+
+    def _rows_of_next(self) -> Sequence[Array]:
+        if self.topology is not None:
+            return self.topology.rows_of_next(self._later) or ()
+        return next((self.rows_of(*at) for at in self._later), ())
 
     def _steps_from(self, epoch: int, step: int) -> Iterator[tuple[int, int]]:
         for later in range(epoch, MAX_EPOCH):

@@ -141,11 +141,7 @@ class SharedRows:
     @cached_property
     def arrays(self) -> dict[str, Array]:
         """The parts, mapped when they are first used."""
-        file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            return carve(np.frombuffer(mmap.mmap(file, total_bytes(self._layout())), np.uint8), self._layout())
-        finally:
-            os.close(file)
+        return carve(map_shared(self.path), self._layout())
 
     @property
     def ready(self) -> int:
@@ -217,6 +213,15 @@ class SharedRows:
                 f"vertex {ids[missing]} is in a batch and not among the rows read for it: the sampler's batches are not the same "
                 "whenever they are made; give lookahead 0, or mend the sampler"
             )
+
+
+def map_shared(path: str) -> Array:
+    """What ``SharedRows`` and its like have at their path, (bytes,) uint8."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return np.frombuffer(mmap.mmap(file, 0), np.uint8)
+    finally:
+        os.close(file)
 
 
 def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:

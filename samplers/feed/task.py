@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.gather import gather_all, gather_rows, named_rows, start_gathering
+from hoptrain.samplers.feed.topology.sources import EdgeSources
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class SampleTask:
         workspace: of the process that makes the batches.
         is_checked: whether a batch of the sampler was checked in full in this process.
         handed: where batches come from that were sampled with other machines; but for a rehearsal, which takes what is here of the graph.
+        sources: where the sources of edges come from, if the graph's are in a file that is larger than memory.
     """
 
     graph: Any
@@ -47,6 +49,7 @@ class SampleTask:
     workspace: Workspace
     is_checked: bool = False
     handed: Handed | None = None
+    sources: EdgeSources | None = None
 
     def rehearse(self, epoch: int) -> int:
         """Make the first batch here, on the CPU: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
@@ -63,7 +66,7 @@ class SampleTask:
         """Make the batch of a step in arrays from ``allocate``; returns its header. With a cache of rows ``epoch`` has its run (``run_and_epoch``)."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
-        batch = self.handed.batch(run, step).at(self.schedule.address(epoch, step)) if self.handed and run else self.sampled(epoch, step)
+        batch = self.sampled(epoch, step, run)
         structure = batch.arrays()
         sampled = time.perf_counter()
         rows = list(named_rows(batch, self.stores, self._edge_rows))
@@ -83,17 +86,29 @@ class SampleTask:
             pid=os.getpid(),
         )
 
-    def sampled(self, epoch: int, step: int) -> SampledBatch:
+    def sampled(self, epoch: int, step: int, run: int = 0) -> SampledBatch:
         """The batch of a step without rows; its arrays are the workspace's, good until the next one."""
+        if self.handed is not None and run:
+            return self.handed.batch(run, step).at(self.schedule.address(epoch, step))
+        if self.sources is not None:
+            return self.sources.answer(self.asking(epoch, step, self.workspace), run, step)
         items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
         batch = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
         check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
         self.is_checked = True
         return batch
 
-    def rows_of(self, epoch: int, step: int) -> Iterator[tuple[Any, Array]]:
-        """Of the batch of a step the stores that it takes rows from, and which; an array is good until the next one."""
-        yield from ((store, ids) for _, store, ids in named_rows(self.sampled(epoch, step), self.stores, self._edge_rows))
+    def asking(self, epoch: int, step: int, workspace: Workspace) -> Generator[Array, Array, SampledBatch]:
+        """The batch of a step, of a sampler that asks for the sources of its edges (``NeighborSampler.asking``)."""
+        sampler: Any = self.sampler
+        made: Generator[Array, Array, SampledBatch] = sampler.asking(
+            self.graph, self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step), workspace
+        )
+        return made
+
+    def rows_in(self, batch: SampledBatch) -> Iterator[tuple[Any, Array]]:
+        """The stores that a batch takes rows from, and which; an array is good until the next one."""
+        yield from ((store, ids) for _, store, ids in named_rows(batch, self.stores, self._edge_rows))
 
     def start_rows(self, batch: SampledBatch, allocate: Allocate) -> tuple[dict[str, Array], Callable[[], None]]:
         """Arrays from ``allocate`` for the rows of a sampled batch, by name, and what fills them, which other threads have begun to do."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,11 +30,16 @@ from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.handed import HandedSources
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
+from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, handed_sources
+from hoptrain.samplers.feed.topology.sources import EdgeSources
+from hoptrain.samplers.feed.topology.superbatch import Superbatch
 from hoptrain.samplers.parted.draws import check_alone
 from hoptrain.samplers.parted.handover import Handed, SamplesAhead, boxes_of, own_columns_of
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -116,9 +121,13 @@ class StepRows:
 
     def __call__(self, epoch: int, step: int) -> list[Array]:
         """The distinct rows of each table, ascending, (B,)."""
+        return self.in_batches(task.sampled(epoch, step) for task in self.tasks)
+
+    def in_batches(self, batches: Iterable[SampledBatch]) -> list[Array]:
+        """The same of the batches of the ranks."""
         found: list[list[Array]] = [[] for _ in range(self.num_tables)]
-        for task in self.tasks:
-            for table, ids in task.rows_of(epoch, step):
+        for task, batch in zip(self.tasks, batches, strict=True):
+            for table, ids in task.rows_in(batch):
                 found[table].append(np.array(ids))  # the next batch may use its memory
         return [_distinct(np.concatenate(ids)) if ids else np.empty(0, np.int32) for ids in found]
 
@@ -126,6 +135,20 @@ class StepRows:
 def _distinct(ids: Array) -> Array:
     ids.sort()
     return ids[np.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
+
+
+class _Shared(NamedTuple):
+    """What ranks of a machine share.
+
+    Attributes:
+        rows: the cache of rows.
+        edges: where the sources of sampled edges are handed over; None where the graph is in memory.
+        memory: bytes for the steps that are sampled together, of the rank that fills the cache.
+    """
+
+    rows: SharedRows
+    edges: HandedSources | None = None
+    memory: int = 0
 
 
 class Tier:
@@ -172,8 +195,11 @@ class Tier:
         self._fill: FillTask | None = None
         self._apart: PartedRows | None = None
         self._queue = replace(queue, prefetch=IN_FLIGHT, slots_dir=None)
+        self._patience_s = patience_s
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue, meeting, parted if is_apart else None)
+        elif not is_apart and are_edges_read(task, memory):
+            self._read_edges(task)
         task.stores.update(self.rows)
 
     def _share(
@@ -186,37 +212,55 @@ class Tier:
         meeting: Meeting | None,
         apart: PartedRows | None,
     ) -> None:
-        files, schedule = [rows.file for rows in self.rows.values()], task.schedule
+        schedule, files = task.schedule, {name: rows.file for name, rows in self.rows.items()}
         columns = own_columns_of(task, apart)
-        ranks = _sharing(meeting, [machine(), *(file.path for file in files), memory, lookahead]) if meeting else [schedule.rank]
+        ranks = _sharing(meeting, [machine(), *(file.path for file in files.values()), memory, lookahead]) if meeting else [schedule.rank]
 
-        def make() -> SharedRows:
-            room, said = (memory, "") if memory else memory_left(task, list(self.rows), num_workers, queue, len(ranks))
-            sizes = {name: (file.shape[0], file.row_bytes) for name, file in zip(self.rows, files, strict=True)}
-            most = {name: max(1, file.num_elsewhere) for name, file in zip(self.rows, files, strict=True) if isinstance(file, PartedRows)}
-            tables = shared_out(room, sizes, most)
+        def make() -> _Shared:
+            if apart is None and are_edges_read(task, memory):
+                self._read_edges(task)
+            room, said = (memory, "") if memory else memory_left(task, list(files), num_workers, queue, len(ranks))
+            of_edges = 0 if task.sources is None else room // EDGE_SHARE
+            sizes = {name: (file.shape[0], file.row_bytes) for name, file in files.items()}
+            most = {name: max(1, file.num_elsewhere) for name, file in files.items() if isinstance(file, PartedRows)}
+            tables = shared_out(room - of_edges, sizes, most)
             _say_room(said, tables, sum(most.get(name, num_rows) for name, (num_rows, _) in sizes.items()), lookahead)
-            return SharedRows.make(tables, len(ranks))
+            handed = handed_sources(task, of_edges // HANDED_SHARE, len(ranks)) if of_edges else None
+            return _Shared(SharedRows.make(tables, len(ranks)), handed, of_edges // 2)
 
-        self.shared, self._rank = _made_or_found(make, schedule.rank, ranks, meeting), ranks.index(schedule.rank)
+        made = _made_or_found(make, schedule.rank, ranks, meeting)
+        self.shared, self._rank = made.rows, ranks.index(schedule.rank)
         for rows in self.rows.values():
             rows.shared, rows.rank = self.shared, self._rank
-        window = 1 if apart is None else max(1, lookahead // (WINDOWS if columns is None else PARTED_WINDOWS))
+        if made.edges is not None:
+            self._read_edges(task, made.edges)
+        window, ahead = 1 if apart is None else max(1, lookahead // (WINDOWS if columns is None else PARTED_WINDOWS)), None
         if columns is not None:
             boxes = boxes_of(lookahead + 2 * window, schedule.rank, ranks, meeting)
             task.handed = Handed(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
+            schedules = [replace(schedule, rank=rank) for rank in ranks]
+            ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
         if schedule.rank == ranks[0]:
-            numbers = {name: rows.table for name, rows in self.rows.items()}
-            tasks = [replace(task, stores=numbers, schedule=replace(schedule, rank=rank), workspace=Workspace()) for rank in ranks]
-            ahead = (
-                None
-                if columns is None
-                else SamplesAhead(sampler=task.sampler, columns=columns, schedules=[own.schedule for own in tasks], boxes=boxes)
-            )
             self._apart = apart
-            options: dict[str, Any] = {"names": list(self.rows), "num_steps": schedule.num_steps, "lookahead": lookahead, "window": window}
-            rows_of = ahead or StepRows(tasks=tasks, num_tables=len(files))
-            self._fill = FillTask(shared=self.shared, files=files, rows_of=rows_of, ahead=ahead, **options)
+            self._fill = self._filler(task, ranks, made, ahead, lookahead=lookahead, window=window)
+
+    def _filler(self, task: SampleTask, ranks: Sequence[int], made: _Shared, ahead: SamplesAhead | None, **steps: Any) -> FillTask:
+        """What fills the cache, for all of ``ranks``."""
+        files, numbers = [rows.file for rows in self.rows.values()], {name: rows.table for name, rows in self.rows.items()}
+        tasks = [replace(task, stores=numbers, schedule=replace(task.schedule, rank=rank), workspace=Workspace()) for rank in ranks]
+        rows_of = StepRows(tasks=tasks, num_tables=len(files))
+        topology = None
+        if made.edges is not None and task.sources is not None:
+            own: dict[str, Any] = {"file": task.sources.file, "handed": made.edges, "memory": made.memory}
+            topology = Superbatch(tasks=tasks, rows_in=rows_of.in_batches, **own)
+        options: dict[str, Any] = {"names": list(self.rows), "num_steps": task.schedule.num_steps, "topology": topology, "ahead": ahead}
+        return FillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, **options, **steps)
+
+    def _read_edges(self, task: SampleTask, handed: HandedSources | None = None) -> None:
+        """Let the sources of a task's edges come from the file, or be handed over."""
+        file = FileRows.of(task.graph.indices, "edges")
+        own: dict[str, Any] = {"shared": self.shared, "handed": handed, "rank": self._rank, "patience_s": self._patience_s}
+        task.sources = EdgeSources(file=file, num_hops=task.sampler.num_hops, **own)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.
@@ -261,20 +305,20 @@ def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
     return [rank for rank, other in enumerate(told) if other == told[meeting.rank]]
 
 
-def _made_or_found(make: Callable[[], SharedRows], rank: int, ranks: list[int], meeting: Meeting | None) -> SharedRows:
-    """The cache of ``ranks``: the first of them makes it, the others find it."""
-    made: SharedRows | None = None
+def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], meeting: Meeting | None) -> _Shared:
+    """What ``ranks`` share: the first of them makes it, the others find it."""
+    made: _Shared | None = None
     told: dict[str, Any] = {}
     if rank == ranks[0]:
         try:
             made = make()
-            told = {"where": [made.path, made.tables, made.num_ranks]}
+            told = {"where": made.rows.__reduce__()[1], "edges": made.edges and made.edges.__reduce__()[1]}
         except InputError as error:  # the others have to hear of it
             told = {"failed": str(error)}
     found = meeting.exchange("where its cache of rows lies", told)[ranks[0]] if meeting else told
     if "failed" in found:
         raise InputError(found["failed"])
-    return made or SharedRows(*found["where"])
+    return made or _Shared(SharedRows(*found["where"]), found["edges"] and HandedSources(*found["edges"]))
 
 
 def _say_room(said: str, tables: Sequence[CachedTable], rows: int, lookahead: int) -> None:

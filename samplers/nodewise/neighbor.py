@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import TypeAlias
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
+from hoptrain.kernels.shared.draws import ALL
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.checks import check_fanouts
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, positive_of
 from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.hop import Hop, count_edges, is_distinct_by_weight, most_edges, sample_hop
+from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_places, is_distinct_by_weight, most_edges, sample_hop
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
 EXPANSIONS = ("all", "new")
+_Asking: TypeAlias = Generator[Array, Array, MiniBatch]
 
 
 class NeighborSampler(FanoutSampler):
@@ -72,19 +75,47 @@ class NeighborSampler(FanoutSampler):
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        try:
+            next(self._by_hops(graph, seeds, address, workspace, asks=False))
+        except StopIteration as end:
+            made: MiniBatch = end.value
+        return made
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is ``asking``: not by weight, nor for shares of the degree, nor of a class that may sample otherwise."""
+        return type(self) is NeighborSampler and not self.weighted and min(self.fanout_codes) >= ALL
+
+    def asking(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> _Asking:
+        """The mini-batch that ``sample`` makes, of a graph whose ``indices`` are not at hand: of each hop it yields the places (M,) of its edges there.
+
+        It is sent their sources (M,). Others may use the workspace's relabelling table meanwhile, but not its arrays.
+        """
+        sampled = self.addressed((yield from self._by_hops(graph, seeds, address, workspace, asks=True)), address)
+        return sampled.out_of(graph, self.repeats_edges)
+
+    def _by_hops(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, asks: bool) -> _Asking:
+        """See ``asking``; without ``asks`` it yields nothing."""
         frontier = Frontier.of_seeds(graph, seeds, workspace)
-        num_seeds = frontier.num_nodes
+        num_seeds, nested = frontier.num_nodes, self.expand == "new"
         blocks: list[Block] = []
-        first = 0
-        for hop, (rule, columns) in enumerate(zip(self.rules(), self.columns(graph), strict=True)):
-            how = columns, rule, address.at_hop(hop)
-            if self.expand == "all":
-                blocks.append(_sample_hop(graph, frontier, 0, *how, f"{hop}", 0))
+        first, num_edges = 0, 0
+        for number, (rule, columns) in enumerate(zip(self.rules(), self.columns(graph), strict=True)):
+            last = frontier.num_nodes
+            hop = _hop_of(graph, frontier, first, columns, rule, address.at_hop(number), "" if nested else f"{number}", num_edges)
+            if asks:
+                sources = yield hop.edges.edge_ids[num_edges : (total := draw_places(hop))]
+                frontier.forget(last)  # others may have used the table
+                hop.edges.indices[num_edges:total] = sources
+                frontier.relabel(hop.edges.indices[num_edges:total])
             else:
-                known = frontier.num_nodes
-                blocks.append(_sample_hop(graph, frontier, first, *how, "", blocks[-1].num_edges if blocks else 0))
-                first = known
-        nested = self.expand == "new"
+                frontier.num_nodes, total = sample_hop(hop)
+            edges = hop.edges
+            blocks.append(
+                Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.edge_ids[:total], num_src=frontier.num_nodes)
+            )
+            if nested:
+                first, num_edges = last, total
         return MiniBatch(
             node_ids=frontier.nodes(),
             blocks=nested_blocks(blocks[-1], [b.num_src for b in reversed(blocks)], num_seeds) if nested else tuple(reversed(blocks)),
@@ -114,7 +145,7 @@ class NeighborSampler(FanoutSampler):
         return self._tables.get(graph, build_alias_tables)
 
 
-def _sample_hop(
+def _hop_of(
     graph: Graph,
     frontier: Frontier,
     first: int,
@@ -123,8 +154,8 @@ def _sample_hop(
     address: HopAddress,
     name: str,
     num_edges: int,
-) -> Block:
-    """Expand the nodes from ``first`` on. ``num_edges`` edges stand in the arrays called ``name`` already, and stay."""
+) -> Hop:
+    """The hop that expands the nodes from ``first`` on. ``num_edges`` edges stand in the arrays called ``name`` already, and stay."""
     workspace, last = frontier.workspace, frontier.num_nodes
     most = most_edges(last - first, rule.fanout, lambda: count_edges(columns, frontier.nodes(), first, last, rule))
     nodes = frontier.make_room(most)
@@ -134,5 +165,4 @@ def _sample_hop(
         indices=workspace.array(f"indices{name}", num_edges + most, graph.indices.dtype, keep=num_edges),
     )
     edges.indptr[first : first + 1 if most else None] = num_edges
-    frontier.num_nodes, total = sample_hop(Hop(workspace, columns, nodes, first, last, rule, address, edges, num_edges))
-    return Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.edge_ids[:total], num_src=frontier.num_nodes)
+    return Hop(workspace, columns, nodes, first, last, rule, address, edges, num_edges)

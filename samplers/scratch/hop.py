@@ -64,6 +64,15 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
     return num_nodes, total
 
 
+def draw_places(hop: Hop) -> int:
+    """Draw the edge ids of a hop alone, uniformly and a number of each destination. Returns the number of edges after the hop."""
+    if not _room(hop):
+        return hop.num_edges
+    scratch = scratch_for(hop.workspace, hop.rule)
+    total: int = kernels.draw_places(hop.columns, hop.nodes, hop.first, hop.last, hop.rule, hop.address, scratch, hop.edges, hop.num_edges)
+    return total
+
+
 def is_distinct_by_weight(rule: kernels.Rule) -> bool:
     """Whether a hop takes distinct edges that have weight, some or all: ``hoptrain.kernels.cpu.nodewise.weighted`` does it, from ``WeightedColumns``."""
     return bool(rule.weighted and (rule.fanout == ALL or not rule.replace))

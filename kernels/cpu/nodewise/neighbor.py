@@ -130,6 +130,15 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
 
 
 @cpu_kernel
+def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
+    """The edge ids alone, without a look at ``indices``, which may not be at hand. Returns the number of edges."""
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        num_edges = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
+    return num_edges
+
+
+@cpu_kernel
 def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
     """Turn the edge ids of edges ``first`` to ``last`` into local ids; returns the new number of nodes."""
     edge_ids, out_indices, entries, slot_bits = edges.edge_ids, edges.indices, table.entries, table.slot_bits

@@ -1,9 +1,12 @@
 """Rows by their numbers are the same from memory and from the file, which is read where the table is larger than what is free."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.engine.features.quantized import quantize
 from hoptrain.engine.storage import take
 from hoptrain.engine.storage.file_rows import FileRows
@@ -44,3 +47,21 @@ def test_codes_become_numbers():
     rows = quantize(np.random.default_rng(0).random((30, 5)), "int4")
     ids = np.array([29, 3, 3])
     assert np.array_equal(take.take_rows(rows, ids), np.asarray(rows)[ids])
+
+
+def test_many_small_graphs_are_read_from_their_files(tmp_path, monkeypatch):
+    draw, ptr = np.random.default_rng(0), np.array([0, 4, 5, 9])
+    edges = np.concatenate(
+        [ptr[g] + draw.integers(0, ptr[g + 1] - ptr[g], (2, 6)) for g in (2, 0, 1)], axis=1
+    )  # so edges' ids are not their places
+    vertices = Dataset(edge_index=edges, x=draw.random((9, 3)), edge_attr=draw.random((18, 2)))
+    SmallGraphs(vertices=vertices, ptr=ptr, y=np.array([0, 1, 0]), splits={"train": np.arange(3)}).save(tmp_path / "graphs")
+    graphs, items = SmallGraphs.open(tmp_path / "graphs"), np.array([2, 0])
+    expected, read = graphs.join(items), set()
+    monkeypatch.setattr(take, "available_memory", lambda: 0)
+    monkeypatch.setattr(FileRows, "read", lambda self, *args, whole=FileRows.read: (read.add(Path(self.path).stem), whole(self, *args))[1])
+    found = graphs.join(items)
+    assert read == {"x", "edge_attr", "indices", "edge_ids"}
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype

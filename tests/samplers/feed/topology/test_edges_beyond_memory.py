@@ -1,0 +1,191 @@
+"""A graph whose edges have no room in memory: the batches of one in memory, whoever makes them and whatever dies; and each mistake is one line."""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers.feed import tier
+from hoptrain.samplers.feed.topology import room
+
+MEMORY = "500KiB"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """1 MB of features and 240 kB of edges."""
+    draw = np.random.default_rng(0)
+    number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
+    edges = np.stack([skewed, draw.integers(0, number, 60_000)])
+    x, y = draw.random((number, 32), dtype=np.float32), draw.integers(0, 3, number)
+    path = tmp_path_factory.mktemp("beyond") / "data"
+    Dataset(x=x, y=y, edge_index=edges, splits={"train": np.arange(0, number, 5)}).save(path)
+    return path
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A machine without room for the edges."""
+    monkeypatch.setattr(room, "available_memory", lambda: 600 << 10)
+
+
+@pytest.fixture
+def loader_of(folder):
+    """Makes loaders and closes them."""
+    made = []
+
+    def make(sampler=None, **options):
+        made.append(SampleLoader(Dataset.open(folder), sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
+        return made[-1]
+
+    yield make
+    for loader in made:
+        loader.close()
+
+
+def contents(batch):
+    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"at": (batch.epoch, batch.batch, batch.num_step_seeds)}
+
+
+def same(tiered, plain):
+    """One epoch of each is the same; returns its steps."""
+    number = 0
+    for ours, theirs in zip(tiered, plain, strict=True):
+        assert contents(ours) == contents(theirs)
+        number += 1
+    return number
+
+
+def hide_edges(loader):
+    """What samples from the map finds vertex 0 alone."""
+    graph = loader._task.graph
+    graph.indices = np.zeros(1, graph.indices.dtype).repeat(graph.num_edges)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "sampler"),
+    [
+        (2, NeighborSampler([3, 2])),
+        (0, NeighborSampler([4, -1], expand="new")),
+        (0, NeighborSampler([2, 2, 2], replace=True)),
+    ],
+)
+def test_batches_are_those_from_memory(small, loader_of, num_workers, sampler):
+    tiered, plain = loader_of(sampler, memory=MEMORY, num_workers=num_workers), loader_of(sampler)
+    for _ in range(3):
+        assert same(tiered, plain) == 25
+    assert tiered._task.sources.handed is not None
+    assert 0 < tiered.tier.filled.num_missed < tiered.tier.filled.num_used
+
+
+def test_nobody_looks_at_the_map(small, loader_of):
+    tiered, plain = loader_of(memory=MEMORY), loader_of()
+    tiered._tier = tier.Tier(tiered._task, **tiered._of_tier, num_workers=0, queue=tiered._queue)
+    hide_edges(tiered)
+    assert same(tiered, plain) == 25
+
+
+def test_without_lookahead_each_batch_reads_its_own(small, loader_of):
+    tiered = loader_of(memory=MEMORY, lookahead=0)
+    assert same(tiered, loader_of()) == 25
+    assert tiered._task.sources.handed is None
+    assert tiered._task.sources.file.num_reads > 0
+
+
+def test_a_run_that_is_left_and_one_that_begins_in_the_middle(small, loader_of):
+    tiered, plain = loader_of(memory=MEMORY, num_workers=2), loader_of()
+    for loader in (tiered, plain):
+        for _ in zip(range(3), loader):  # noqa: B905
+            pass
+    same(tiered, plain)
+    for loader in (tiered, plain):
+        loader.load_state_dict({"epoch": 1, "step": 20})
+    assert same(tiered, plain) == 5
+    tiered.repeats = plain.repeats = True
+    same(tiered, plain)
+    tiered.close()
+    same(tiered, plain)
+
+
+@pytest.mark.parametrize("who", ["filler", "worker"])
+def test_a_process_that_is_killed_costs_reads_and_no_batch(small, loader_of, who):
+    tiered, plain = loader_of(memory=MEMORY, num_workers=2), loader_of()
+    same(tiered, plain)
+    for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
+        assert contents(ours) == contents(theirs)
+        if number in (2, 11):
+            pool = tiered.tier._pool if who == "filler" else tiered._pool
+            os.kill(pool.pids()[0], signal.SIGKILL)
+            time.sleep(0.05)
+    same(tiered, plain)
+
+
+def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, monkeypatch):
+    store, local = torch.distributed.HashStore(), threading.local()
+    monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
+    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
+    tiered = [loader_of(memory=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
+    plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
+    steps, failures = [0, 0], []
+
+    def train(rank):
+        local.meeting = Meeting(store, rank, 2)
+        try:
+            for _ in range(2):
+                steps[rank] += same(tiered[rank], plain[rank])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert steps == [26, 26]
+    first, second = (loader._task.sources for loader in tiered)
+    assert first.handed.path == second.handed.path
+
+
+def test_where_edges_are_read_is_said(small, loader_of, caplog):
+    caplog.set_level(logging.INFO, "hoptrain")
+    next(iter(loader_of(memory=MEMORY)))
+    assert "the graph's edges take 0.2 MiB, and there is room for 0.1: they are read from their file" in caplog.messages
+    loader = loader_of(LaborSampler([3, 2]), memory=MEMORY)
+    next(iter(loader))
+    assert (
+        "the graph's edges take 0.2 MiB, and there is room for 0.1: they stay mapped, since LaborSampler looks at them itself"
+        in caplog.messages
+    )
+    assert loader._task.sources is None
+
+
+def test_edges_that_have_room_stay_mapped(loader_of):
+    loader = loader_of(memory=MEMORY)
+    next(iter(loader))
+    assert loader._task.sources is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_file_that_is_cut_off_is_one_line(small, folder, tmp_path, num_workers):
+    Dataset.open(folder).save(tmp_path / "data")
+    data = Dataset.open(tmp_path / "data")
+    loader = SampleLoader(data, NeighborSampler([3, 2]), batch_size=64, memory=MEMORY, num_workers=num_workers, lookahead=4)
+    with loader:
+        batches = iter(loader)
+        next(batches)
+        os.truncate(tmp_path / "data" / "indices.npy", 100_000)
+        with pytest.raises(
+            InputError, match=r"indices\.npy ends at byte 100,000, and row .*: it was cut off while it was in use; conv"
+        ) as found:
+            list(batches)
+    assert "\n" not in str(found.value)
