@@ -20,6 +20,7 @@ import pytest
 
 from hoptrain.engine import Dataset, InputError, QueueOptions
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.feed.topology import room
 
 SIGNALS = 4 * int(os.environ.get("HOPTRAIN_FAULTS", "5"))
 ROOT = Path(__file__).parents[3]
@@ -64,11 +65,14 @@ class Signals(threading.Thread):
                     os.kill(pid, signal.SIGCONT)
 
 
-def test_signals_cost_reads_and_no_bit(folder):
+@pytest.mark.parametrize("edges", ["mapped", "read"])
+def test_signals_cost_reads_and_no_bit(folder, monkeypatch, edges):
+    if edges == "read":
+        monkeypatch.setattr(room, "available_memory", lambda: 0)
     data = Dataset.open(folder)
     queue = QueueOptions(stall_timeout=20.0, max_restarts=1000)
     options = {"batch_size": 64, "seed": 5}
-    tiered = SampleLoader(data, NeighborSampler([3, 2]), memory="300KiB", num_workers=2, queue=queue, **options)
+    tiered = SampleLoader(data, NeighborSampler([3, 2]), memory="500KiB", num_workers=2, queue=queue, **options)
     plain = SampleLoader(data, NeighborSampler([3, 2]), **options)
     signals, batches = None, 0
     with tiered, plain:
@@ -83,6 +87,7 @@ def test_signals_cost_reads_and_no_bit(folder):
                     signals.start()
                 signals.tell()
     print(f"{batches} batches, {dict(signals.sent)}")
+    assert (tiered._task.sources is not None) == (edges == "read")
     assert signals.sent.total() == SIGNALS
     assert {what.split()[1] for what in signals.sent} >= {"kill", "pause"}
 
