@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset, load_hetero_dataset
     from hoptrain.samplers import ASGCNSampler, Block, ClusterSampler, FastGCNSampler, HeteroSampler, LaborSampler, LadiesSampler
-    from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk
+    from hoptrain.samplers import HeteroLinkSampler, MetapathWalk, Node2Vec, RandomWalk
     from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, Program, RippleWalkSampler
     from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler, SampleLoader, Sampler, ShadowPPRSampler
     from hoptrain.samplers import ShadowSampler, TemporalSampler, VRGCNSampler, Workspace
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hoptrain.trainers.tasks.pairs.links import LinkPredictor
     from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
     from hoptrain.trainers.tasks.pairs.triples import TriplePredictor
+    from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule, HeteroLinkPredictor
     from hoptrain.trainers.tasks.node_classifier import NodeClassifier
     from hoptrain.trainers.tasks.node_data import GraphDataModule
 
@@ -47,8 +48,8 @@ _NAMES = {
     "engine.datasets.small_graphs": "SmallGraphs",
     "engine.datasets.triples": "Triples load_triples",
     "engine.datasets.typed.tables": "read_typed_tables",
-    "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroSampler LaborSampler LadiesSampler LinkSampler MVSSampler "
-    "MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
+    "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroLinkSampler HeteroSampler LaborSampler LadiesSampler LinkSampler "
+    "MVSSampler MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
     "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
     "Workspace",
     "trainers.models": "GNN",
@@ -67,6 +68,7 @@ _NAMES = {
     "trainers.tasks.pairs.links": "LinkPredictor",
     "trainers.tasks.pairs.triple_data": "TripleDataModule",
     "trainers.tasks.pairs.triples": "TriplePredictor",
+    "trainers.tasks.pairs.typed_links": "HeteroLinkDataModule HeteroLinkPredictor",
     "trainers.tasks.node_classifier": "NodeClassifier",
     "trainers.tasks.node_data": "GraphDataModule",
 }

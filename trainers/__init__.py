@@ -18,6 +18,8 @@ _HOME = {
     "GraphDataModule": "tasks.node_data",
     "HeteroClassifier": "tasks.hetero",
     "HeteroDataModule": "tasks.hetero",
+    "HeteroLinkDataModule": "tasks.pairs.typed_links",
+    "HeteroLinkPredictor": "tasks.pairs.typed_links",
     "HopDataModule": "tasks.items.hops",
     "ImageClassifier": "tasks.items.images",
     "ImageDataModule": "tasks.items.images",

@@ -174,16 +174,17 @@ def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float
     return {name: np.sort(ids[part[of_edge] == i]).astype(np.int64) for i, name in enumerate(names)}
 
 
-def pairs_without_link(graph: Graph) -> Callable[[int, int, int], Array]:
+def pairs_without_link(graph: Graph, ends: tuple[tuple[int, int], tuple[int, int]] | None = None) -> Callable[[int, int, int], Array]:
     """What draws pairs of distinct vertices without an edge in either direction, each as likely: (number, seed, stream) to (2, number) int64.
 
-    The same for the same numbers.
+    The same for the same numbers. ``ends`` are the vertices [begin, end) of sources and of destinations, by default all.
 
     Raises:
         InputError: too many vertices; by the function itself, where hardly any pair is without a link.
     """
     keys, num_nodes = link_keys(graph), max(graph.num_nodes, 1)
     links = np.unique(keys[keys >= 0])
+    begin, end = np.array(ends or ((0, num_nodes), (0, num_nodes))).T[..., None]
 
     def draw(number: int, seed: int, stream: int) -> Array:
         _check_seed(seed)
@@ -192,7 +193,7 @@ def pairs_without_link(graph: Graph) -> Callable[[int, int, int], Array]:
             if found.shape[1] >= number:
                 break
             words = random_words(4 * number + 32, seed, attempt, stream, HOP_HELD_OUT)
-            drawn = (words % np.uint64(num_nodes)).astype(np.int64).reshape(2, -1)
+            drawn = begin + (words.reshape(2, -1) % np.maximum(end - begin, 1).astype(np.uint64)).astype(np.int64)
             is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], graph.num_nodes), links)
             found = np.concatenate([found, drawn[:, is_none]], axis=1)
         else:

@@ -5,30 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from hoptrain.engine import Address, Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
+from hoptrain.kernels.cpu.csc import columns_sorted
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
+from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.link import EXCLUSIONS, MOST_NEGATIVES, NO_WEIGHTS, distinct_ends, edges_into, places_of
+from hoptrain.samplers.seeds.link import (
+    EXCLUSIONS,
+    NO_WEIGHTS,
+    NegativeLaw,
+    distinct_ends,
+    draw_negatives,
+    edges_into,
+    most_negatives,
+    places_of,
+    tables_by_degree,
+)
 from hoptrain.samplers.typed import TypedSampler
+
+TypedNegatives = Literal["uniform", "in_batch", "degree", "filtered"]
 
 
 class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
     """Deals out edges of one relation; a batch holds P of them, k vertices that each was not asked for, and the blocks that lead to all end points.
 
     What is dealt out, and what ``sample`` takes as seeds, are the edges' places in the relation's ``indices``; ``RelationColumns.places_of`` tells those
-    of ids. Every positive edge u -> v comes with ``num_negatives`` pairs (u, w); w is any vertex of the destinations' type, each with the same
-    probability, and is not compared with the graph. Draws are those of ``LinkSampler``.
+    of ids. Every positive edge u -> v comes with ``num_negatives`` pairs (u, w); w is a vertex of the destinations' type. Its law is one of
+    ``LinkSampler``'s, in the words of the relation: ``uniform``, by ``degree``, ``in_batch`` or ``filtered``; draws are those of ``LinkSampler``.
 
     The seeds are the end points of each type, each once, in order of first appearance; where both ends are of one type sources come before
     destinations. ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids of their types, the positives first and then the
@@ -52,6 +67,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         exclude: Literal["none", "self", "reverse"] = "self",
         reverse_relation: Relation | None = None,
         edges: Sequence[int] | Array | None = None,
+        negatives: TypedNegatives = "uniform",
     ) -> None:
         """State what a batch holds.
 
@@ -62,6 +78,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
             reverse_relation: with exclude="reverse", the relation of edges v -> u.
             edges: (N,) ids of the edges that an epoch deals out; by default all edges into the vertices of the split.
+            negatives: the law of the negatives: uniform, degree, in_batch or filtered.
 
         Raises:
             InputError: a sampler of one type of seeds, an unknown option, options that do not go together, or a number out of range.
@@ -78,16 +95,22 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             raise InputError(
                 f"reverse_relation is {reverse_relation}: edges of {relation_name(relation)} turned round lead elsewhere; correct it"
             )
-        if not 0 <= num_negatives < MOST_NEGATIVES:
-            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {MOST_NEGATIVES - 1} negatives; correct it")
+        check_choice("negatives", negatives, get_args(TypedNegatives))
+        most = most_negatives(negatives)
+        if not 0 <= num_negatives < most:
+            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; correct it")
         self.sampler: TypedSampler = sampler
         self.distinct_nodes: bool = sampler.distinct_nodes
         self.repeats_edges: bool = sampler.repeats_edges
         self.relation: Relation = (relation[0], relation[1], relation[2])
         self.num_negatives = num_negatives
+        self.negatives = negatives
         self.exclude = exclude
-        self.reverse_relation: tuple[str, ...] | None = None if reverse_relation is None else tuple(reverse_relation)
+        self.reverse_relation: Relation | None = None
+        if reverse_relation is not None:
+            self.reverse_relation = (reverse_relation[0], reverse_relation[1], reverse_relation[2])
         self.edges: Array | None = None if edges is None else np.asarray(edges)
+        self._law = OncePerGraph[NegativeLaw]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
         """What the sampler within refuses; and without ``edges`` a split of vertices that no edge of the relation leads into."""
@@ -105,7 +128,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroLinkSampler:
         """With the sampler of neighbourhoods prepared."""
-        self._columns(graph)
+        self._law.get(graph, self._law_of)
         prepared = copy(self)
         prepared.sampler = self.sampler.prepare(graph, seeds)  # type: ignore[assignment]  # it prepares itself
         return prepared
@@ -131,7 +154,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         """Sample one mini-batch for the edges at the places ``seeds`` (P,) of the relation; see ``Sampler.sample_on_cpu``."""
         columns, (source, _, destination) = self._columns(graph), self.relation
         places = check_ids(seeds, columns.num_edges, "edge", "edge", "edges")
-        pairs, labels = self._pairs(columns, places, address, workspace)
+        pairs, labels = self._pairs(graph, places, address, workspace)
         options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
         if isinstance(self.sampler, HeteroTemporalSampler):
             ends, times, local = self._ends_at_times(columns, places, pairs)
@@ -144,9 +167,18 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             sampled = self._without(sampled, pairs[:, : len(places)].astype(np.int64))
         return replace(sampled, extra=sampled.extra | {"pairs": local, "labels": labels}, seed_relation=self.relation)
 
-    def _pairs(self, columns: RelationColumns, places: Array, address: Address, workspace: Workspace) -> tuple[Array, Array]:
+    def _law_of(self, graph: HeteroGraph) -> NegativeLaw:
+        """Made once for a graph; it travels to the workers with the sampler."""
+        columns = self._columns(graph)
+        bounds = (0, columns.num_nodes)
+        tables = tables_by_degree(columns, bounds) if self.negatives == "degree" else None
+        is_sorted = self.negatives == "filtered" and bool(columns_sorted(columns.indptr, columns.indices))
+        return NegativeLaw(self.negatives, bounds, tables, is_sorted, self.relation[0] == self.relation[2])
+
+    def _pairs(self, graph: HeteroGraph, places: Array, address: Address, workspace: Workspace) -> tuple[Array, Array]:
         """The pairs, global ids, and their labels."""
-        number, count = len(places), self.num_negatives
+        columns, number = graph.relations[self.relation], len(places)
+        count = 0 if self.negatives == "in_batch" and number == 1 else self.num_negatives
         total = number * (1 + count)
         pairs = workspace.array("link_pairs", 2 * total, id_dtype(max(columns.num_src, columns.num_nodes))).reshape(2, total)
         labels = workspace.array("link_labels", total, np.float32)
@@ -154,7 +186,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         src, dst = pairs[:, :number]
         kernels.end_points(columns.indptr, columns.indices, places, src, dst)
         pairs[0, number:].reshape(number, count)[:] = src[:, None]
-        kernels.uniform_negatives(places, count, columns.num_nodes, address.at_hop(0), pairs[1, number:])
+        draw_negatives(self._law.get(graph, self._law_of), columns, places, (src, dst), count, address, pairs[1, number:])
         return pairs, labels
 
     def _ends(self, graph: HeteroGraph, pairs: Array, workspace: Workspace) -> list[Array]:
@@ -170,7 +202,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         if columns.times is None:
             raise InputError(f"{relation_name(self.relation)} has no times: give them to HeteroGraph, or take HeteroSampler")
         number, total = len(places), pairs.shape[1]
-        each = np.r_[np.arange(number), np.repeat(np.arange(number), self.num_negatives)]  # the positive of each pair
+        each = np.r_[np.arange(number), np.repeat(np.arange(number), total // number - 1)]  # the positive of each pair
         bounds = columns.times[places] - (0 if self.exclude == "none" else 1)
         first = number if self.relation[0] == self.relation[2] else 0
         local = np.stack([each, first + np.arange(total)]).astype(pairs.dtype)
@@ -184,7 +216,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             if self.reverse_relation == self.relation:
                 pairs[self.relation] = np.concatenate([positives, reversed_pairs], axis=1)
             else:
-                pairs[self.reverse_relation[0], self.reverse_relation[1], self.reverse_relation[2]] = reversed_pairs
+                pairs[self.reverse_relation] = reversed_pairs
         seed_of = {
             kind: np.minimum(np.arange(len(ids), dtype=np.int32), np.int32(batch.seed_counts[kind])) for kind, ids in batch.node_ids.items()
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class LinkSampler(Sampler):
             raise InputError(f'negatives is "pairs" with {beside}: a source would be any vertex, at any time; draw them "uniform"')
         if exclude not in EXCLUSIONS:
             raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
-        most = MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
+        most = most_negatives(negatives)
         if not 0 <= num_negatives < most:
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; correct it")
         if destinations is not None and not (len(destinations) == 2 and 0 <= destinations[0] < destinations[1]):
@@ -224,22 +224,15 @@ class LinkSampler(Sampler):
         kernels.end_points(graph.indptr, graph.indices, edge_ids, src, dst)
         tails.reshape(num_edges, count)[:] = src[:, None]
         begin, end = self.bounds(graph)
-        if self.negatives == "uniform":
-            kernels.uniform_negatives(edge_ids, count, end - begin, address.at_hop(0), drawn)
-            drawn += begin
-        elif self.negatives == "pairs":
+        if self.negatives == "pairs":
             both = workspace.array("link_both", 2 * len(drawn), graph.indices.dtype)
             kernels.uniform_negatives(edge_ids, 2 * count, graph.num_nodes, address.at_hop(0), both)
             for half, ends in enumerate((drawn, tails)):  # the first k of an edge's draws, then the others
                 ends.reshape(num_edges, count)[:] = both.reshape(num_edges, 2, count)[:, half]
-        elif self.negatives == "filtered":
-            of_graph = graph.indptr, graph.indices, graph.is_sorted, begin, end
-            kernels.filtered_negatives(*of_graph, edge_ids, src, count, address.at_hop(0), drawn)
-        elif self.negatives == "degree":
-            kernels.weighted_negatives(edge_ids, count, *self._degree_table(graph), address.at_hop(0), drawn)
-            drawn += begin
         else:
-            kernels.in_batch_negatives(edge_ids, count, dst, address.at_hop(0), drawn)
+            tables = self._degree_table(graph) if self.negatives == "degree" else None
+            law = NegativeLaw(self.negatives, (begin, end), tables, graph.is_sorted)
+            draw_negatives(law, graph, edge_ids, (src, dst), count, address, drawn)
         return edge_ids, pairs, labels
 
     def dropped(self, positives: Array, num_seeds: int) -> Array:
@@ -256,12 +249,68 @@ class LinkSampler(Sampler):
         return self._table.get(graph, self._by_degree)
 
     def _by_degree(self, graph: Graph) -> AliasTables:
-        begin, end = self.bounds(graph)
-        if graph.indptr[begin] == graph.indptr[end]:
-            raise InputError(f'negatives by "degree" and no edge leads to the vertices [{begin}, {end}): draw them "uniform"')
-        root = np.sqrt(np.diff(graph.indptr[begin : end + 1]))
-        # Square roots are exact to the last bit on every machine; a power need not be.
-        return tables_of(np.array([0, end - begin]), root * np.sqrt(root))
+        return tables_by_degree(graph, self.bounds(graph))
+
+
+def most_negatives(negatives: str) -> int:
+    """More negatives an edge than there may be: a try of each has a number of its own."""
+    return MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
+
+
+class NegativeLaw(NamedTuple):
+    """How vertices are drawn that an edge does not lead to.
+
+    Attributes:
+        name: uniform, degree, filtered or in_batch.
+        bounds: the vertices [begin, end) that are drawn.
+        tables: with degree those of ``tables_by_degree``.
+        is_sorted: with filtered whether sources ascend within every column.
+        is_one_type: whether a source may be a destination.
+    """
+
+    name: str
+    bounds: tuple[int, int]
+    tables: AliasTables | None = None
+    is_sorted: bool = False
+    is_one_type: bool = True
+
+
+def draw_negatives(
+    law: NegativeLaw,
+    columns: Graph | RelationColumns,
+    places: Array,
+    positives: tuple[Array, Array],
+    count: int,
+    address: Address,
+    out: Array,
+) -> None:
+    """Write ``count`` negatives of each of P edges at ``places`` (P,), whose sources and destinations are ``positives``, into ``out`` (P * count,)."""
+    (begin, end), at = law.bounds, address.at_hop(0)
+    if law.name == "filtered":
+        of_columns = columns.indptr, columns.indices, law.is_sorted, begin, end, law.is_one_type
+        kernels.filtered_negatives(*of_columns, places, positives[0], count, at, out)
+    elif law.name == "in_batch":
+        kernels.in_batch_negatives(places, count, positives[1], at, out)
+    else:
+        if law.tables is None:
+            kernels.uniform_negatives(places, count, end - begin, at, out)
+        else:
+            kernels.weighted_negatives(places, count, *law.tables, at, out)
+        out += begin
+
+
+def tables_by_degree(columns: Graph | RelationColumns, bounds: tuple[int, int]) -> AliasTables:
+    """Those of the vertices [begin, end), by their in-degrees to the power 3/4.
+
+    Raises:
+        InputError: no edge leads to them.
+    """
+    begin, end = bounds
+    if columns.indptr[begin] == columns.indptr[end]:
+        raise InputError(f'negatives by "degree" and no edge leads to the vertices [{begin}, {end}): draw them "uniform"')
+    root = np.sqrt(np.diff(columns.indptr[begin : end + 1]))
+    # Square roots are exact to the last bit on every machine; a power need not be.
+    return tables_of(np.array([0, end - begin]), root * np.sqrt(root))
 
 
 def places_of(graph: Graph | RelationColumns, edges: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 
+Bounds: TypeAlias = tuple[int, int]
+"""Vertices [begin, end)."""
 MOST_NUMBERS = 1 << 24
 """Numbers of a part, about; a link and what it is compared with are never divided."""
 
@@ -33,8 +35,8 @@ def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph) -> Tensor:
-    """Ranks of links, each twice: of its destination among all vertices for its source, and of its source for its destination.
+def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, ends: tuple[Bounds, Bounds] | None = None) -> Tensor:
+    """Ranks of links, each twice: of its destination among all that may be one for its source, and of its source for its destination.
 
     Filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other vertices that are known to be linked with the
     given one do not count.
@@ -44,31 +46,34 @@ def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph) 
         vectors: (V, C) of all vertices.
         links: (2, N) int64, sources above destinations.
         known: the graph of all links that are known, of ``links`` too, in both directions.
+        ends: the vertices [begin, end) that may be sources, and destinations, where ``known`` joins no others; by default all.
 
     Returns:
         (2 N,) ranks, those of the destinations first.
     """
+    sources, destinations = ends or ((0, len(vectors)),) * 2
     ranks = [
-        _ranks_of(scores, given[rows], other[rows], known)
-        for given, other, is_source in ((links[0], links[1], True), (links[1], links[0], False))
-        for rows, scores in _against_all(decoder, vectors, given, is_source)
+        _ranks_of(scores, given[rows], other[rows] - begin, known, begin)
+        for given, other, is_source, (begin, end) in ((links[0], links[1], True, destinations), (links[1], links[0], False, sources))
+        for rows, scores in _against_all(decoder, vectors, given, is_source, (begin, end))
     ]
     return torch.cat(ranks)
 
 
-def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool) -> Iterator[tuple[slice, Tensor]]:
-    """Scores (n, V) of some of ``given`` (N,) with every vertex, and which of them."""
-    most = max(1, MOST_NUMBERS // (len(vectors) * decoder.numbers_a_pair(vectors.shape[1])))
+def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool, others: Bounds) -> Iterator[tuple[slice, Tensor]]:
+    """Scores (n, V) of some of ``given`` (N,) with each of the V vertices ``others``, and which of them."""
+    against = vectors[others[0] : others[1]]
+    most = max(1, MOST_NUMBERS // (len(against) * decoder.numbers_a_pair(vectors.shape[1])))
     for begin in range(0, len(given), most):
         rows = slice(begin, begin + most)
-        yield rows, decoder.against(vectors[given[rows]], vectors, is_source)
+        yield rows, decoder.against(vectors[given[rows]], against, is_source)
 
 
-def _ranks_of(scores: Tensor, given: Tensor, other: Tensor, known: Graph) -> Tensor:
-    """(n,) ranks of the vertices ``other`` (n,) by ``scores`` (n, V) of ``given`` (n,) with every vertex."""
+def _ranks_of(scores: Tensor, given: Tensor, other: Tensor, known: Graph, first: int) -> Tensor:
+    """(n,) ranks of the vertices ``first`` + ``other`` (n,) by ``scores`` (n, V) of ``given`` (n,) with the vertices from ``first`` on."""
     nodes = given.cpu().numpy()
     begins, ends = known.indptr[nodes].astype(np.int64), known.indptr[nodes + 1].astype(np.int64)
-    columns: Array = np.concatenate([known.indices[begin:end] for begin, end in zip(begins, ends, strict=True)]).astype(np.int64)
+    columns: Array = np.concatenate([known.indices[begin:end] for begin, end in zip(begins, ends, strict=True)]).astype(np.int64) - first
     rows = np.repeat(np.arange(len(nodes)), ends - begins)
     return ranks_but(scores, other, rows, columns)
 

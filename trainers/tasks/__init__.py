@@ -13,7 +13,7 @@ import yaml
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
-TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "events", "hops", "whole"]
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole"]
 
 
 class Task(NamedTuple):
@@ -61,6 +61,14 @@ TASKS: dict[TaskName, Task] = {
     "edges": Task("pairs.edges", "EdgePredictor", "EdgeDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "hetero": Task(
         "hetero", "HeteroClassifier", "HeteroDataModule", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"} | _TYPES
+    ),
+    "hetero_links": Task(
+        "pairs.typed_links",
+        "HeteroLinkPredictor",
+        "HeteroLinkDataModule",
+        {"num_features": "in_channels", "num_hops": "num_layers"}
+        | {name: name for name in ("num_vertices", "relations", "link_relation", "edge_channels")},
+        score="auc",
     ),
     "events": Task(
         "events.predictor",

@@ -14,23 +14,21 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.derived.metapaths import with_metapaths
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.samplers import HeteroMiniBatch, HeteroPinSAGESampler, Sampler
-from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.typed.batches import TypedTakes, apply_typed_model
-from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
-from hoptrain.trainers.models.typed.inference import exact_typed_logits, neighborhood_typed_logits
-from hoptrain.trainers.models.typed.layers import READ_EDGES, TypedArch
-from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
+from hoptrain.trainers.models.typed.gnn import TypedGNN
+from hoptrain.trainers.models.typed.inference import neighborhood_typed_logits
+from hoptrain.trainers.models.typed.layers import TypedArch
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import dropout_seed
 from hoptrain.trainers.tasks.labelled import Labelled
-from hoptrain.trainers.tasks.node_data import NodeBatch, SampledDataModule
+from hoptrain.trainers.tasks.node_data import NodeBatch
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import opened
+from hoptrain.trainers.tasks.typed_task import TypedDataModule, TypedTask, check_embeddings, check_within_reach
 
 
-class HeteroDataModule(SampledDataModule):
+class HeteroDataModule(TypedDataModule):
     """Loads a data set on a typed graph and feeds training through a sampler of typed graphs.
 
     Examples:
@@ -89,26 +87,6 @@ class HeteroDataModule(SampledDataModule):
         super().__init__(data, sampler, **feed)
 
     @property
-    def num_features(self) -> dict[str, int]:
-        """F_t by type, of the types that have features."""
-        return {name: int(rows.shape[1]) for name, rows in self.data.x.items()}
-
-    @property
-    def num_vertices(self) -> dict[str, int]:
-        """V_t by type, of the types without features."""
-        return {name: number for name, number in self.data.graph.num_nodes.items() if name not in self.data.x}
-
-    @property
-    def edge_channels(self) -> dict[str, int]:
-        """Features of an edge, by relation, of those that have some."""
-        return {relation_name(relation): int(rows.shape[1]) for relation, rows in self.data.edge_attr.items()}
-
-    @property
-    def relations(self) -> list[str]:
-        """``source:name:destination`` of each."""
-        return [relation_name(relation) for relation in self.data.graph.relations]
-
-    @property
     def is_multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
         return bool(self.data.y.ndim == 2 and self.data.y.dtype.kind != "f")
@@ -124,19 +102,14 @@ def check_typed(data: HeteroDataset, num_hops: int) -> None:
     """Refuse data that a classifier of ``num_hops`` layers cannot learn from.
 
     Raises:
-        InputError: no labels; a relation without edges or a type without vertices among those within reach.
+        InputError: no labels; as ``check_within_reach``.
     """
     if data.y is None:
         raise InputError(f"{data.name} has no labels: task hetero learns labels of the vertices of type {data.seed_type}; give a y")
-    for relation in relations_by_layer(list(data.graph.relations), data.seed_type, num_hops)[0]:
-        empty = next((name for name in (relation[0], relation[2]) if not data.graph.num_nodes[name]), None)
-        if empty is not None:
-            raise InputError(f"{data.name}: type {empty} has no vertices: nothing can be learnt of it; leave it and its relations out")
-        if not data.graph.relations[relation].num_edges:
-            raise InputError(f"{data.name}: relation {relation_name(relation)} has no edges: nothing can be learnt of it; leave it out")
+    check_within_reach(data, [data.seed_type], num_hops)
 
 
-class HeteroClassifier(Labelled):
+class HeteroClassifier(Labelled, TypedTask):
     """A model that classifies the vertices of one type: a ``TypedGNN``, or a module of your own.
 
     Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every vertex counted
@@ -157,7 +130,7 @@ class HeteroClassifier(Labelled):
         ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
-    model: Any
+    data_class = HeteroDataModule
 
     def __init__(
         self,
@@ -217,8 +190,8 @@ class HeteroClassifier(Labelled):
         self.note_defaults(TypedGNN)
         self.hparams["num_vertices"] = bare = num_vertices or {}
         ends: Any = [tuple(relation.split(":")) for relation in relations or []]
-        self.model = TypedGNN(arch, in_channels or {}, bare, ends, seed_type, hidden_channels, num_classes, num_layers, **gnn)
-        _check_embeddings(self.model, bare, embeddings)
+        self.model = TypedGNN(arch, in_channels or {}, bare, ends, [seed_type], hidden_channels, num_classes, num_layers, **gnn)
+        check_embeddings(self.model, bare, embeddings)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data; the classes are the data's, where they were not stated.
@@ -226,46 +199,18 @@ class HeteroClassifier(Labelled):
         Raises:
             InputError: the model is for other data, or gradients are to be clipped that are sparse.
         """
-        module, ours = self._datamodule, {**self.hparams, "edge_channels": self.hparams.get("edge_channels") or {}}
-        of_data = {"in_channels": module.num_features, "num_layers": module.num_hops}
-        of_data |= {name: getattr(module, name) for name in ("num_vertices", "relations", "seed_type")}
-        if ours.get("arch") in READ_EDGES:
-            of_data["edge_channels"] = module.edge_channels
-        for name, theirs in of_data.items():
-            if (ours[name] or isinstance(self.model, TypedGNN)) and ours[name] != theirs:
-                raise InputError(
-                    f"the model has {name} {ours[name]}, {module.data.name} with this sampler {theirs}: use the data set and the sampler that it "
-                    "was made for"
-                )
+        module = self._datamodule
+        self.compare(["num_vertices", "relations", "seed_type"])
         if self.takes == "edge_index" and module.num_vertices:
             raise InputError(
                 f"takes is edge_index and vertices of type {next(iter(module.num_vertices))} have no features: PyG's models take some of each "
                 "type; give them some, or a model that takes blocks"
             )
-        if self._tables and self.trainer.gradient_clip_val:
-            raise InputError(
-                "gradient_clip_val with embeddings: their gradients are sparse, and torch does not clip such; leave one of them out"
-            )
         self.take_labels(module.data.name, module.data.y, module.data.num_classes, module.data.splits.get("train"))
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam; for the vectors of vertices torch's ``SparseAdam``, which moves those of a batch alone."""
-        if not self._tables:
-            return super().configure_optimizers()
-        others = [
-            parameter for name, parameter in self.named_parameters() if parameter.requires_grad and not name.startswith("model.tables.")
-        ]
-        return DenseAndSparseAdam(others, self._tables, lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
-
-    @property
-    def _tables(self) -> list[nn.Parameter]:
-        """Vectors of vertices."""
-        return list(self.model.tables.parameters()) if isinstance(self.model, TypedGNN) else []
 
     def forward(self, batch: HeteroMiniBatch) -> Tensor:
         """Scores of the batch's seeds, (B, C)."""
-        x = {name: to_input(rows, self.hparams["normalize_features"]) for name, rows in batch.x.items()}
-        return apply_typed_model(self.model, self.takes, x, batch)
+        return apply_typed_model(self.model, self.takes, self.inputs(batch), batch)
 
     def training_step(self, batch: HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
@@ -277,10 +222,9 @@ class HeteroClassifier(Labelled):
     def infer(self, nodes: Array) -> Tensor:
         """Scores of ``nodes`` (N,), from full neighbourhoods: (N, C). Every rank calls it, with its own."""
         module = self._datamodule
-        options: dict[str, Any] = {"normalize": self.hparams["normalize_features"], "device": self.device}
         if isinstance(self.model, TypedGNN):
-            options |= {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
-            return exact_typed_logits(self.model, module.data, nodes, **options)
+            return self.exact({module.seed_type: nodes})[module.seed_type]
+        options = {"normalize": self.hparams["normalize_features"], "device": self.device}
         apply = partial(apply_typed_model, self.model, self.takes)
         return neighborhood_typed_logits(apply, module.data, nodes, num_hops=module.num_hops, **options)
 
@@ -294,15 +238,6 @@ class HeteroClassifier(Labelled):
         if batch.y is not None and len(batch.y):
             self.judge(stage, logits, batch.y.to(self.device))
 
-    @property
-    def _datamodule(self) -> HeteroDataModule:
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if not isinstance(datamodule, HeteroDataModule):
-            raise InputError(
-                f"{type(self).__name__} needs the graph that it learns from: run it with trainer.fit(model, datamodule=HeteroDataModule(...))"
-            )
-        return datamodule
-
 
 def _check_model(model: Any, takes: TypedTakes, has_sizes: bool, gnn: dict[str, Any]) -> None:
     """Refuse options of a ``TypedGNN`` with another module, and the other way round."""
@@ -313,13 +248,3 @@ def _check_model(model: Any, takes: TypedTakes, has_sizes: bool, gnn: dict[str, 
         raise InputError(f"takes is {takes} without a model of your own: it tells what that takes; give model, or leave takes out")
     if model is None and not has_sizes:
         raise InputError("HeteroClassifier without a model and without its sizes: give in_channels, relations, seed_type and so on")
-
-
-def _check_embeddings(model: TypedGNN, num_vertices: dict[str, int], embeddings: bool) -> None:
-    """Refuse vectors of vertices that were not asked for."""
-    bare = next(iter(model.tables.keys()), None)
-    if bare is not None and not embeddings:
-        raise InputError(
-            f"vertices of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
-            f"{num_vertices[bare]:,}"
-        )

@@ -38,17 +38,18 @@ def uniform_negatives(edge_ids, count, num_vertices, address, out):
 
 
 @cpu_kernel
-def filtered_negatives(indptr, indices, is_sorted, begin, end, edge_ids, src, count, address, out):
+def filtered_negatives(indptr, indices, is_sorted, begin, end, is_one_type, edge_ids, src, count, address, out):
     """``out`` (P * k,): a uniform vertex w of [begin, end) again and again, up to ``FILTER_TRIES`` times, until no edge leads from ``src[i]`` to it.
 
-    Nor is w ``src[i]`` itself. The first try is the uniform negative; try t of negative j takes the words of negative j + t * k. ``is_sorted``:
-    that columns ascend.
+    Nor is w ``src[i]`` itself, where both ends are of one type. The first try is the uniform negative; try t of negative j takes the words of
+    negative j + t * k. ``is_sorted``: that columns ascend.
     """
     for i in range(len(edge_ids)):
         for j in range(count):
             for number in range(j, FILTER_TRIES * count, count):
                 vertex = begin + _draw(edge_ids[i], number, end - begin, address)[0]
-                if vertex != src[i] and not _has_source(indices[indptr[vertex] : indptr[vertex + 1]], is_sorted, src[i]):
+                is_other = not is_one_type or vertex != src[i]
+                if is_other and not _has_source(indices[indptr[vertex] : indptr[vertex + 1]], is_sorted, src[i]):
                     break
             out[i * count + j] = vertex
 

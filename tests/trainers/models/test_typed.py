@@ -46,7 +46,7 @@ def whole(batch, data=DATA):
 
 
 def exact(model, nodes, data=DATA):
-    return exact_typed_logits(model, data, nodes, normalize=False, device=torch.device("cpu"))
+    return exact_typed_logits(model, data, {"paper": nodes}, normalize=False, device=torch.device("cpu"))["paper"]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -56,7 +56,7 @@ def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges, monke
     model = make(name)
     asked = np.concatenate([NODES, np.setdiff1d(np.arange(90), NODES)]) if name == "han" else NODES  # whose scores depend on all vertices
     with torch.no_grad():
-        at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, asked)))[: len(NODES)]
+        at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, asked)))["paper"][: len(NODES)]
     torch.testing.assert_close(exact(model, NODES), at_once, rtol=1e-4, atol=1e-5)
     assert exact(model, NODES[:0]).shape == (0, 3)
 
@@ -81,7 +81,7 @@ def test_with_features_of_edges_attention_is_pygs():
         edges = {relation: EDGES[relation] for relation in model.relations[i]}
         out = conv(hidden, edges, edge_attr_dict={_WRITES: rows})
         hidden = hidden | {kind: own.relu() for kind, own in out.items()}
-    torch.testing.assert_close(exact(model, NODES), model.head(hidden["paper"])[NODES], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(exact(model, NODES), model.heads["paper"](hidden["paper"])[NODES], rtol=1e-4, atol=1e-5)
 
 
 EDGES = {
@@ -112,7 +112,7 @@ def test_equal_to_pyg_on_the_whole_graph(name, conv):
         theirs.load_state_dict(layer.conv.state_dict(), strict=False)
         out = theirs(hidden, {relation: EDGES[relation] for relation in dict(layer.conv.convs.items())})
         hidden = {name: F.relu(rows) for name, rows in out.items()}
-    torch.testing.assert_close(exact(model, NODES), model.head(hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(exact(model, NODES), model.heads["paper"](hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("most_edges", [40, 1 << 20])
@@ -135,7 +135,7 @@ def test_han_equals_pyg_on_the_whole_graph(most_edges, monkeypatch):
             )
             hidden = {name: out[number] for name, number in names.items()}
     assert abs(weights[names["paper"]].diff()) > 0.01
-    torch.testing.assert_close(exact(model, NODES), model.head(hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(exact(model, NODES), model.heads["paper"](hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -143,7 +143,7 @@ def test_every_parameter_that_trains_has_a_gradient(name):
     """Also where a batch reaches no vertex of a type: DDP would wait for one that has none."""
     for seeds in (np.arange(20), np.array([85])):
         model = make(name).train()
-        model(*whole(HeteroSampler([2, 2], "paper").sample(DATA.graph, seeds))).sum().backward()
+        model(*whole(HeteroSampler([2, 2], "paper").sample(DATA.graph, seeds)))["paper"].sum().backward()
         assert all((parameter.grad is not None) == parameter.requires_grad for parameter in model.parameters())
         assert model.tables["subject"].weight.grad.is_sparse
         frozen = {key for key, parameter in model.named_parameters() if not parameter.requires_grad}
@@ -153,18 +153,18 @@ def test_every_parameter_that_trains_has_a_gradient(name):
 def test_layers_have_the_relations_that_scores_depend_on():
     relations = list(typed_graph().relations)
     author, subject, by, on = relations
-    assert relations_by_layer(relations, "paper", 3) == [relations, relations, [author, subject]]
-    assert relations_by_layer([author, by], "paper", 2) == [[author, by], [author]]
-    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {"subject": 12}, relations, "paper", 8, 3, 1)
+    assert relations_by_layer(relations, ["paper"], 3) == [relations, relations, [author, subject]]
+    assert relations_by_layer([author, by], ["paper"], 2) == [[author, by], [author]]
+    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {"subject": 12}, relations, ["paper"], 8, 3, 1)
     assert [list(model.inputs), list(model.tables)] == [["paper", "author"], ["subject"]]
-    assert relations_by_layer([author, on], "paper", 2) == [[author], [author]]
+    assert relations_by_layer([author, on], ["paper"], 2) == [[author], [author]]
     with pytest.raises(InputError, match="no relation leads to paper: its vertices have no neighbours to learn from"):
-        relations_by_layer([by, on], "paper", 2)
+        relations_by_layer([by, on], ["paper"], 2)
 
 
 def test_a_type_that_nothing_leads_to_keeps_its_vectors():
     """Authors have no in-edges: their vectors pass the first layer unchanged."""
-    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {}, list(typed_graph().relations)[:1], "paper", 8, 3, 2).eval()
+    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {}, list(typed_graph().relations)[:1], ["paper"], 8, 3, 2).eval()
     hidden = {"paper": torch.rand(4, 8), "author": torch.rand(6, 8)}
     block = HeteroSampler([-1], "paper").sample(DATA.graph, NODES).to("cpu").blocks[0]
     hidden["author"] = torch.rand(block[("author", "writes", "paper")].num_src, 8)

@@ -12,7 +12,8 @@ from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.runs.callbacks import ProgressBar
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-from hoptrain.trainers.tasks.pairs.links import LinkPredictor, with_hard_negatives
+from hoptrain.trainers.tasks.pairs.linked import with_hard_negatives
+from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 

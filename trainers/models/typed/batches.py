@@ -15,7 +15,7 @@ TypedTakes = Literal["blocks", "edge_index"]
 """What the ``forward`` of a model of typed graphs takes:
 
 * ``blocks``: features {type: (S_t, F_t)} of the types that have some, ids {type: (S_t,)} of the input nodes, and the batch's blocks, a dictionary a layer, the
-  outermost first; it returns (B, C), a row for each seed.
+  outermost first; it returns {type: (at least B, C)} or (B, C), a row for each seed, the seeds first.
 * ``edge_index``: ``x_dict`` and ``edge_index_dict`` as PyG's models do, ``to_hetero(...)`` among them, of all hops together; it returns {type: (S_t, C)} or
   (S_t, C) of the seeds' type, of whose rows those of the seeds count.
 """
@@ -32,9 +32,10 @@ def apply_typed_model(model: nn.Module, takes: TypedTakes, x: Mapping[str, Tenso
     else:
         graph = replace(batch, x=dict(x)).to_pyg()
         out = model(graph.x_dict, graph.edge_index_dict)
-        out = out.get(batch.seed_type) if isinstance(out, dict) else out
+    is_longer = takes == "edge_index" or isinstance(out, dict)
+    out = out.get(batch.seed_type) if isinstance(out, dict) else out
     if not isinstance(out, Tensor):
         raise InputError(
             f"{type(model).__name__} returned {type(out).__name__} for type {batch.seed_type}: a model gives a tensor of scores, a row for each seed"
         )
-    return out[: batch.num_seeds] if takes == "edge_index" else out
+    return out[: batch.num_seeds] if is_longer else out

@@ -18,11 +18,11 @@ from hoptrain.trainers.models.typed.layers import READ_EDGES, Blocks, Hidden, Ty
 
 
 class TypedGNN(nn.Module):
-    """An input for each type, ``num_layers`` convolutions of width H, a linear map to the classes of the seeds' type.
+    """An input for each type, ``num_layers`` convolutions of width H, a linear map for each type of seeds: to its classes, or to vectors of it.
 
     A type with features has a linear map of its own as input; one without has a vector for each of its vertices, whose gradients are sparse. Between
     two layers stand activation (ELU for gat and gatv2, else ReLU; none for hgt and han, which have their own) and dropout. A type that no relation leads to
-    keeps its vectors. A layer has only the relations that scores depend on: the last one those that lead to the seeds' type, and so on outward.
+    keeps its vectors. A layer has only the relations that scores depend on: the last one those that lead to the seeds' types, and so on outward.
 
     Attributes:
         relations: of each layer.
@@ -36,7 +36,7 @@ class TypedGNN(nn.Module):
         in_channels: Mapping[str, int],
         num_vertices: Mapping[str, int],
         relations: Sequence[Relation],
-        seed_type: str,
+        seed_types: Sequence[str],
         hidden_channels: int,
         out_channels: int,
         num_layers: int,
@@ -54,9 +54,9 @@ class TypedGNN(nn.Module):
             in_channels: features of a vertex, by type, of the types that have some.
             num_vertices: vertices of the types without features.
             relations: of the graph.
-            seed_type: the type of the seeds.
+            seed_types: the types of the seeds.
             hidden_channels: H (with attention over all heads together).
-            out_channels: number of classes.
+            out_channels: number of classes, or width of the vectors.
             num_layers: number of hops of a mini-batch.
             dropout: share of hidden inputs dropped (and of the attention of gat and han).
             input_dropout: share of features dropped.
@@ -73,9 +73,9 @@ class TypedGNN(nn.Module):
         with temporary_files_that_go():
             from torch_geometric.nn.module_dict import ModuleDict  # a type may be called anything
 
-        self.seed_type = seed_type
-        self.relations = relations_by_layer(relations, seed_type, num_layers)
-        self.needed = [_ends(own) for own in self.relations]
+        self.seed_types = tuple(dict.fromkeys(seed_types))
+        self.relations = relations_by_layer(relations, self.seed_types, num_layers)
+        self.needed = [list(dict.fromkeys([*_ends(own), *self.seed_types])) for own in self.relations]
         names = [name for name in (*in_channels, *num_vertices) if name in self.needed[0]]
         self.inputs = ModuleDict({name: nn.Linear(in_channels[name], hidden_channels) for name in names if name in in_channels})
         self.tables = ModuleDict({name: _table(num_vertices[name], hidden_channels) for name in names if name in num_vertices})
@@ -83,7 +83,7 @@ class TypedGNN(nn.Module):
         self.edge_channels = of_edges if arch in READ_EDGES else {}
         options: dict[str, Any] = {"heads": heads, "num_bases": num_bases, "dropout": dropout, "edge_channels": self.edge_channels}
         self.layers = nn.ModuleList(make_typed_layer(arch, hidden_channels, own, **options) for own in self.relations)
-        self.head = nn.Linear(hidden_channels, out_channels)
+        self.heads = ModuleDict({name: nn.Linear(hidden_channels, out_channels) for name in self.seed_types})
         self.activation: nn.Module = nn.Identity() if arch in ("hgt", "han") else nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
         self.dropout, self.input_dropout = nn.Dropout(dropout), nn.Dropout(input_dropout)
         self._freeze_unused(hidden_channels)
@@ -95,12 +95,13 @@ class TypedGNN(nn.Module):
         for i, own in enumerate(self.relations):
             hidden = self.layer(i, hidden, {r: Block(**one, edge_attr=torch.zeros(1, self.edge_channels.get(r, 0))) for r in own})
         parameters = list(self.layers.parameters())
-        gradients = torch.autograd.grad(hidden[self.seed_type].sum(), parameters, allow_unused=True)
+        of_seeds: Any = sum(hidden[name].sum() for name in self.seed_types)
+        gradients = torch.autograd.grad(of_seeds, parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.requires_grad_(gradient is not None)
 
-    def forward(self, x: Hidden, node_ids: Mapping[str, Tensor], blocks: Sequence[Blocks]) -> Tensor:
-        """Scores of the seeds.
+    def forward(self, x: Hidden, node_ids: Mapping[str, Tensor], blocks: Sequence[Blocks]) -> dict[str, Tensor]:
+        """What the last layer gives for the seeds, by type.
 
         Args:
             x: (S_t, F_t) float features of the input nodes of type t.
@@ -108,12 +109,12 @@ class TypedGNN(nn.Module):
             blocks: those of each relation, a dictionary a layer, the outermost first.
 
         Returns:
-            (B, out_channels) logits.
+            (at least B_t, out_channels) of each type t of seeds, these first.
         """
         hidden: Hidden = self.embed(x, node_ids)
         for i, hop in enumerate(blocks):
             hidden = self.layer(i, hidden, hop)
-        return hidden[self.seed_type]
+        return dict(hidden)
 
     def embed(self, x: Hidden, node_ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What enters layer 0, (S_t, H) by type of those given; arguments as of ``forward``."""
@@ -121,7 +122,7 @@ class TypedGNN(nn.Module):
         return made | {name: table(node_ids[name].long()) for name, table in self.tables.items() if name in node_ids}
 
     def layer(self, i: int, hidden: Hidden, blocks: Blocks, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Layer ``i`` alone, with what stands before and after it; of the last one the scores, under the seeds' type.
+        """Layer ``i`` alone, with what stands before and after it; of the last one what the seeds' types are given.
 
         ``weights`` are those of relations, which a ``HANLayer`` is given in exact inference.
         """
@@ -129,7 +130,7 @@ class TypedGNN(nn.Module):
         given = () if weights is None else (weights,)
         out: dict[str, Tensor] = self.layers[i](hidden, {relation: blocks[relation] for relation in self.relations[i]}, *given)
         if i == self.num_layers - 1:
-            return {self.seed_type: self.head(self.activation(out[self.seed_type]))}
+            return {name: head(self.activation(out[name]) if name in out else hidden[name]) for name, head in self.heads.items()}
         return hidden | {name: self.activation(rows) for name, rows in out.items()}
 
     def scores(self, i: int, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
@@ -148,19 +149,19 @@ class TypedGNN(nn.Module):
         return len(self.layers)
 
 
-def relations_by_layer(relations: Sequence[Relation], seed_type: str, num_layers: int) -> list[list[Relation]]:
-    """Of each layer the relations that scores of ``seed_type`` depend on, the outermost first.
+def relations_by_layer(relations: Sequence[Relation], seed_types: Sequence[str], num_layers: int) -> list[list[Relation]]:
+    """Of each layer the relations that scores of the ``seed_types`` depend on, the outermost first.
 
     Raises:
-        InputError: no relation leads to ``seed_type``.
+        InputError: no relation leads to any of them.
     """
-    wanted, found = {seed_type}, []
+    wanted, found = set(seed_types), []
     for _ in range(num_layers):
         found.append([relation for relation in relations if relation[2] in wanted])
         wanted |= set(_ends(found[-1]))
     if found and not found[0]:
         raise InputError(
-            f"no relation leads to {seed_type}: its vertices have no neighbours to learn from; add the reverse of one that begins there"
+            f"no relation leads to {' or '.join(seed_types)}: its vertices have no neighbours to learn from; add the reverse of one that begins there"
         )
     return found[::-1]
 

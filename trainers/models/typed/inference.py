@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -24,9 +24,16 @@ _ROWS = 1 << 16
 
 @torch.no_grad()
 def exact_typed_logits(
-    model: TypedGNN, data: HeteroDataset, nodes: Array, *, normalize: bool, device: torch.device, rank: int = 0, world_size: int = 1
-) -> Tensor:
-    """Scores of ``nodes`` (N,) of the seeds' type from their full neighbourhoods: (N, num_classes) on ``device``; as ``exact_logits``.
+    model: TypedGNN,
+    data: HeteroDataset,
+    nodes: Mapping[str, Array],
+    *,
+    normalize: bool,
+    device: torch.device,
+    rank: int = 0,
+    world_size: int = 1,
+) -> dict[str, Tensor]:
+    """What the model gives for ``nodes`` (N_t,) of each type of seeds t from their full neighbourhoods: (N_t, C) on ``device``; as ``exact_logits``.
 
     Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages. A layer that weighs
     relations by a mean over all vertices is gone through twice.
@@ -75,14 +82,17 @@ def exact_typed_logits(
         return {kind: torch.softmax(total / graph.num_nodes[kind], 0)}
 
     def apply(layer: int, kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Tensor:
-        """One layer's output for ``nodes`` of a type."""
+        """One layer's output for ``nodes`` of a type; those of a type that no relation leads to have no neighbours."""
+        if not any(relation[2] == kind for relation in model.relations[layer]):
+            own = hidden[kind][torch.from_numpy(nodes)].to(device)
+            return model.heads[kind](own) if layer == model.num_layers - 1 else own
         given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
         return torch.cat([model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden)])[: len(nodes)]
 
     hidden = {kind: of_all(kind, embed(kind)) for kind in model.needed[0]}
     for layer in range(model.num_layers - 1):
         hidden = {kind: of_all(kind, apply(layer, kind, mine(kind), hidden)) for kind in model.needed[layer + 1]}
-    return apply(model.num_layers - 1, model.seed_type, nodes, hidden)
+    return {kind: apply(model.num_layers - 1, kind, nodes[kind], hidden) for kind in model.seed_types}
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -68,6 +68,7 @@ class LinkDataModule(GraphDataModule):
 
     needs_features = False
     takes_parts = False
+    ends: ClassVar[None] = None
 
     def __init__(
         self,
@@ -164,6 +165,11 @@ class LinkDataModule(GraphDataModule):
         return {name: draw(own.shape[1], self._split_seed, place) for place, (name, own) in enumerate(links.items())}
 
     @property
+    def num_ends(self) -> int:
+        """Vertices that may be an end of a link."""
+        return self.data.graph.num_nodes
+
+    @property
     def num_vertices(self) -> int:
         """V where they have no features, else 0."""
         return 0 if self.data.num_features else self.data.graph.num_nodes
@@ -179,33 +185,41 @@ class LinkDataModule(GraphDataModule):
         Raises:
             InputError: the best are not found among all destinations, or these are fewer; ranks are asked for, which are among all vertices.
         """
-        begin, end = self.bounds
-        if number and self.known is None:
-            raise InputError(f"score is {score} and eval_negatives is not all: the best are those of all destinations; set it to all")
-        if number > end - begin:
-            raise InputError(f"score is {score} and there are {end - begin:,} destinations: K is at most their number; correct it")
+        check_top(score, number, self.known is not None, self.bounds)
         if not number and self.known is not None and self.bounds != (0, self.data.graph.num_nodes):
             raise InputError(f"score is {score} and the sampler has destinations: ranks are among all vertices; give {NAMES}")
 
     def val_dataloader(self) -> DataLoader[Any]:
         """This rank's share of the validation links."""
-        return self._link_batches("val")
+        return link_batches(self, "val")
 
     def test_dataloader(self) -> DataLoader[Any]:
         """This rank's share of the test links."""
-        return self._link_batches("test")
+        return link_batches(self, "test")
 
-    def _link_batches(self, name: str) -> DataLoader[Any]:
-        batches = []
-        if name in self.held_out and self.held_out[name].links.shape[1]:
-            links, others = self.held_out[name]
-            if others is None:  # all links of a source are one rank's
-                mine = self.share(np.unique(links[0]))
-                batches.append(LinkBatch(torch.from_numpy(links[:, np.isin(links[0], mine)]), None))
-            else:
-                batches.append(LinkBatch(self._share_of_pairs(links), self._share_of_pairs(others)))
-        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
-    def _share_of_pairs(self, pairs: Array) -> Tensor:
-        """This rank's part of (2, N, ...) pairs."""
-        return torch.from_numpy(pairs[:, self.share(np.arange(pairs.shape[1]))])
+def check_top(score: str, number: int, is_among_all: bool, bounds: tuple[int, int]) -> None:
+    """Whether a score of each source's best ``number`` destinations, if it is one, can be had.
+
+    Raises:
+        InputError: links are not told from all of them, or there are fewer.
+    """
+    begin, end = bounds
+    if number and not is_among_all:
+        raise InputError(f"score is {score} and eval_negatives is not all: the best are those of all destinations; set it to all")
+    if number > end - begin:
+        raise InputError(f"score is {score} and there are {end - begin:,} destinations: K is at most their number; correct it")
+
+
+def link_batches(module: Any, name: str) -> DataLoader[Any]:
+    """A rank's share of the links that a data module holds out under a name: no batch, or one."""
+    batches = []
+    if name in module.held_out and module.held_out[name].links.shape[1]:
+        links, others = module.held_out[name]
+        if others is None:  # all links of a source are one rank's
+            mine = np.isin(links[0], module.share(np.unique(links[0])))
+            batches.append(LinkBatch(torch.from_numpy(links[:, mine]), None))
+        else:
+            parts = [torch.from_numpy(own[:, module.share(np.arange(own.shape[1]))]) for own in (links, others)]
+            batches.append(LinkBatch(*parts))
+    return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, get_args
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
-from hoptrain.samplers import LinkSampler, MiniBatch
-from hoptrain.trainers.models.decoders import Decoder, DecoderName, make_decoder
-from hoptrain.trainers.models.ranks import ranks_among, ranks_among_all, scores_in_parts
+from hoptrain.samplers import MiniBatch
+from hoptrain.trainers.models.decoders import DecoderName
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
-from hoptrain.trainers.scores.links import PooledScore, RankScore, title_of
-from hoptrain.trainers.scores.top import make_top_score, top_of
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
 from hoptrain.trainers.tasks.node_data import GraphDataModule
-from hoptrain.trainers.tasks.pairs.link_data import LinkBatch, LinkDataModule
-from hoptrain.trainers.tasks.pairs.top import best_of_sources
-from hoptrain.trainers.tasks.scored import STAGES, metric_of
+from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.pairs.linked import Linked, Loss
 
-Loss = Literal["bce", "bpr"]
 Embeddings = Literal["none", "sparse", "dense"]
 
 
-class LinkPredictor(GraphTask):
+class LinkPredictor(GraphTask, Linked):
     """A GNN and a decoder, which scores a pair of vertices by their vectors: high where a link is.
 
-    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is the binary cross-entropy, the
-    mean over pairs in training; in evaluation the mean over links and others, which weigh as much together; among all vertices over links alone.
-    With ``bpr`` that of training is the mean over negatives of -log sigmoid(score of the link - score of its negative).
+    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``Linked``.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -47,7 +38,6 @@ class LinkPredictor(GraphTask):
     """
 
     data_class: ClassVar[type[GraphDataModule]] = LinkDataModule
-    scored: tuple[str, ...] = STAGES[1:]
 
     def __init__(
         self,
@@ -91,7 +81,6 @@ class LinkPredictor(GraphTask):
         Raises:
             InputError: as ``GraphTask``; an unknown decoder, score or loss; no hard negatives; vertices without features and without ``embeddings``.
         """
-        check_choice("loss", loss, get_args(Loss))
         check_choice("embeddings", embeddings, get_args(Embeddings))
         _check_embeddings(embeddings, num_vertices, in_channels, l2)
         super().__init__(
@@ -103,11 +92,7 @@ class LinkPredictor(GraphTask):
             dropout=dropout,
             **options,
         )
-        if hard_negatives is not None and hard_negatives < 1:
-            raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
-        self.score_name: str = score or default_score
-        self.score_title: str = title_of(self.score_name)
-        self.decoder: Decoder = make_decoder(decoder, out_channels)
+        self.decode(decoder, out_channels, score or default_score, hard_negatives, loss)
         self.table: Any = _make_table(embeddings, num_vertices, hidden_channels)
 
     def setup(self, stage: str) -> None:
@@ -119,15 +104,7 @@ class LinkPredictor(GraphTask):
         """
         super().setup(stage)
         data: Any = self._datamodule
-        others = [held.others for held in data.held_out.values()]
-        self._ranked = any(own is None or (own.ndim == 3 and self.score_name not in ("auc", "ap")) for own in others)
-        self._top = top_of(self.score_name)
-        data.check_score(self.score_name, self._top)
-        if self._top:
-            self.make_scores(lambda: make_top_score(self.score_name))
-        else:
-            self.make_scores(lambda: (RankScore if self._ranked else PooledScore)(self.score_name))
-        self.scores.to(self.device)
+        self.take_links()
         if self.table is not None and len(self.table.weight) != data.num_vertices:
             raise InputError(
                 f"the model has vectors of {len(self.table.weight):,} vertices, {data.data.name} has {data.num_vertices:,} without features: "
@@ -137,22 +114,11 @@ class LinkPredictor(GraphTask):
             raise InputError(
                 "gradient_clip_val with embeddings sparse: torch does not clip sparse gradients; leave it out, or set embeddings: dense"
             )
-        self._check_negatives(data.sampler)
 
-    def _check_negatives(self, sampler: LinkSampler) -> None:
-        """Whether a link has the negatives that the loss takes."""
-        number = sampler.num_negatives
-        if self.hparams["loss"] == "bpr" and sampler.negatives == "pairs":
-            raise InputError(
-                'loss is bpr and the sampler\'s negatives "pairs": it compares destinations of one source; draw them "uniform", or set loss: bce'
-            )
-        if self.hparams["loss"] == "bpr" and not number:
-            raise InputError("loss is bpr and the sampler's num_negatives 0: it compares a link with its negatives; give num_negatives 1")
-        hard = self.hparams["hard_negatives"]
-        if hard is not None and hard > number:
-            raise InputError(
-                f"hard_negatives is {hard} and the sampler's num_negatives {number}: they are chosen among those; give num_negatives more"
-            )
+    @property
+    def links(self) -> Any:
+        """See ``Linked``."""
+        return self._datamodule
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam; for learnt vectors with sparse gradients torch's ``SparseAdam``."""
@@ -177,19 +143,7 @@ class LinkPredictor(GraphTask):
         """Mean loss over the pairs of a mini-batch, links and others."""
         torch.manual_seed(dropout_seed(batch))
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
-        scores, labels = self.decoder(*vectors[batch.extra["pairs"].long()]), batch.extra["labels"]
-        scores, labels = with_hard_negatives(scores, labels, self.hparams["hard_negatives"])
-        if self.hparams["loss"] == "bpr":
-            num_links = int(labels.sum())
-            links, others = scores[:num_links, None], scores[num_links:]
-            total = -F.logsigmoid(links - others.view(num_links, len(others) // num_links)).sum()
-            scores, labels = others, labels[num_links:]  # the mean is over the comparisons
-            if not len(labels):  # in_batch, and the last batch has one link: there is nothing to compare it with
-                return total + self._penalty(batch)
-        else:
-            total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
-        self.count("fit", scores, labels, total)
-        return total / len(labels) + self._penalty(batch)
+        return self.loss_of(self.decoder(*vectors[batch.extra["pairs"].long()]), batch.extra["labels"]) + self._penalty(batch)
 
     def _penalty(self, batch: MiniBatch) -> Tensor | float:
         if self.table is None or not self.hparams["l2"]:
@@ -197,41 +151,6 @@ class LinkPredictor(GraphTask):
         ends = self.table(batch.node_ids[: batch.num_seeds].long())
         penalty: Tensor = self.hparams["l2"] * ends.square().sum() / batch.extra["labels"].sum()
         return penalty
-
-    def evaluate(self, stage: str, batch: LinkBatch) -> None:
-        """This rank's share of a split's links, exactly."""
-        if batch.others is None:
-            self._evaluate_among_all(stage, batch.links)
-            return
-        shape, number = batch.others.shape[1:], batch.links.shape[1]
-        pairs = torch.cat([batch.links, batch.others.reshape(2, -1)], 1).cpu().numpy()
-        nodes, places = np.unique(pairs, return_inverse=True)
-        vectors, local = self.infer(nodes), torch.from_numpy(places.reshape(2, -1)).to(self.device)
-        if not len(nodes):
-            return
-        scores = scores_in_parts(self.decoder, vectors, local)
-        labels = (torch.arange(len(scores), device=self.device) < number).float()
-        losses = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
-        if self._ranked:
-            ranks = ranks_among(scores[:number], scores[number:].reshape(shape))
-            losses = (losses[:number] + losses[number:].reshape(shape).mean(1)) / 2
-            self.count(stage, ranks, labels[:number], losses.sum())
-        else:
-            self.count(stage, scores, labels, losses.sum())
-
-    def _evaluate_among_all(self, stage: str, links: Tensor) -> None:
-        data: Any = self._datamodule
-        vectors, links = self.infer(np.arange(data.data.graph.num_nodes)), links.to(self.device)
-        if not links.shape[1]:
-            return
-        loss = F.softplus(-scores_in_parts(self.decoder, vectors, links))
-        if self._top:
-            for best, own in best_of_sources(self.decoder, vectors, links, data.bounds, data.passed, self._top):
-                metric_of(self.scores, stage).update(best, own)
-            metric_of(self.losses, stage).update(loss)
-        else:
-            ranks = ranks_among_all(self.decoder, vectors, links, data.known)
-            self.count(stage, ranks, torch.ones_like(ranks), loss.repeat(2).sum())
 
 
 def _check_embeddings(embeddings: Embeddings, num_vertices: int, in_channels: int, l2: float) -> None:
@@ -257,12 +176,3 @@ def _make_table(embeddings: Embeddings, num_vertices: int, width: int) -> nn.Emb
     table = nn.Embedding(num_vertices, width, sparse=embeddings == "sparse")
     nn.init.xavier_uniform_(table.weight)
     return table
-
-
-def with_hard_negatives(scores: Tensor, labels: Tensor, number: int | None) -> tuple[Tensor, Tensor]:
-    """Scores and labels (P + P k,) of P links and their k negatives each, without all but the ``number`` highest negatives of each; None: all."""
-    num_links = int(labels.sum())
-    if number is None or len(labels) == num_links:
-        return scores, labels
-    hardest = scores[num_links:].view(num_links, -1).topk(number).values.reshape(-1)
-    return torch.cat([scores[:num_links], hardest]), labels[: num_links + len(hardest)]
