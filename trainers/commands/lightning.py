@@ -58,7 +58,8 @@ class HoptrainCLI(LightningCLI):
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
         """The one that was typed: each takes a sixth of a second to describe."""
-        return {self._command: LightningCLI.subcommands()[self._command]}
+        known = LightningCLI.subcommands()
+        return {self._command: known.get(self._command, known["predict"])}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Sizes that the model takes from the data, and the checkpoint to keep."""
@@ -195,6 +196,11 @@ class HoptrainCLI(LightningCLI):
             warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         meet_again(self.trainer)
 
+    def before_export(self) -> None:
+        """Tell how the configuration names the sampler."""
+        sampler = self.config[self.subcommand].data.get("sampler")
+        self.trainer.sampler = None if sampler is None else sampler.as_dict()  # type: ignore[attr-defined]
+
     def after_fit(self) -> None:
         """Test the best checkpoint and print the result as the last line."""
         if self.trainer.interrupted or "test" not in self.datamodule.data.splits:
@@ -271,13 +277,18 @@ def run(arguments: list[str], about: str = "train, then test the best checkpoint
     raise_lost_interrupts()
     for name in samplers.__all__:  # the parser takes the short name of a class that was imported
         getattr(samplers, name)
+    trainer_class = Trainer
+    if arguments[0] == "export":
+        from hoptrain.trainers.commands.export import Exporter, with_run_config  # what it needs of torch takes a second to import
+
+        trainer_class, arguments = Exporter, with_run_config(arguments)
     try:
         return HoptrainCLI(
             task_of(arguments),
             arguments[0],
             about,
             all_options=short_help.ALL in arguments,
-            trainer_class=Trainer,
+            trainer_class=trainer_class,
             trainer_defaults=dict(TRAINER_DEFAULTS),
             seed_everything_default=1,
             auto_configure_optimizers=False,

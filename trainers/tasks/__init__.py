@@ -81,7 +81,7 @@ def task_of(arguments: Sequence[str]) -> Task:
         InputError: an unknown task, or a configuration that cannot be read.
     """
     name = "nodes"
-    for option, value in _options(arguments):
+    for option, value in options_of(arguments):
         if option == "--task":
             name = value
         elif option in ("--config", "-c") and value:
@@ -92,7 +92,7 @@ def task_of(arguments: Sequence[str]) -> Task:
     return TASKS[name]
 
 
-def _options(arguments: Sequence[str]) -> list[tuple[str, str]]:
+def options_of(arguments: Sequence[str]) -> list[tuple[str, str]]:
     """``--name=value`` and ``--name value`` alike."""
     found = []
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
