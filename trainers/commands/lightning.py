@@ -182,8 +182,7 @@ class HoptrainCLI(LightningCLI):
         """Check before any process is started what would otherwise fail in all of them."""
         if self._timeline is not None:
             check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
-        if (check := getattr(self.trainer.strategy, "check", None)) is not None:  # a pipeline's
-            check(self.model, self.trainer)
+        self.before_predict()
         self.datamodule.trainer = self.trainer
         self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
         kept = self.trainer.checkpoint_callback  # none, of a run that keeps no checkpoints
@@ -195,6 +194,11 @@ class HoptrainCLI(LightningCLI):
             self._checkpoint().dirpath = self._go_on_in
             warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         meet_again(self.trainer)
+
+    def before_predict(self) -> None:
+        """Check whether a pipeline's plan can be carried out."""
+        if (check := getattr(self.trainer.strategy, "check", None)) is not None:
+            check(self.model, self.trainer)
 
     def before_export(self) -> None:
         """Tell how the configuration names the sampler."""

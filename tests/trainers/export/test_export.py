@@ -41,12 +41,12 @@ def test_a_file_computes_what_the_model_does(tmp_path, sampler, batch_size, opti
     task, module = exported(tmp_path / "m.pt2", sampler, batch_size, **options)
     program, facts = read(tmp_path / "m.pt2")
     assert (facts["features"], facts["feature_dtype"], facts["hops"]) == (8, "float32", module.num_hops)
-    assert facts["outputs"] == {"kind": "classes", "number": 3}
+    assert facts["outputs"] == {"kind": "classes", "number": 8}
     for size in (1, 3, 40):
         loader = SampleLoader(DATA, sampler, batch_size=size if sampler.by_seeds else batch_size, num_workers=0, seed=50 + size)
         batch = next(iter(loader)).to("cpu")
         found = program(*inputs_of(batch, torch.from_numpy(DATA.graph.in_degrees()).float()))
-        assert found.shape == (batch.num_seeds, 3)
+        assert found.shape == (batch.num_seeds, 8)
         torch.testing.assert_close(found, scores_of(task, DATA, batch), rtol=1e-4, atol=1e-5)
 
 
