@@ -39,8 +39,11 @@ class Served(nn.Module):
             InputError: it takes other things than blocks.
         """
         super().__init__()
-        if task.takes == "edge_index":
-            raise InputError("export of a model that takes edge_index: what is exported takes blocks; give a model that takes these")
+        if task.takes == "edge_index" or type(task).inputs is not NodeClassifier.inputs:
+            what = "edge_index" if task.takes == "edge_index" else f"more than features, as {type(task).__name__}'s"
+            raise InputError(
+                f"export of a model that takes {what}: what is exported takes features and blocks; give a model that takes these"
+            )
         self.model, self._takes, self._normalize = task.model, task.takes, task.normalize_features
 
     def forward(self, x: Tensor, degrees: Tensor, blocks: Sequence[Mapping[str, Tensor]]) -> Tensor:

@@ -13,7 +13,7 @@ import yaml
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
-TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "events", "hops", "whole"]
+TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "events", "hops", "whole", "steady"]
 
 
 class Task(NamedTuple):
@@ -70,6 +70,12 @@ TASKS: dict[TaskName, Task] = {
         score="ap",
     ),
     "hops": Task("items.hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
+    "steady": Task(
+        "steady",
+        "SteadyStateClassifier",
+        "SteadyDataModule",
+        _SIZES | {"num_hops": "num_layers", "num_vertices": "num_vertices", "is_multilabel": "multilabel"},
+    ),
     "whole": Task("whole.task", "WholeGraphClassifier", "WholeGraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
 }
 
