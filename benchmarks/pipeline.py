@@ -2,7 +2,8 @@
 
 Real digits, the blocks of Raffi 2024, stages of equally many blocks; every process has one thread. ``speedup`` is against one process without a
 pipeline that does the same chunks one after another, ``speedup_whole_batch`` against one that does the whole batch at once: smaller chunks fit caches
-better, which is no merit of the stages. Both come from rounds in which every way makes a step in turn. Where there are more processes than cores,
+better, which is no merit of the stages. Rows ``forward only`` are of prediction: images a second with batches in flight, and the milliseconds of a batch
+that comes alone, each in one process too. All come from rounds in which every way makes a step in turn. Where there are more processes than cores,
 neither they nor the bubble say anything about the method.
 """
 
@@ -18,9 +19,10 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.engine.machine import allowed_cores
 
 if TYPE_CHECKING:
+    from hoptrain.benchmarks.pipelines.forward import Flow
     from hoptrain.benchmarks.pipelines.ranks import Launch, Track, Way
 
-OURS, ALONE, PAPER = HOPTRAIN, "no pipeline", "Raffi 2024"
+OURS, ALONE, PAPER, FORWARD = HOPTRAIN, "no pipeline", "Raffi 2024", "forward only"
 _CROWDED_ROUNDS = 2
 """Steps that count where there are more processes than cores: memory, gradients and losses do not need more."""
 STAGES, DATA, CHUNKS = (1, 2, 4), (1, 2), (1, 2, 4, 5, 10)
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Launch every number of stages and copies once; with ``--quick`` 1 and 2 stages, two numbers of chunks, fewer images and steps."""
+    from hoptrain.benchmarks.pipelines.forward import flow
     from hoptrain.benchmarks.pipelines.ranks import SEED, Launch, study  # here, lest --help wait for torch
     from hoptrain.trainers.pipeline import run_ranks
 
@@ -52,15 +55,18 @@ def run(args: argparse.Namespace) -> Result:
     if args.quick:
         stages, data, chunks, images, rounds = (1, 2), (1,), (5, 10), 40, 3
     ours: list[dict[str, Any]] = []
+    forward: list[dict[str, Any]] = []
     cores = allowed_cores()
     for copies in data:
         for number in stages:
             steps = rounds if number * copies <= cores else min(rounds, _CROWDED_ROUNDS)
             launch = Launch(stages=number, data=copies, chunks=tuple(chunks), images=images, rounds=steps, schedule=args.schedule)
             ours += records_of(launch, run_ranks(study, number * copies, launch))
-    records = [*ours, *({"system": PAPER, **row} for row in PAPER_ROWS if row["stages"] in stages and row["data"] in data)]
+            if copies == 1 < number:
+                forward += [forward_record(launch, count, run_ranks(flow, number, launch, count)) for count in chunks]
+    records = [*ours, *forward, *({"system": PAPER, **row} for row in PAPER_ROWS if row["stages"] in stages and row["data"] in data)]
     pictures.write(args.out / "pipeline.png", picture, records)
-    return Result(records=records, summary=summarize(ours), seeds=[SEED])
+    return Result(records=records, summary=summarize(ours) | summarize_forward(forward), seeds=[SEED])
 
 
 def bound(stages: float, chunks: float, data: float) -> float:
@@ -105,6 +111,45 @@ def _row(launch: Launch, chunks: int, tracks: Sequence[Track], alone: Track, who
     if peaks:
         row |= {"peak_mb": max(peaks), "peak_mb_by_stage": " ".join(f"{peak:.0f}" for peak in peaks[: launch.stages])}
     return row | {"loss_first": losses[0], "loss_last": losses[-1], "losses": " ".join(f"{loss:.4f}" for loss in losses)}
+
+
+def forward_record(launch: Launch, chunks: int, flows: Sequence[Flow]) -> dict[str, Any]:
+    """The row of prediction: what is through is through where the last process has it."""
+    from hoptrain.benchmarks.pipelines.forward import BATCHES
+
+    first, seconds, latency = (
+        flows[0],
+        [max(times) for times in zip(*(each.piped_s for each in flows), strict=True)],
+        [max(times) for times in zip(*(each.piped_latency_s for each in flows), strict=True)],
+    )
+    return {
+        "system": FORWARD,
+        "stages": launch.stages,
+        "data": 1,
+        "chunks": chunks,
+        "processes": len(flows),
+        "more_than_cores": "yes" if len(flows) > allowed_cores() else "no",
+        "speedup": _median_ratio(first.alone_s, seconds),
+        "bound": bound(launch.stages, chunks * BATCHES, 1),
+        "images_per_s": BATCHES * launch.images / statistics.median(seconds),
+        "images_per_s_alone": BATCHES * launch.images / statistics.median(first.alone_s),
+        "latency_ms": 1e3 * statistics.median(latency),
+        "latency_ms_alone": 1e3 * statistics.median(first.alone_latency_s),
+        "largest_difference": max(each.difference for each in flows),
+    }
+
+
+def summarize_forward(rows: Sequence[Record]) -> dict[str, float]:
+    """Of prediction in two stages the best speedup, with the latency there as a multiple of one process'."""
+    two = [row for row in rows if row["stages"] == 2]
+    if not two:
+        return {}
+    best = max(two, key=lambda row: row["speedup"])
+    return {
+        "forward_speedup_2_stages": best["speedup"],
+        "forward_latency_ratio": best["latency_ms"] / best["latency_ms_alone"],
+        "forward_difference": max(row["largest_difference"] for row in rows),
+    }
 
 
 def _median_ratio(these: Sequence[float], those: Sequence[float]) -> float:

@@ -25,6 +25,7 @@ LIGHTNING = {
     "validate": "evaluate a checkpoint on the validation split",
     "test": "evaluate a checkpoint on the test split",
     "predict": "write the scores of all vertices",
+    "export": "write the model of a checkpoint as a file that runs without hoptrain's models",
 }
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 

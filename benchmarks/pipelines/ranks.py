@@ -103,7 +103,7 @@ def study(launch: Launch) -> dict[Way, Track]:
         if way[0] != "chunked" and (way[0] == "piped" or torch.distributed.get_rank() == 0):
             tracks[way].peak_mb = _peak_mb(launch, way, data)
     trainings = {way: _training(launch, way, tracks[way]) for way in ways}
-    for number, batch in enumerate(_batches(data, launch.images, launch.rounds + 1)):
+    for number, batch in enumerate(batches_of(data, launch.images, launch.rounds + 1)):
         shift = number % len(ways)
         for way in ways[shift:] + ways[:shift]:
             torch.distributed.barrier()
@@ -117,7 +117,7 @@ def make_model() -> ViG:
     return ViG((8, 8, 1), 10, patch=1, width=3, conv_width=256, ffn_width=512, head_width=1024, num_blocks=BLOCKS, conv="sum", norm="group")
 
 
-def _batches(data: ImageSet, size: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches_of(data: ImageSet, size: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(size, 8, 8, 1) float32 images and (size,) classes, the same in every process."""
     schedule = Schedule(items=data.splits["train"], batch_size=size, seed=SEED)
     for number in range(count):
@@ -160,7 +160,7 @@ class _Piped:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
 
     def step(self, x: Tensor, y: Tensor, *, is_counted: bool) -> None:
-        chunks = _chunks(self.model.num_layers, self.plan, self.pipeline.copy, x, y)
+        chunks = chunks_of(self.model.num_layers, self.plan, self.pipeline.copy, x, y)
         begin = time.perf_counter()
         self.optimizer.zero_grad()
         step = self.pipeline.step(chunks)
@@ -183,7 +183,7 @@ def _training(launch: Launch, way: Way, track: Track) -> _Alone | _Piped:
     return _Piped(launch.plan(chunks), launch.images, track) if kind == "piped" else _Alone(chunks, launch.images, track)
 
 
-def _chunks(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tensor) -> list[Chunk]:
+def chunks_of(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tensor) -> list[Chunk]:
     """A copy's share of the batch, in runs that are equal but for one image."""
     mine = np.array_split(np.arange(len(y)), plan.data)[copy_number]
     return [
@@ -194,12 +194,12 @@ def _chunks(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tensor)
 
 def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
     """The largest deviation of this stage's gradients from those of the whole batch at once, in double precision."""
-    x, y = next(_batches(data, images, 1))
+    x, y = next(batches_of(data, images, 1))
     model = make_model().double()
     whole = copy.deepcopy(model)
     F.cross_entropy(whole(x.double()), y).backward()  # type: ignore[no-untyped-call]
     pipeline = Pipeline(model, plan, _share_of(len(y)))
-    pipeline.step(_chunks(model.num_layers, plan, pipeline.copy, x.double(), y))
+    pipeline.step(chunks_of(model.num_layers, plan, pipeline.copy, x.double(), y))
     expected = dict(whole.named_parameters())
     errors = []
     for name, parameter in model.named_parameters():
@@ -213,7 +213,7 @@ def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
 def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
     """Megabytes by which two steps, and the model before them, let this process grow."""
     with suppress(OSError):
-        batches = list(_batches(data, launch.images, 2))
+        batches = list(batches_of(data, launch.images, 2))
         begin = _forget_peak()
         training = _training(launch, way, Track())
         for batch in batches:

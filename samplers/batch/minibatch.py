@@ -61,12 +61,14 @@ class Block:
     @property
     def num_dst(self) -> int:
         """Number of destinations."""
-        return len(self.indptr) - 1
+        number: int = self.indptr.shape[0] - 1  # of a tensor that is traced len would be a constant
+        return number
 
     @property
     def num_edges(self) -> int:
         """M."""
-        return len(self.indices)
+        number: int = self.indices.shape[0]
+        return number
 
     def beginning(self, num_dst: int, num_src: int, num_edges: int) -> Block:
         """The block of the first ``num_dst`` destinations, which have ``num_edges`` edges: views."""

@@ -7,6 +7,7 @@ import pytest
 
 from hoptrain.benchmarks import pipeline
 from hoptrain.benchmarks.common import pictures
+from hoptrain.benchmarks.pipelines.forward import Flow
 from hoptrain.benchmarks.pipelines.ranks import WHOLE, Launch, Track, study
 from hoptrain.trainers.pipeline import run_ranks
 
@@ -41,6 +42,17 @@ def test_rows_and_summary():
     summary = pipeline.summarize([*alone, row])
     assert (summary["speedup_2_stages"], summary["its_chunks"], summary["max_gradient_error"]) == (2, 5, 1e-15)
     assert summary["memory_of_a_stage_of_2"] == 1, "60 of 60"
+
+
+def test_a_row_of_prediction():
+    """By the slower process of each round; differences are the last stage's."""
+    launch = Launch(stages=2, data=1, chunks=(5,), images=10, rounds=2)
+    first = Flow(piped_s=[1, 2], alone_s=[4, 4], piped_latency_s=[0.5, 0.5], alone_latency_s=[0.2, 0.2])
+    last = Flow(piped_s=[2, 2], alone_s=[0, 0], piped_latency_s=[0.6, 0.6], alone_latency_s=[0, 0], difference=1e-6)
+    row = pipeline.forward_record(launch, 5, [first, last])
+    assert (row["speedup"], row["images_per_s"], row["images_per_s_alone"]) == (2, 40, 20)
+    assert (row["latency_ms"], row["latency_ms_alone"], row["largest_difference"]) == (600, 200, 1e-6)
+    assert pipeline.summarize_forward([row])["forward_latency_ratio"] == pytest.approx(3)
 
 
 def test_bound():

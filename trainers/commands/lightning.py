@@ -58,7 +58,8 @@ class HoptrainCLI(LightningCLI):
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
         """The one that was typed: each takes a sixth of a second to describe."""
-        return {self._command: LightningCLI.subcommands()[self._command]}
+        known = LightningCLI.subcommands()
+        return {self._command: known.get(self._command, known["predict"])}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Sizes that the model takes from the data, and the checkpoint to keep."""
@@ -181,8 +182,7 @@ class HoptrainCLI(LightningCLI):
         """Check before any process is started what would otherwise fail in all of them."""
         if self._timeline is not None:
             check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
-        if (check := getattr(self.trainer.strategy, "check", None)) is not None:  # a pipeline's
-            check(self.model, self.trainer)
+        self.before_predict()
         self.datamodule.trainer = self.trainer
         self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
         kept = self.trainer.checkpoint_callback  # none, of a run that keeps no checkpoints
@@ -194,6 +194,16 @@ class HoptrainCLI(LightningCLI):
             self._checkpoint().dirpath = self._go_on_in
             warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         meet_again(self.trainer)
+
+    def before_predict(self) -> None:
+        """Check whether a pipeline's plan can be carried out."""
+        if (check := getattr(self.trainer.strategy, "check", None)) is not None:
+            check(self.model, self.trainer)
+
+    def before_export(self) -> None:
+        """Tell how the configuration names the sampler."""
+        sampler = self.config[self.subcommand].data.get("sampler")
+        self.trainer.sampler = None if sampler is None else sampler.as_dict()  # type: ignore[attr-defined]
 
     def after_fit(self) -> None:
         """Test the best checkpoint and print the result as the last line."""
@@ -271,13 +281,18 @@ def run(arguments: list[str], about: str = "train, then test the best checkpoint
     raise_lost_interrupts()
     for name in samplers.__all__:  # the parser takes the short name of a class that was imported
         getattr(samplers, name)
+    trainer_class = Trainer
+    if arguments[0] == "export":
+        from hoptrain.trainers.commands.export import Exporter, with_run_config  # what it needs of torch takes a second to import
+
+        trainer_class, arguments = Exporter, with_run_config(arguments)
     try:
         return HoptrainCLI(
             task_of(arguments),
             arguments[0],
             about,
             all_options=short_help.ALL in arguments,
-            trainer_class=Trainer,
+            trainer_class=trainer_class,
             trainer_defaults=dict(TRAINER_DEFAULTS),
             seed_everything_default=1,
             auto_configure_optimizers=False,

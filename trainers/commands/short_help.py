@@ -16,6 +16,7 @@ COMMON = {
 }
 """Of Lightning's options those that the short help shows. Of ``data`` and ``model`` it shows all."""
 OWN_WORDS = {
+    "out": "the file to write: .pt2 for torch.export, .onnx for ONNX.",
     "config": "a configuration: a file, or a name that 'hoptrain configs' lists.",
     "seed_everything": "draws everything anew: weights, order, samples.",
     "ckpt_path": "the checkpoint to begin with: a file, or last, the newest of the runs in trainer.default_root_dir.",
@@ -32,6 +33,7 @@ EXAMPLES = {
     "validate": "  hoptrain validate --config cora_gat --ckpt_path last",
     "test": "  hoptrain test --config cora_gat --ckpt_path runs/version_0/checkpoints/last.ckpt",
     "predict": "  hoptrain predict --config cora_gat --ckpt_path last",
+    "export": "  hoptrain export --ckpt_path runs/version_0/checkpoints/last.ckpt --out model.pt2",
 }
 
 

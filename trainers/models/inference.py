@@ -19,7 +19,7 @@ from hoptrain.engine import Dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.storage.take import finish_rows
-from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
@@ -103,16 +103,20 @@ def neighborhood_logits(
 
     For a model that does not say its layers. The model has to be in eval mode.
     """
-    sampler, workspace = NeighborSampler([-1] * num_hops), Workspace()
-    asked = nodes if len(nodes) else np.zeros(1, np.int64)
-    outputs = []
-    for begin in range(0, len(asked), CHUNK_SEEDS):
-        batch = with_edge_features(sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace), data)
+    asked, outputs = nodes if len(nodes) else np.zeros(1, np.int64), []
+    for batch in neighborhoods(data, asked, num_hops):
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
         x = model_input(data, batch.node_ids, normalize, device)
         outputs.append(apply_model(model, takes, x, batch.to(device), degrees))
     finish_rows(data.x)
     return torch.cat(outputs)[: len(nodes)]
+
+
+def neighborhoods(data: Dataset, nodes: Array, num_hops: int) -> Iterator[MiniBatch]:
+    """Batches of ``nodes`` (N,), in order, with all their neighbours over ``num_hops`` hops; each holds until the next one."""
+    sampler, workspace = NeighborSampler([-1] * num_hops), Workspace()
+    for begin in range(0, len(nodes), CHUNK_SEEDS):
+        yield with_edge_features(sampler.sample(data.graph, nodes[begin : begin + CHUNK_SEEDS], workspace=workspace), data)
 
 
 def degrees_of(data: Dataset, nodes: Array) -> Array:

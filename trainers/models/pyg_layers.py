@@ -30,8 +30,11 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
     """Over each destination's edges the sum (or the mean) of ``x`` (num_src, C), times ``weights`` (M,): (num_dst, C), at least float32.
 
     Sums are float32 in mixed precision too, by torch's fused gather-and-reduce: one of many values of 16 bits would stop growing, and its
-    kernel on the CPU takes no two kinds of numbers.
+    kernel on the CPU takes no two kinds of numbers. Where torch traces the model for another to run, plain operations stand in for it: no
+    tracing follows sparse tensors.
     """
+    if torch.compiler.is_compiling():
+        return _traced_sums(block, x, weights, reduce)
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         x = x if x.dtype == torch.float64 else x.float()
@@ -41,6 +44,15 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
         in_one = reduce == "mean" and not x.is_cuda  # CUDA has no mean
         out: Tensor = torch.sparse.mm(edges, x, "mean") if in_one else torch.sparse.mm(edges, x)
         return out if in_one or reduce == "sum" else out / block.indptr.diff().clamp(min=1)[:, None]
+
+
+def _traced_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
+    degrees = block.indptr.diff().long()
+    owner = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees, output_size=block.num_edges)
+    rows = (x if x.dtype == torch.float64 else x.float())[block.indices.long()]
+    values = rows if weights is None else rows * weights[:, None]
+    out = values.new_zeros(block.num_dst, x.shape[1]).index_add(0, owner, values)
+    return out if reduce == "sum" else out / degrees.clamp(min=1)[:, None]
 
 
 class SAGELayer(nn.Module):
@@ -86,6 +98,8 @@ def _draw_again(*layers: nn.Linear) -> None:
 
 def _narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:
     """Whether it is less work to multiply all sources' vectors and average the products than to average first: the result is the same."""
+    if torch.compiler.is_compiling():
+        return out_channels < in_channels  # sizes are open
     first = block.num_src * in_channels * out_channels + _ADDITION * block.num_edges * out_channels
     return first < block.num_dst * in_channels * out_channels + _ADDITION * block.num_edges * in_channels
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from pytorch_lightning import LightningModule, Trainer
@@ -17,8 +17,9 @@ from torch.optim import Optimizer
 
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.samplers import Sampler
-from hoptrain.trainers.models.layered import Chunk
+from hoptrain.trainers.models.layered import Chunk, Layered
 from hoptrain.trainers.pipeline.balance import layer_seconds
+from hoptrain.trainers.pipeline.forward import Forward
 from hoptrain.trainers.pipeline.optimizers import named_state, own_state, whole_state
 from hoptrain.trainers.pipeline.pipeline import Pipeline, check_model
 from hoptrain.trainers.pipeline.plan import Order, Plan
@@ -49,13 +50,17 @@ class Chunkable(Protocol):
     def chunk_loss(self, output: Tensor, target: Any) -> Tensor:
         """A chunk's share of the loss; called by the last stage alone, whose metrics may take the output."""
 
+    def chunks_to_predict(self, batch: Any, is_first: bool) -> Iterable[Chunk]:
+        """The chunks of a batch of the predict loader, in order; ``is_first`` tells whether the first layer's input is needed."""
+
 
 class PipelineStrategy(DDPStrategy):
     """``data`` copies of the model, each divided into ``stages`` processes; set ``trainer.devices`` to their product.
 
-    Training moves chunks through the stages; the optimiser of each process has its own layers' weights. Validation, test and prediction have
-    the whole model in every process. Checkpoints hold the whole model's weights and the whole optimiser's state, so that they also serve runs
-    without a pipeline, and the other way round. Losses and scores are those of all copies, on every rank.
+    Training moves chunks through the stages; the optimiser of each process has its own layers' weights. Validation and test have the whole model
+    in every process; in prediction chunks follow one another through the stages, forward alone. Checkpoints hold the whole model's weights and
+    the whole optimiser's state, so that they also serve runs without a pipeline, and the other way round. Losses and scores are those of all
+    copies, on every rank.
 
     Every stage samples the chunks of its copy by itself (batches are pure functions), so that nothing but activations travels; this costs
     the sampling once for each stage. Features are gathered by the first stage only, labels by the last.
@@ -89,6 +94,7 @@ class PipelineStrategy(DDPStrategy):
         self._options["balance"] = None if balance is None else tuple(balance)
         self.chunking: Chunking = chunking
         self.pipeline: Pipeline | None = None
+        self._forward: Forward | None = None
         self._names: list[str] = []  # of all parameters of the module, while it is divided
         self._gradients: list[tuple[nn.Parameter, Tensor | None]] = []
         self._epoch = -1
@@ -158,18 +164,22 @@ class PipelineStrategy(DDPStrategy):
         data = getattr(getattr(trainer, "datamodule", None), "data", None)
         if self.chunking == "by-index":
             self._warn_of_loss(module, data)
-        plan = self.plan
-        if plan.balance is None and plan.num_runs > 1:
-            plan = plan.balanced(self.broadcast(self._layer_seconds(task)))
+        plan = self._balanced(self.plan, task)
         self._names = [name for name, _ in module.named_parameters()]
         bound = data.graph.num_nodes if isinstance(data, Dataset) else None
         self.pipeline = Pipeline(task.model, plan, task.chunk_loss, mesh=plan.mesh(self.root_device.type), bound=bound)
+
+    def _balanced(self, plan: Plan, task: Chunkable) -> Plan:
+        if plan.balance is not None or plan.num_runs == 1:
+            return plan
+        return plan.balanced(self.broadcast(self._layer_seconds(task)))
 
     def _layer_seconds(self, task: Chunkable) -> list[float]:
         """The layers' times, measured by rank 0."""
         if not self.is_global_zero:
             return []
-        return layer_seconds(task.model, task.example_chunk(_EXAMPLE_SEEDS), lambda output, _: output.sum())
+        with torch.inference_mode(False), torch.enable_grad():  # prediction has neither
+            return layer_seconds(task.model, task.example_chunk(_EXAMPLE_SEEDS), lambda output, _: output.sum())
 
     def _warn_of_loss(self, module: LightningModule, data: Any) -> None:
         cut = cut_by_index(data.graph, self.plan.chunks)
@@ -207,6 +217,24 @@ class PipelineStrategy(DDPStrategy):
             parameter.grad = gradient
         self._gradients = []
         return self.precision_plugin.post_backward(closure_loss, self._module)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The scores of a copy's batch, (N, C) on the CPU, on its last stage; none, (0, C), on the others. Chunks may be in flight afterwards."""
+        task = _chunkable(self._module)
+        if self._forward is None:
+            self._forward = self._make_forward(task)
+        outputs = self._forward(task.chunks_to_predict(batch, self.global_rank % self.plan.stages == 0))
+        return torch.cat(outputs).float().cpu() if outputs else torch.empty(0)
+
+    def _make_forward(self, task: Chunkable) -> Forward:
+        plan = replace(self.plan, schedule="gpipe", balance=None if self.plan.is_interleaved else self.plan.balance)
+        plan, model = self._balanced(plan, task), cast(Layered, task.model)
+        return Forward(task.model, plan.runs(model.num_layers), plan.mesh(self.root_device.type), plan.chunks)
+
+    def on_predict_end(self) -> None:
+        """Let the last chunks go on."""
+        if self._forward is not None:
+            self._forward.finish()
 
     def on_validation_start(self) -> None:
         """Bring the weights together, once for all of the validation."""

@@ -54,25 +54,9 @@ class CheckpointFiles(TorchCheckpointIO):
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        place = Path(path)
-        part = place.with_name(f".{place.name}.part")
         content = io.BytesIO()  # torch ends the process where a file that it writes to itself has no room
         torch.save(checkpoint, content)
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
-                file.write(content.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(place)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            kept = "; the one before is whole" if place.is_file() else ""
-            raise InputError(
-                f"checkpoint {place} cannot be written ({reason}){kept}: make room, or name another folder by checkpoint.dirpath"
-            ) from error
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(Path(path), content.getbuffer(), "checkpoint", "checkpoint.dirpath")
 
     def load_checkpoint(self, path: str | Path, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None) -> Any:
         """Read ``path``.
@@ -89,3 +73,31 @@ class CheckpointFiles(TorchCheckpointIO):
         if not isinstance(checkpoint, Mapping) or not {"state_dict", "pytorch-lightning_version"} <= checkpoint.keys():
             raise InputError(f"checkpoint {path} is a file of torch, but no checkpoint: {_REMEDY}")
         return checkpoint
+
+
+def write_whole(place: Path, content: bytes | memoryview, what: str, option: str) -> None:
+    """Write a file beside its place and move it there.
+
+    Args:
+        place: the file.
+        content: what it is to hold.
+        what: it is, for people.
+        option: that names its place.
+
+    Raises:
+        InputError: it cannot be written; what was there is still whole.
+    """
+    part = place.with_name(f".{place.name}.part")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(place)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        kept = "; the one before is whole" if place.is_file() else ""
+        raise InputError(f"{what} {place} cannot be written ({reason}){kept}: make room, or name another folder by {option}") from error
+    finally:
+        part.unlink(missing_ok=True)

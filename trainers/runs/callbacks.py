@@ -213,7 +213,7 @@ class PredictionWriter(BasePredictionWriter):
 
     def write_on_epoch_end(self, trainer: Trainer, module: LightningModule, predictions: Sequence[Any], batch_indices: Any) -> None:
         """Collect the ranks' shares, which are contiguous and in order; rank 0 writes."""
-        mine = torch.cat(list(predictions))
+        mine = torch.cat([part for part in predictions if len(part)] or [torch.empty(0)])
         parts: list[Any] = [mine]
         if trainer.world_size > 1:
             parts = [None] * trainer.world_size
@@ -221,5 +221,5 @@ class PredictionWriter(BasePredictionWriter):
         folder = Path(trainer.log_dir or trainer.default_root_dir)  # asked for on every rank, since it is broadcast
         if trainer.is_global_zero:
             folder.mkdir(parents=True, exist_ok=True)
-            np.save(folder / "predictions.npy", torch.cat(parts).numpy(), allow_pickle=False)
+            np.save(folder / "predictions.npy", torch.cat([part for part in parts if len(part)]).numpy(), allow_pickle=False)
             print(f"all scores, in order: {folder / 'predictions.npy'}")

@@ -13,7 +13,9 @@ import yaml
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
-TaskName: TypeAlias = Literal["nodes", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole"]
+TaskName: TypeAlias = Literal[
+    "nodes", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole", "steady"
+]
 
 
 class Task(NamedTuple):
@@ -78,6 +80,12 @@ TASKS: dict[TaskName, Task] = {
         score="ap",
     ),
     "hops": Task("items.hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
+    "steady": Task(
+        "steady",
+        "SteadyStateClassifier",
+        "SteadyDataModule",
+        _SIZES | {"num_hops": "num_layers", "num_vertices": "num_vertices", "is_multilabel": "multilabel"},
+    ),
     "whole": Task("whole.task", "WholeGraphClassifier", "WholeGraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
 }
 
@@ -89,7 +97,7 @@ def task_of(arguments: Sequence[str]) -> Task:
         InputError: an unknown task, or a configuration that cannot be read.
     """
     name = "nodes"
-    for option, value in _options(arguments):
+    for option, value in options_of(arguments):
         if option == "--task":
             name = value
         elif option in ("--config", "-c") and value:
@@ -100,7 +108,7 @@ def task_of(arguments: Sequence[str]) -> Task:
     return TASKS[name]
 
 
-def _options(arguments: Sequence[str]) -> list[tuple[str, str]]:
+def options_of(arguments: Sequence[str]) -> list[tuple[str, str]]:
     """``--name=value`` and ``--name value`` alike."""
     found = []
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):

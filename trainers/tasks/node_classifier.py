@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -10,9 +11,11 @@ import torch
 from torch import Tensor
 
 from hoptrain.engine import InputError
+from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.models.batches import Takes, chunk_of
 from hoptrain.trainers.models.features import with_edge_features
+from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import Chunk
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import dropout_seed
@@ -120,6 +123,13 @@ class NodeClassifier(LabelledTask):
         x, y = (np.take(rows, ids, axis=0) for rows, ids in ((data.x, batch.node_ids), (data.y, seeds)) if rows is not None)
         batch = replace(batch, x=x, y=y)
         return self._chunk(batch.to(self.device), 0)
+
+    def chunks_to_predict(self, batch: NodeBatch, is_first: bool) -> Iterator[Chunk]:
+        """Chunks of vertices with their whole neighbourhoods; the first stage's with features."""
+        data = self._datamodule.data
+        for part in neighborhoods(data, batch.node_ids.cpu().numpy(), self._datamodule.num_hops):
+            x = take_rows(data.x, part.node_ids) if is_first and data.x is not None else None
+            yield self._chunk(replace(part, x=x).to(self.device), 0)
 
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, Tensor | None, int]) -> Tensor:
         """A chunk's share of the mean loss over all seeds of the step; the last stage's metrics take its scores."""

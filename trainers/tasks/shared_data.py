@@ -121,13 +121,18 @@ class SharedDataModule(LightningDataModule):
 
     @property
     def world_size(self) -> int:
-        """Ranks among which evaluation is shared out."""
-        return 1 if self.trainer is None else self.trainer.world_size
+        """Ranks among which evaluation is shared out; for prediction in a pipeline copies of the model, through whose stages a share goes."""
+        return self._place[1]
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        if self.trainer is None:
+            return 0, 1
+        return share_of(self.trainer) if self.trainer.predicting else (self.trainer.global_rank, self.trainer.world_size)
 
     def share(self, items: Array) -> Array:
         """This rank's contiguous part of ``items`` (N,), for evaluation."""
-        rank = 0 if self.trainer is None else self.trainer.global_rank
-        return np.array_split(items, self.world_size)[rank]
+        return np.array_split(items, self.world_size)[self._place[0]]
 
 
 def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:

@@ -52,7 +52,8 @@ class ItemClassifier(Labelled):
     def make_chunks(self, batch: ItemBatch) -> list[Chunk]:
         """What a pipeline moves for a batch: its items in runs that are equal but for one."""
         strategy: Any = self.trainer.strategy
-        bounds = [part[[0, -1]] + [0, 1] for part in np.array_split(np.arange(len(batch.y)), strategy.plan.chunks)]
+        number = min(strategy.plan.chunks, len(batch.y))
+        bounds = [part[[0, -1]] + [0, 1] for part in np.array_split(np.arange(len(batch.y)), number)]
         return [self._chunk(batch, slice(*map(int, ends)), number) for number, ends in enumerate(bounds)]
 
     def _chunk(self, batch: ItemBatch, items: slice, number: int) -> Chunk:
@@ -64,6 +65,10 @@ class ItemClassifier(Labelled):
             target=(batch.y[items], batch.num_step_items),
             seed=None if batch.address is None else address_seed(*batch.address, number),
         )
+
+    def chunks_to_predict(self, batch: ItemBatch, is_first: bool) -> list[Chunk]:
+        """As ``make_chunks``; there are none of an empty batch."""
+        return self.make_chunks(batch) if len(batch.y) else []
 
     def example_chunk(self, num_seeds: int) -> Chunk:
         """A chunk of the training split's first items: layers are timed with it."""

@@ -1,0 +1,105 @@
+"""Steady states (SSE): updates are those of the definition, gradients leave the table alone, and a run that goes on has it to the bit."""
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import NeighborSampler
+from hoptrain.trainers.tasks.steady import SteadyDataModule, SteadyStateClassifier
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+NUM = 50
+
+
+@pytest.fixture(scope="module")
+def data():
+    """50 vertices with multi-edges and self loops, some without in-edges; classes by the features."""
+    rng = np.random.default_rng(4)
+    x = rng.random((NUM, 6), dtype=np.float32)
+    edges = np.stack([rng.integers(0, NUM, 300), rng.integers(0, NUM - 4, 300)])
+    order = rng.permutation(NUM)
+    splits = {"train": order[:25], "val": order[25:35], "test": order[35:]}
+    return Dataset(name="fifty", edge_index=edges, x=x, y=x[:, :3].argmax(1), splits=splits)
+
+
+def run(data, folder, epochs, ckpt_path=None, **options):
+    """The task after a training, with its trainer."""
+    seed_everything(7)
+    module = SteadyDataModule(data, NeighborSampler([-1]), batch_size=10, num_workers=0, seed=3)
+    sizes = (module.num_features, module.num_classes, module.num_hops, module.num_vertices)
+    task = SteadyStateClassifier(*sizes, **{"state_channels": 4, "hidden_channels": 8, "updates": 30, "lr": 0.02} | options)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "use_distributed_sampler": False}
+    trainer = Trainer(default_root_dir=folder, max_epochs=epochs, accelerator="cpu", num_sanity_val_steps=0, **quiet)
+    trainer.fit(task, module, ckpt_path=ckpt_path, weights_only=True)
+    return task, trainer
+
+
+def by_definition(task, data, nodes):
+    """T of each vertex, by a loop over its in-edges."""
+    graph, states = data.graph, task.states
+    rows = torch.cat([torch.from_numpy(data.x), states], 1)
+    found = []
+    for node in nodes:
+        sources = torch.from_numpy(graph.indices[graph.indptr[node] : graph.indptr[node + 1]].astype(np.int64))
+        mean = rows[sources].mean(0) if len(sources) else torch.zeros(rows.shape[1])
+        found.append(task.steady.operator(torch.cat([torch.from_numpy(data.x[node]), mean])))
+    return torch.stack(found)
+
+
+def test_an_update_is_that_of_the_definition(data, tmp_path):
+    task, _ = run(data, tmp_path, 1, step=0.25)
+    before = task.states.clone()
+    task.eval()
+    with torch.no_grad():
+        wanted = 0.75 * before + 0.25 * by_definition(task, data, range(NUM))
+    drawn = task.update_states(3, 9, 1).numpy()
+    others = np.setdiff1d(np.arange(NUM), drawn)
+    assert 10 < len(drawn) <= 30
+    torch.testing.assert_close(task.states[drawn], wanted[drawn], rtol=1e-5, atol=1e-6)
+    assert torch.equal(task.states[others], before[others])
+    assert not np.array_equal(drawn, task.update_states(3, 9, 2).numpy())
+
+
+def test_scores_are_the_readout_of_the_operator(data, tmp_path):
+    task, _ = run(data, tmp_path, 2)
+    nodes = np.array([49, 0, 7])
+    with torch.no_grad():
+        wanted = task.eval().steady.readout(by_definition(task, data, nodes))
+    torch.testing.assert_close(task.infer(nodes), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_it_learns_and_the_states_come_to_rest(data, tmp_path):
+    task, trainer = run(data, tmp_path, 60, updates=200)
+    assert trainer.callback_metrics["train_acc"] > 0.9
+    task.eval()
+    for step in range(60):
+        task.update_states(1, 0, step)
+    before = task.states.clone()
+    task.update_states(1, 1, 0)
+    assert (task.states - before).norm() < 1e-2 * before.norm()
+    assert not task.states.requires_grad
+
+
+def test_a_run_that_goes_on_has_the_table_to_the_bit(data, tmp_path):
+    whole, _ = run(data, tmp_path, 4, dropout=0.3)
+    _, first = run(data, tmp_path, 2, dropout=0.3)
+    first.save_checkpoint(tmp_path / "two.ckpt")
+    resumed, _ = run(data, tmp_path, 4, tmp_path / "two.ckpt", dropout=0.3)
+    assert whole.states.abs().sum() > 0
+    assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in resumed.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_layers": 2}, "a sampler of 2 hops with task steady: .*; give one fanout"),
+        ({"updates": 0}, "updates is 0: it is at least 1"),
+        ({"step": 0.0}, "step is 0.0: the share of the new state is above 0 and at most 1"),
+        ({"dropout": 1.0}, "dropout is 1.0: the share that is dropped"),
+    ],
+)
+def test_wrong_numbers(options, words):
+    with pytest.raises(InputError, match=words):
+        SteadyStateClassifier(**{"in_channels": 6, "num_classes": 3, "num_layers": 1, "num_vertices": NUM} | options)
