@@ -22,9 +22,11 @@ EXACT_COUNT = 1 << 22
 """Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
 
 _PARTS = 8
-"""Parts of what is shared, for each thread: the last ones to finish keep nobody waiting for long."""
+"""Parts of what is shared, for each thread, at most: the last ones to finish keep nobody waiting for long."""
+_PART_EDGES = 1 << 14
+"""Of a part, about, at least: to hand one out, draw it and take it costs some tens of microseconds besides what its edges cost."""
 _WORTH_SHARING = 1 << 15
-"""Edges from which threads share: handing out costs some tens of microseconds a part."""
+"""Edges from which threads share."""
 
 
 class Hop(NamedTuple):
@@ -199,9 +201,10 @@ def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> 
     return totals
 
 
-def _parts(hops: Sequence[Hop], wanted: int) -> list[tuple[int, int, int]]:
-    """Hops' numbers with the first and last of some destinations: about ``wanted`` in all, with about as many edges each."""
+def _parts(hops: Sequence[Hop], most: int) -> list[tuple[int, int, int]]:
+    """Hops' numbers with the first and last of some destinations: about ``most`` in all or fewer, with about as many edges each."""
     total = sum(map(_room, hops))
+    wanted = min(most, -(-total // _PART_EDGES))
     parts = []
     for number, hop in enumerate(hops):
         own = -(-_room(hop) * wanted // total)

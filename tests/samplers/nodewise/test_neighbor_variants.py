@@ -30,6 +30,7 @@ def as_lists(batch):
 def any_sizes(monkeypatch):
     """Let tiny hops be shared between threads and counted first, as large ones are."""
     monkeypatch.setattr(hop, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(hop, "_PART_EDGES", 1)
     monkeypatch.setattr(hop, "EXACT_COUNT", 64)
 
 
