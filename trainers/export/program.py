@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Any, NamedTuple
 
 import torch
@@ -78,7 +80,8 @@ def traced(served: Served, inputs: Inputs) -> Program:
     reason: Exception | None = None
     for fewest in (1, 2):
         try:
-            with _SIZES.patch(backed_size_oblivious=fewest == 1):  # else one row is another case than several
+            # Else one row is another case than several. Of what it cannot follow torch prints all that it has.
+            with _SIZES.patch(backed_size_oblivious=fewest == 1), redirect_stderr(StringIO()):
                 return Program(torch.export.export(served, inputs, dynamic_shapes=sizes, strict=False), fewest)
         except Exception as error:
             reason = error

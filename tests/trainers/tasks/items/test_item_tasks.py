@@ -69,7 +69,7 @@ def test_a_loader_goes_on(numbers):
 def test_evaluation_shares_the_items_out(numbers, monkeypatch):
     found = []
     for rank in range(3):
-        monkeypatch.setattr(numbers, "trainer", SimpleNamespace(global_rank=rank, world_size=3))
+        monkeypatch.setattr(numbers, "trainer", SimpleNamespace(global_rank=rank, world_size=3, predicting=False))
         loader = numbers.predict_dataloader()
         assert len(loader) == 3, "79 items in shares of 27 or 26"
         found += chain(*items_of(loader))
