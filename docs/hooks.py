@@ -40,7 +40,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point at the results and the notebooks' pages where they lie in the site, and put in the entries that the code states."""
+    """Point at the results and the notebooks' pages where they lie in the site, put in the entries that the code states, and have results found last."""
+    if page.file.src_uri.startswith("results/"):
+        page.meta["search"] = {"boost": 0.5}  # else a search for "resume" begins with tables
     markdown = re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
     markdown = markdown.replace("<!-- entries -->", entries())
     return markdown.replace(f"]({RESULTS}", "](results/") if page.file.src_uri.count("/") == 0 else markdown
@@ -84,8 +86,9 @@ def options_page() -> str:
     """A table of the options of ``hoptrain fit`` for each task."""
     parts = [
         "# Options of `hoptrain fit`\n\nMade from the parser. An option of the table is given on the command line as `--data.batch_size 512`, in a "
-        "configuration as `batch_size: 512` below `data:`. `--trainer.` has Lightning's options, besides `seed_everything`, `config`, `ckpt_path` (a "
-        "file, or `last`) and `--timeline FILE` ([profiling](profiling.md)).\n"
+        "configuration as `batch_size: 512` below `data:`. `hoptrain fit --data.sampler.help NeighborSampler` shows "
+        "a sampler's options. Those of `--trainer.` are Lightning's. Further ones are `--config`, `--seed_everything`, `--ckpt_path` (a file, or `last`) and "
+        "`--timeline FILE` ([profiling](profiling.md)).\n"
     ]
     for task in TASKS:
         for group in ("data", "model"):

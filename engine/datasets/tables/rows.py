@@ -273,7 +273,8 @@ def _opened(read: Callable[[], Any], path: Path) -> Any:
     except InputError:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as error:  # those of pyarrow are ValueErrors
-        raise InputError(f"{path} cannot be read ({reason_of(error)}): correct it or write it anew") from None
+        remedy = "give the path of a file that is there" if isinstance(error, FileNotFoundError) else "correct it or write it anew"
+        raise InputError(f"{path} cannot be read ({reason_of(error)}): {remedy}") from None
 
 
 def _parquet() -> Any:
