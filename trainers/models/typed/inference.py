@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.engine import HeteroDataset
+from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
@@ -39,10 +39,7 @@ def exact_typed_logits(
     relations by a mean over all vertices is gone through twice.
     """
     graph, workspace = data.graph, Workspace()
-    indptr = {
-        name: sum((of.indptr for relation, of in graph.relations.items() if relation[2] == name), np.zeros(number + 1, np.int64))
-        for name, number in graph.num_nodes.items()
-    }
+    indptr = _offsets(graph)
 
     def mine(kind: str) -> Array:
         share = -(-graph.num_nodes[kind] // world_size)
@@ -52,15 +49,6 @@ def exact_typed_logits(
         """The vectors of all vertices of a type on the CPU, from every rank's own."""
         number = graph.num_nodes[kind]
         return part.cpu() if world_size == 1 else gather_parts(part, -(-number // world_size), number, device)
-
-    def embed(kind: str) -> Tensor:
-        """What enters layer 0, of this rank's vertices of a type."""
-        found = []
-        for ids in np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS))):
-            rows = {kind: as_tensor(take_rows(data.x[kind], ids)).to(device)} if kind in model.inputs else {}
-            x = {name: to_input(own, normalize) for name, own in rows.items()}
-            found.append(model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind].cpu())
-        return torch.cat(found)
 
     def parts(kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
         """A layer's input and blocks for ``nodes`` of a type, chunk by chunk; ``hidden`` (V_t, H) lies on the CPU."""
@@ -89,10 +77,28 @@ def exact_typed_logits(
         given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
         return torch.cat([model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden)])[: len(nodes)]
 
-    hidden = {kind: of_all(kind, embed(kind)) for kind in model.needed[0]}
+    hidden = {kind: of_all(kind, _embedded(model, data, kind, mine(kind), normalize, device)) for kind in model.needed[0]}
     for layer in range(model.num_layers - 1):
         hidden = {kind: of_all(kind, apply(layer, kind, mine(kind), hidden)) for kind in model.needed[layer + 1]}
     return {kind: apply(model.num_layers - 1, kind, nodes[kind], hidden) for kind in model.seed_types}
+
+
+def _offsets(graph: HeteroGraph) -> dict[str, Array]:
+    """(V_t + 1,) of each type, over all relations that lead to it: where the edges into each vertex begin."""
+    return {
+        name: sum((of.indptr for relation, of in graph.relations.items() if relation[2] == name), np.zeros(number + 1, np.int64))
+        for name, number in graph.num_nodes.items()
+    }
+
+
+def _embedded(model: TypedGNN, data: HeteroDataset, kind: str, nodes: Array, normalize: bool, device: torch.device) -> Tensor:
+    """What enters layer 0, (N, H) on the CPU, of ``nodes`` (N,) of a type."""
+    found = []
+    for ids in np.array_split(nodes, max(1, -(-len(nodes) // _ROWS))):
+        rows = {kind: as_tensor(take_rows(data.x[kind], ids)).to(device)} if kind in model.inputs else {}
+        x = {name: to_input(own, normalize) for name, own in rows.items()}
+        found.append(model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind].cpu())
+    return torch.cat(found)
 
 
 @torch.no_grad()

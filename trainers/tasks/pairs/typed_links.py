@@ -92,18 +92,12 @@ class HeteroLinkDataModule(TypedDataModule):
         check_choice("eval_negatives", eval_negatives, ["uniform", "all"])
         if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
             raise InputError(
-                f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, since those are held out "
-                "here; use one"
+                f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
             )
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
-        made = hold_out_typed_links(
-            data.graph,
-            sampler.relation,
-            {"val": val_share, "test": test_share},
-            reverse=sampler.reverse_relation,
-            seed=split_seed,
-            by_time=split == "time",
-        )
+        shares = {"val": val_share, "test": test_share}
+        how: Any = {"reverse": sampler.reverse_relation, "seed": split_seed, "by_time": split == "time"}
+        made = hold_out_typed_links(data.graph, sampler.relation, shares, **how)
         first = data.graph.num_nodes[sampler.relation[0]]
         self.known: Graph = made.known
         self.passed: Graph = made.passed
@@ -115,9 +109,8 @@ class HeteroLinkDataModule(TypedDataModule):
         }
         splits = {"train": np.arange(data.graph.num_nodes[sampler.relation[2]])}
         splits |= {name: np.unique(own[1] - first) for name, own in made.links.items() if own.shape[1]}
-        left = replace(
-            data, graph=made.graph, seed_type=sampler.relation[2], y=None, num_classes=0, splits=splits, path=None, validate=False
-        )
+        bare: Any = {"y": None, "num_classes": 0, "path": None, "validate": False}
+        left = replace(data, graph=made.graph, seed_type=sampler.relation[2], splits=splits, **bare)
         check_within_reach(left, sampler.relation[::2], sampler.num_hops)
         super().__init__(left, sampler, **feed)
 
