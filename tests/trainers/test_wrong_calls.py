@@ -62,6 +62,7 @@ fit Q --trainer.accumulate_grad_batches 0   | trainer.accumulate_grad_batches is
 fit Q --trainer.gradient_clip_val -1        | trainer.gradient_clip_val is -1: it is at least 0; correct it or leave it out
 fit Q --trainer.val_check_interval 0        | trainer.val_check_interval is 0: it is a share of an epoch or a number of batches; give more than 0
 fit Q --trainer.callbacks+=EarlyStoping     | trainer.callbacks is EarlyStoping: it takes a list of Callback ...; did you mean EarlyStopping?
+fit Q --trainer.logger WandbLogger          | pytorch_lightning.loggers.WandbLogger cannot be used: Requirement 'wandb>=...pip install ...
 fit Q --trainer.default_root_dir a_file/x   | trainer.default_root_dir a_file/x cannot be written (Not a directory): name a folder of your own
 fit Q --checkpoint.dirpath a_file           | checkpoint.dirpath .../a_file cannot be written (Not a directory): name a folder of your own
 fit Q --checkpoint.mode maxx                | `mode` can be min, max but got maxx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import warnings
@@ -23,7 +24,7 @@ from hoptrain import samplers
 from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.commands import short_help
-from hoptrain.trainers.commands.parser import OptionParser
+from hoptrain.trainers.commands.parser import OptionParser, causes
 from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
 from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionWriter, ProgressBar, Summary
 from hoptrain.trainers.runs.interruption import raise_lost_interrupts
@@ -135,6 +136,23 @@ class HoptrainCLI(LightningCLI):
         if score not in (None, self._task.score) and options.checkpoint.monitor == f"val_{self._task.score}":
             options.checkpoint.monitor = f"val_{score}"
             options.checkpoint.mode = "min" if score in LOWER_IS_BETTER else "max"
+
+    def instantiate_classes(self) -> None:
+        """As ``LightningCLI``.
+
+        Raises:
+            InputError: a class needs a package that is not installed, as a logger its service's.
+        """
+        try:
+            super().instantiate_classes()
+        except InputError:
+            raise
+        except ValueError as error:
+            missing = next((cause for cause in causes(error) if isinstance(cause, ImportError)), None)
+            if missing is None:
+                raise
+            asked = re.search(r"class_path '([^']+)'", str(error))
+            raise InputError(f"{asked[1] if asked else 'a class'} cannot be used: {' '.join(str(missing).split())}") from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the progress bar and the logs, unless they are switched off or given.

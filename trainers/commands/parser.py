@@ -50,7 +50,7 @@ class OptionParser(LightningArgumentParser):
 
 
 def _explain(parser: OptionParser, message: str, error: Exception | None) -> str:
-    inner = next((str(cause) for cause in _causes(error) if isinstance(cause, InputError)), None)
+    inner = next((str(cause) for cause in causes(error) if isinstance(cause, InputError)), None)
     key = re.match(r'Parser key "([^"]+)"', message)
     if inner is not None:  # of a class's own arguments, already explained
         return f"{key[1]}: {inner}" if key and not inner.startswith(key[1]) else inner
@@ -68,7 +68,8 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
     return f"{message}; 'hoptrain {_command(parser)} --help' shows what is accepted"
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it was raised from, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
