@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -130,7 +130,8 @@ class HeteroClassifier(Labelled, TypedTask):
         ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
-    data_class = HeteroDataModule
+    data_class: ClassVar[type[TypedDataModule]] = HeteroDataModule
+    model: Any
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -170,7 +170,8 @@ class HeteroLinkPredictor(TypedTask, Linked):
         ['train_loss', 'val_auc', 'val_loss']
     """
 
-    data_class = HeteroLinkDataModule
+    data_class: ClassVar[type[TypedDataModule]] = HeteroLinkDataModule
+    model: Any
 
     def __init__(
         self,
