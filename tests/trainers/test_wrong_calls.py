@@ -39,7 +39,7 @@ fit --config other.yaml                     | data.sampler is hoptrain.engine.Gr
 fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers or numbers
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
 fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
-fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, triples, edges, hetero, events, hops, whole
+fit Q --task                                | task '' is unknown: choose one of nodes, images, graphs, links, triples, edges, hetero, hetero_links, ...
 fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean --data.batch_size?
 fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean --model.hidden_channels?
 fit Q --batch_size 5                        | there is no option --batch_size: did you mean --data.batch_size?
@@ -105,6 +105,7 @@ fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be share
 fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: matrices that rgcn's relations share, 0 for one each; ...
 fit H --model.seed_type author              | model.seed_type is no option of its own: it is that of the data; give data.seed_type
 fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: their gradients are sparse, ...
+fit H --task hetero_links --model.arch rgcn | the sampler is HeteroSampler(...): links of a typed graph are dealt out by a HeteroLinkSampler without edges, ...
 fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a vertex is looked at by its last event ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
 fit Q --data.dataset kg.npz                 | kg.npz holds a knowledge graph (...), not a homogeneous graph (...): task: triples reads it, by data.triples
