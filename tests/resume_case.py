@@ -35,6 +35,7 @@ from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
 from hoptrain.trainers.tasks.pairs.triples import TriplePredictor
+from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule, HeteroLinkPredictor
 
 SAMPLERS = {
     "neighbor": lambda: s.NeighborSampler([3, 3]),
@@ -65,6 +66,7 @@ TASKS = (
     "images",
     "graphs",
     "hetero",
+    "hetero_links",
     "events",
     "graphs-targets",
     "graphs-labels",
@@ -111,7 +113,7 @@ def draw(seed, number):
     }
     if task == "triples":  # sparse gradients are not clipped
         case |= {"clip": None}
-    if task == "hetero":  # nor here
+    if task in ("hetero", "hetero_links"):  # nor here
         case |= {"clip": None, "arch": pick.choice(("rgcn", "gat", "hgt", "han", "gin"))}
     if task == "recommend":
         case |= {"clip": None, "embeddings": pick.choice(("sparse", "dense"))}
@@ -227,6 +229,13 @@ def parts(case, folder):
     if task == "hetero":
         module = typed_module(str(data / "typed"), num_workers=case["workers"])
         return module, typed_classifier(module, scheduled(HeteroClassifier, case), arch=case["arch"])
+    if task == "hetero_links":
+        sampler = s.HeteroLinkSampler(s.HeteroSampler([3, 3]), ("author", "writes", "paper"), 2, negatives="filtered")
+        module = HeteroLinkDataModule(str(data / "typed"), sampler, batch_size=32, num_workers=case["workers"], seed=4)
+        sizes = {name: getattr(module, name) for name in ("num_vertices", "relations", "link_relation")}
+        options = {"hidden_channels": 8, "heads": 2, "embeddings": True, "dropout": 0.3, "arch": case["arch"]}
+        make = scheduled(HeteroLinkPredictor, case)
+        return module, make(in_channels=module.num_features, num_layers=module.num_hops, **sizes, **options)
     if task == "links":
         sampler = s.LinkSampler(s.NeighborSampler([3, 3]))
         module = LinkDataModule(dataset=str(data / "random"), sampler=sampler, batch_size=256, num_workers=case["workers"], seed=4)

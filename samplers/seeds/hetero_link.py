@@ -55,6 +55,14 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
     With a ``HeteroTemporalSampler`` every pair is asked for at the time of its positive edge. Seeds are then the sources of the positives, their
     destinations, and those of the negatives, each with a tree of its own; and unless ``exclude`` is "none", only edges that are strictly
     earlier pass messages.
+
+    Examples:
+        >>> from hoptrain import HeteroGraph, HeteroLinkSampler, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 2, 2])}).with_reverse()
+        >>> batch = HeteroLinkSampler(HeteroSampler([2]), ("user", "buys", "item")).sample(graph, [0, 2], seed=1)  # two edges
+        >>> batch.extra["labels"], batch.extra["pairs"][:, :2]
+        (array([1., 1., 0., 0.], dtype=float32), array([[0, 1],
+               [0, 1]], dtype=int32))
     """
 
     by_seeds = False

@@ -25,6 +25,7 @@ from hoptrain.trainers.tasks.items.images import ImageDataModule
 from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
+from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule
 from hoptrain.trainers.tasks.whole.task import WholeGraphDataModule
 
 EPOCHS = (0, 3)
@@ -123,6 +124,11 @@ def hetero(folder):
     return module.make_loader(1, 2, SEED)
 
 
+def hetero_links(folder):
+    sampler = s.HeteroLinkSampler(s.HeteroSampler([2, 2]), ("a", "writes", "p"), 2, negatives="degree")
+    return HeteroLinkDataModule(typed_vertices(), sampler, batch_size=8, num_workers=0, seed=SEED).train_dataloader()
+
+
 def items(folder, module, *data, **options):
     """What is converted goes into the folder; not for loaders with workers, which would compile all kernels into it."""
     with patch.dict(os.environ, HOPTRAIN_CACHE=str(folder / "cache")):
@@ -152,6 +158,7 @@ FEEDS = {
     "edges": lambda folder: edges(),
     "typed": types,
     "hetero, rank 1 of 2": hetero,
+    "hetero_links": hetero_links,
     "images": images,
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
     "graphs": lambda folder: items(folder, SmallGraphsDataModule, "rings", root=str(folder), batch_size=6),

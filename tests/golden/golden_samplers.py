@@ -184,6 +184,11 @@ SAMPLED = {
     "typed, links": lambda: Sampled(
         s.HeteroLinkSampler(s.HeteroSampler([2, 3], expand="new"), ("a", "writes", "p"), 2), typed(), (np.array([3, 40, 11]), np.array([7]))
     ),
+    "typed, links, filtered": lambda: Sampled(
+        s.HeteroLinkSampler(s.HeteroSampler([2, 3]), ("a", "writes", "p"), 2, negatives="filtered"),
+        typed(),
+        (np.array([3, 40, 11]), np.array([7])),
+    ),
     "typed, pinsage": lambda: Sampled(
         s.HeteroPinSAGESampler([3, 2], ["p:of:a", "a:writes:p"], num_walks=6), typed(), (np.array([3, 7, 1]), np.array([19, 0]))
     ),

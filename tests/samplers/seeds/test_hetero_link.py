@@ -82,6 +82,45 @@ def test_negatives_are_uniform_over_the_destinations_type():
     assert chisquare(np.bincount(drawn, minlength=20)).pvalue > 1e-4
 
 
+def negatives_of(law, relation=BUYS, count=40):
+    """Sources and destinations of many negatives."""
+    sampler = HeteroLinkSampler(HeteroSampler([1]), relation, count, negatives=law)
+    batches = [sampler.sample(GRAPH, PLACES % 50, batch=number) for number in range(20)]
+    return np.concatenate([ends(batch)[:, 4:] for batch in batches], axis=1)
+
+
+def test_negatives_by_degree():
+    drawn = np.bincount(negatives_of("degree")[1], minlength=20)
+    weights = np.diff(GRAPH.relations[BUYS].indptr) ** 0.75
+    assert not drawn[weights == 0].any()
+    assert chisquare(drawn[weights > 0], weights[weights > 0] / weights.sum() * drawn.sum()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("relation", [BUYS, KNOWS])
+def test_filtered_negatives_are_no_edges(relation):
+    """Of one type a source is no negative of its own; of two the vertex of the same number is one like any other."""
+    columns, drawn = GRAPH.relations[relation], negatives_of("filtered", relation)
+    known = set(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
+    assert not set(zip(*drawn.tolist(), strict=True)) & known
+    assert (drawn[0] == drawn[1]).any() == (relation == BUYS)
+    for source in set(drawn[0].tolist()):
+        allowed = [w for w in range(columns.num_nodes) if (source, w) not in known and (relation == BUYS or w != source)]
+        assert chisquare(np.bincount(drawn[1, drawn[0] == source], minlength=columns.num_nodes)[allowed]).pvalue > 1e-4
+
+
+def test_in_batch_negatives_are_others_destinations():
+    batch = HeteroLinkSampler(HeteroSampler([1]), BUYS, 3, negatives="in_batch").sample(GRAPH, PLACES)
+    destinations = ends(batch)[1]
+    for i in range(4):
+        assert set(destinations[4 + 3 * i : 7 + 3 * i]) <= set(np.delete(destinations[:4], i))
+    assert HeteroLinkSampler(HeteroSampler([1]), BUYS, 3, negatives="in_batch").sample(GRAPH, PLACES[:1]).extra["labels"].tolist() == [1]
+
+
+def test_negatives_of_another_law_are_refused():
+    with pytest.raises(InputError, match="negatives is .pairs.: it is one of uniform, in_batch, degree, filtered"):
+        HeteroLinkSampler(HeteroSampler([1]), BUYS, negatives="pairs")
+
+
 @pytest.mark.parametrize("relation", [BUYS, KNOWS])
 def test_at_the_time_of_the_positive(relation):
     graph = HeteroGraph.from_edges(NUM, EDGES, times={relation: np.arange(len(EDGES[relation][0])), BOUGHT: np.arange(80)})

@@ -128,7 +128,8 @@ def stop_and_resume(folder, case):
 
 
 KILLED_AT = {
-    "hetero": 4, "triples": 7, "events": 5, "recommend": 7, "links": 7, "edges": 7, "graphs-targets": 7, "graphs-labels": 7, "balanced": 7,
+    "hetero": 4, "hetero_links": 5, "triples": 7, "events": 5, "recommend": 7, "links": 7, "edges": 7, "graphs-targets": 7, "graphs-labels": 7,
+    "balanced": 7,
 }  # fmt: skip
 """The batch before which a rank is killed, in the middle of an epoch."""
 

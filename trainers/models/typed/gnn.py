@@ -130,8 +130,16 @@ class TypedGNN(nn.Module):
         given = () if weights is None else (weights,)
         out: dict[str, Tensor] = self.layers[i](hidden, {relation: blocks[relation] for relation in self.relations[i]}, *given)
         if i == self.num_layers - 1:
-            return {name: head(self.activation(out[name]) if name in out else hidden[name]) for name, head in self.heads.items()}
+            return {
+                name: self.heads[name](self.activation(out[name])) if name in out else self.alone(i, name, hidden[name])
+                for name in self.heads
+            }
         return hidden | {name: self.activation(rows) for name, rows in out.items()}
+
+    def alone(self, i: int, name: str, hidden: Tensor) -> Tensor:
+        """Layer ``i`` for vertices of a type that none of its relations leads to: they keep their vectors."""
+        out: Tensor = self.heads[name](hidden) if i == self.num_layers - 1 else hidden
+        return out
 
     def scores(self, i: int, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
         """What ``HANLayer.scores`` gives for the input of layer ``i``; the model is in eval mode."""

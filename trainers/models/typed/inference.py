@@ -38,17 +38,20 @@ def exact_typed_logits(
     Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages. A layer that weighs
     relations by a mean over all vertices is gone through twice.
     """
-    graph, workspace = data.graph, Workspace()
-    indptr = _offsets(graph)
+    graph, workspace, indptr = data.graph, Workspace(), _offsets_by_type(data.graph)
+    shares = {kind: -(-number // world_size) for kind, number in graph.num_nodes.items()}
 
     def mine(kind: str) -> Array:
-        share = -(-graph.num_nodes[kind] // world_size)
-        return np.arange(graph.num_nodes[kind])[rank * share : (rank + 1) * share]
+        return np.arange(graph.num_nodes[kind])[rank * shares[kind] : (rank + 1) * shares[kind]]
 
     def of_all(kind: str, part: Tensor) -> Tensor:
         """The vectors of all vertices of a type on the CPU, from every rank's own."""
-        number = graph.num_nodes[kind]
-        return part.cpu() if world_size == 1 else gather_parts(part, -(-number // world_size), number, device)
+        return part.cpu() if world_size == 1 else gather_parts(part, shares[kind], graph.num_nodes[kind], device)
+
+    def embed(kind: str) -> Tensor:
+        """What enters layer 0, of this rank's vertices of a type."""
+        parts = np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS)))
+        return torch.cat([_embedded(model, data, kind, ids, normalize, device) for ids in parts])
 
     def parts(kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
         """A layer's input and blocks for ``nodes`` of a type, chunk by chunk; ``hidden`` (V_t, H) lies on the CPU."""
@@ -72,8 +75,7 @@ def exact_typed_logits(
     def apply(layer: int, kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Tensor:
         """One layer's output for ``nodes`` of a type; those of a type that no relation leads to have no neighbours."""
         if not any(relation[2] == kind for relation in model.relations[layer]):
-            own = hidden[kind][torch.from_numpy(nodes)].to(device)
-            return model.heads[kind](own) if layer == model.num_layers - 1 else own
+            return model.alone(layer, kind, hidden[kind][torch.from_numpy(nodes)].to(device))
         given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
         return torch.cat([model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden)])[: len(nodes)]
 
@@ -83,22 +85,18 @@ def exact_typed_logits(
     return {kind: apply(model.num_layers - 1, kind, nodes[kind], hidden) for kind in model.seed_types}
 
 
-def _offsets(graph: HeteroGraph) -> dict[str, Array]:
-    """(V_t + 1,) of each type, over all relations that lead to it: where the edges into each vertex begin."""
+def _offsets_by_type(graph: HeteroGraph) -> dict[str, Array]:
+    """Of each type (V_t + 1,) int64: where the edges into each vertex would begin if those of all relations stood together."""
     return {
         name: sum((of.indptr for relation, of in graph.relations.items() if relation[2] == name), np.zeros(number + 1, np.int64))
         for name, number in graph.num_nodes.items()
     }
 
 
-def _embedded(model: TypedGNN, data: HeteroDataset, kind: str, nodes: Array, normalize: bool, device: torch.device) -> Tensor:
-    """What enters layer 0, (N, H) on the CPU, of ``nodes`` (N,) of a type."""
-    found = []
-    for ids in np.array_split(nodes, max(1, -(-len(nodes) // _ROWS))):
-        rows = {kind: as_tensor(take_rows(data.x[kind], ids)).to(device)} if kind in model.inputs else {}
-        x = {name: to_input(own, normalize) for name, own in rows.items()}
-        found.append(model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind].cpu())
-    return torch.cat(found)
+def _embedded(model: TypedGNN, data: HeteroDataset, kind: str, ids: Array, normalize: bool, device: torch.device) -> Tensor:
+    """What enters layer 0, of the vertices ``ids`` (N,) of a type: (N, H) on the CPU."""
+    x = {kind: to_input(as_tensor(take_rows(data.x[kind], ids)).to(device), normalize)} if kind in model.inputs else {}
+    return model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind].cpu()
 
 
 @torch.no_grad()

@@ -95,23 +95,22 @@ class HeteroLinkDataModule(TypedDataModule):
                 f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
             )
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
-        shares = {"val": val_share, "test": test_share}
-        how: Any = {"reverse": sampler.reverse_relation, "seed": split_seed, "by_time": split == "time"}
-        made = hold_out_typed_links(data.graph, sampler.relation, shares, **how)
-        first = data.graph.num_nodes[sampler.relation[0]]
+        kind, _, other = sampler.relation
+        options: dict[str, Any] = {"reverse": sampler.reverse_relation, "seed": split_seed, "by_time": split == "time"}
+        made = hold_out_typed_links(data.graph, sampler.relation, {"val": val_share, "test": test_share}, **options)
+        first = data.graph.num_nodes[kind]
         self.known: Graph = made.known
         self.passed: Graph = made.passed
         self.ends: tuple[Bounds, Bounds] = ((0, first), (first, made.known.num_nodes))
         draw = pairs_without_link(made.known, self.ends)
-        self.held_out: dict[str, HeldOut] = {
-            name: HeldOut(own, None if eval_negatives == "all" else draw(own.shape[1], split_seed, place))
-            for place, (name, own) in enumerate(made.links.items())
-        }
-        splits = {"train": np.arange(data.graph.num_nodes[sampler.relation[2]])}
+        others = [
+            None if eval_negatives == "all" else draw(own.shape[1], split_seed, place) for place, own in enumerate(made.links.values())
+        ]
+        self.held_out: dict[str, HeldOut] = {name: HeldOut(own, none) for (name, own), none in zip(made.links.items(), others, strict=True)}
+        splits = {"train": np.arange(data.graph.num_nodes[other])}
         splits |= {name: np.unique(own[1] - first) for name, own in made.links.items() if own.shape[1]}
-        bare: Any = {"y": None, "num_classes": 0, "path": None, "validate": False}
-        left = replace(data, graph=made.graph, seed_type=sampler.relation[2], splits=splits, **bare)
-        check_within_reach(left, sampler.relation[::2], sampler.num_hops)
+        left = replace(data, graph=made.graph, seed_type=other, y=None, num_classes=0, splits=splits, path=None, validate=False)
+        check_within_reach(left, [kind, other], sampler.num_hops)
         super().__init__(left, sampler, **feed)
 
     @property
