@@ -117,7 +117,7 @@ def test_in_batch_negatives_are_others_destinations():
 
 
 def test_negatives_of_another_law_are_refused():
-    with pytest.raises(InputError, match="negatives is .pairs.: it is one of uniform, in_batch, degree, filtered"):
+    with pytest.raises(InputError, match=r"negatives is .pairs.: it is one of uniform, in_batch, degree, filtered"):
         HeteroLinkSampler(HeteroSampler([1]), BUYS, negatives="pairs")
 
 
