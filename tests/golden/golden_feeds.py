@@ -26,6 +26,7 @@ from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
 from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule
+from hoptrain.trainers.tasks.steady import SteadyDataModule
 from hoptrain.trainers.tasks.whole.task import WholeGraphDataModule
 
 EPOCHS = (0, 3)
@@ -68,8 +69,8 @@ def pictures():
     return arrays
 
 
-def nodes(folder, sampler, batch_size=5, rank=0, world_size=1, **options):
-    module = GraphDataModule(str(folder / "vertices"), sampler, batch_size=batch_size, num_workers=0, seed=SEED, **options)
+def nodes(folder, sampler, batch_size=5, rank=0, world_size=1, kind=GraphDataModule, **options):
+    module = kind(str(folder / "vertices"), sampler, batch_size=batch_size, num_workers=0, seed=SEED, **options)
     return module.make_loader(rank, world_size, SEED)
 
 
@@ -163,6 +164,7 @@ FEEDS = {
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
     "graphs": lambda folder: items(folder, SmallGraphsDataModule, "rings", root=str(folder), batch_size=6),
     "hops": lambda folder: items(folder, HopDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
+    "steady": lambda folder: nodes(folder, s.NeighborSampler([-1]), kind=SteadyDataModule),
     "whole, rank 1 of 2": lambda folder: WholeGraphDataModule(str(folder / "vertices"), seed=SEED).make_loader(1, 2, SEED),
 }
 

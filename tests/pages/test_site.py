@@ -85,7 +85,7 @@ def test_other_commands_are_understood(line):
     """With their options where some are named; what they do is for the commands' own tests."""
     name, *words = shlex.split(line)[1:]
     if name in LIGHTNING:
-        assert all(re.fullmatch(r"--(config|ckpt_path)", word) for word in words[::2])
+        assert all(re.fullmatch(r"--(config|ckpt_path|out)", word) for word in words[::2])
     elif name == "bench":
         module = import_module(f"hoptrain.benchmarks.{words[0].replace('-', '_')}")
         assert words[1:] == [] or option_parser(words[0], "", module).parse_args(words[1:])

@@ -102,7 +102,7 @@ def test_scores_are_counted_out(tmp_path, monkeypatch):
     assert found["test_mrr"] == pytest.approx((1 / slow).mean(), rel=1e-4)
     for most in (1, 3, 10):
         assert found[f"test_hits@{most}"] == pytest.approx((slow <= most).mean(), abs=0.011), "one rank may differ by the order of sums"
-    module.trainer = SimpleNamespace(world_size=3)
+    module.trainer = SimpleNamespace(world_size=3, predicting=False)
     shares = []
     for rank in range(3):
         module.trainer.global_rank = rank
