@@ -164,7 +164,9 @@ def kind_of(path: Path) -> str | None:
 def read_header(path: Path, kind: str) -> dict[str, Any]:
     """The header of a folder, checked for format, version and kind."""
     if not path.is_dir():
-        raise InputError(f"{path} is not a folder: name one written by hoptrain ('hoptrain data import' makes one of your tables)")
+        raise InputError(
+            f"{path} is not a folder: name one written by hoptrain ('hoptrain data import' or 'hoptrain data convert' makes it)"
+        )
     try:
         header = json.loads((path / HEADER).read_text())
         found = (header["format"], header["version"], header["kind"])
