@@ -78,9 +78,11 @@ def parse_grid(content: Any, make: Callable[..., C], name: str) -> Grid[C]:
     if not isinstance(content, dict) or not content.get("grids") or not set(content) <= _KEYS:
         keys = sorted(map(str, content)) if isinstance(content, dict) else content
         raise InputError(f"{name} has {keys}: a grid has 'grids', and besides 'rounds', 'limit' and 'all'; correct it")
-    common = content.get("all") or {}
+    common, rounds, limit = content.get("all") or {}, content.get("rounds", 3), content.get("limit", 300)
+    if type(rounds) is not int or type(limit) not in (int, float):
+        raise InputError(f"{name} has rounds {rounds!r} and limit {limit!r}: a whole number, and seconds; correct them")
     cells = [_cell(make, common | point, name) for axes in content["grids"] for point in _points(axes, name)]
-    return Grid(cells=list(dict.fromkeys(cells)), rounds=int(content.get("rounds", 3)), limit=float(content.get("limit", 300)))
+    return Grid(cells=list(dict.fromkeys(cells)), rounds=rounds, limit=float(limit))
 
 
 def _points(axes: Any, name: str) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Trains on several machines by Ray Train: ``python ray_train.py FOLDER WORKERS``, where each machine's FOLDER has its part.
 
 A worker is a rank. Machines are counted by their first workers, as by any launcher, so there are as many as parts.
+A script to begin with: put your data set, sampler, model, accelerator and a folder that all machines see in the place of those here.
 """
 
 import sys

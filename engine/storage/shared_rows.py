@@ -237,28 +237,28 @@ def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping
     """
     found, left = {}, memory
     most = {name: num_rows for name, (num_rows, _) in tables.items()} | dict(most or {})
-    for number, name in enumerate(sorted(tables, key=lambda name: _bytes_for(most[name], *tables[name]))):
+    for number, name in enumerate(sorted(tables, key=lambda name: bytes_for(most[name], *tables[name]))):
         num_rows, row_bytes = tables[name]
         part = left // (len(tables) - number)
         slots = min(slots_for(part, num_rows, row_bytes), most[name])
         if slots < 1:
             raise InputError(
                 f"memory is {memory:,} bytes, {part:,} of them for {name}: what tells where each of its {num_rows:,} rows lies takes "
-                f"{_bytes_for(0, num_rows, row_bytes):,}, and a row {row_bytes:,}; give more"
+                f"{bytes_for(0, num_rows, row_bytes):,}, and a row {row_bytes:,}; give more"
             )
-        used = min(part, _bytes_for(slots, num_rows, row_bytes) * FORESEEN_SHARE // (FORESEEN_SHARE - 1))
+        used = min(part, bytes_for(slots, num_rows, row_bytes) * FORESEEN_SHARE // (FORESEEN_SHARE - 1))
         found[name], left = CachedTable(num_rows, row_bytes, slots, used), left - used
     return [found[name] for name in tables]
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
     """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most, and none where not one does."""
-    tables = _bytes_for(0, num_rows, row_bytes)
-    per_slot = _bytes_for(1, num_rows, row_bytes) - tables
+    tables = bytes_for(0, num_rows, row_bytes)
+    per_slot = bytes_for(1, num_rows, row_bytes) - tables
     return int(min(max((memory - memory // FORESEEN_SHARE - tables) // per_slot, 0), num_rows))
 
 
-def _bytes_for(num_slots: int, num_rows: int, row_bytes: int) -> int:
+def bytes_for(num_slots: int, num_rows: int, row_bytes: int) -> int:
     """What ``num_slots`` slots take, for a table of ``num_rows`` rows, without the accesses that are foreseen."""
     tables = num_rows * (np.dtype(np.int32).itemsize + PLAN_BYTES_A_ROW)
     return tables + num_slots * (row_bytes + 2 * id_dtype(num_rows).itemsize + PLAN_BYTES_A_SLOT)

@@ -198,7 +198,7 @@ class Tier:
         self._patience_s = patience_s
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue, meeting, parted if is_apart else None)
-        elif not is_apart and are_edges_read(task, memory):
+        elif not is_apart and are_edges_read(task, memory, files.values()):
             self._read_edges(task)
         task.stores.update(self.rows)
 
@@ -217,7 +217,7 @@ class Tier:
         ranks = _sharing(meeting, [machine(), *(file.path for file in files.values()), memory, lookahead]) if meeting else [schedule.rank]
 
         def make() -> _Shared:
-            if apart is None and are_edges_read(task, memory):
+            if apart is None and are_edges_read(task, memory, files.values()):
                 self._read_edges(task)
             room, said = (memory, "") if memory else memory_left(task, list(files), num_workers, queue, len(ranks))
             of_edges = 0 if task.sources is None else room // EDGE_SHARE

@@ -14,6 +14,7 @@ from hoptrain import __version__
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch, SampleLoader
+from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.export.files import FORMATS
 from hoptrain.trainers.export.program import Inputs, Served, inputs_of, traced
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles, write_whole
@@ -86,9 +87,20 @@ class Exporter(Trainer):
 
 
 def with_run_config(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the configuration of the run that wrote the checkpoint, where none is named and it lies where a run leaves it."""
+    """The arguments with the configuration of the run that wrote the checkpoint, where none is named and it lies where a run leaves it.
+
+    Raises:
+        InputError: no checkpoint, or no file to write, is named.
+    """
     options = dict(options_of(arguments))
-    found = Path(options.get("--ckpt_path", "")).absolute().parents[1:2]
+    if "--help" not in arguments and short_help.ALL not in arguments and "-h" not in arguments:
+        for name in ("--ckpt_path", "--out"):
+            if not options.get(name):
+                raise InputError(f"{name} is missing: hoptrain export --ckpt_path runs/version_0/checkpoints/last.ckpt --out model.pt2")
+    given = options.get("--ckpt_path", "")
+    if given and given not in ("last", "best") and not Path(given).is_file():
+        raise InputError(f"--ckpt_path {given} is no file: give the path of a checkpoint that is there")
+    found = Path(given).absolute().parents[1:2]
     config = [str(folder / "config.yaml") for folder in found if (folder / "config.yaml").is_file()]
     if "--config" in options or "-c" in options or not config or "--ckpt_path" not in options:
         return list(arguments)

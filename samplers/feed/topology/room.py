@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any, cast
 
 from hoptrain.engine import Graph
 from hoptrain.engine.machine import available_memory
+from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.handed import HandedSources
 from hoptrain.engine.storage.plan import IN_FLIGHT
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
 from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.feed.task import SampleTask
@@ -24,20 +28,23 @@ _LEAST = 2
 """Steps in flight, below which nothing could be read while the trainers have another one."""
 
 
-def are_edges_read(task: SampleTask, memory: int | None) -> bool:
+def are_edges_read(task: SampleTask, memory: int | None, files: Iterable[FileRows | PartedRows]) -> bool:
     """Whether the edges of a task's graph are to be read from their file, since memory has no room for them; that is said.
 
     Not by a sampler that looks at them itself: then they stay mapped.
 
     Args:
         task: a loader's.
-        memory: bytes that features take; None for what is left, of which edges may take half.
+        memory: bytes that the rows in files may take; None for what is left, of which edges may take half.
+        files: the rows, which take no more than all of them in slots do.
     """
     graph = task.graph
     if not isinstance(graph, Graph) or mapped_file(graph.indices) is None:
         return False
     free = available_memory()
-    room = max(free // 2 if memory is None else free - memory, 0)
+    all_rows = sum(bytes_for(file.shape[0], file.shape[0], file.row_bytes) for file in files)
+    most = all_rows + all_rows // (FORESEEN_SHARE - 1)
+    room = max(free // 2 if memory is None else free - min(memory, most), 0)
     if graph.indices.nbytes <= room:
         return False
     can_ask: bool = getattr(task.sampler, "can_ask", False)
