@@ -109,9 +109,12 @@ def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
 def _unknown(parser: OptionParser, name: str) -> str:
     """An option that does not exist, with the nearest that does."""
     known = {option.removeprefix("--") for action in _actions(parser) for option in action.option_strings if option.startswith("--")}
-    hint = did_you_mean(name.removeprefix("--"), sorted(option for option in known if not option.endswith(("help", "+"))))
+    known = {option for option in known if not option.endswith(("help", "+"))}
+    hint = did_you_mean(name.removeprefix("--"), sorted(known))
     if name.startswith("--"):
         hint = hint.replace("did you mean ", "did you mean --")
+    if not hint and _command(parser) == "COMMAND":  # of a class, which has few
+        hint = f"there are {', '.join(sorted(known)) or 'none'}"
     return f"there is no option {name}: " + (hint or f"'hoptrain {_command(parser)} --help' lists those that there are")
 
 
