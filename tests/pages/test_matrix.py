@@ -11,6 +11,7 @@ from reference.typed import typed_classifier, typed_data, typed_module
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers.cuda.drivers import DRIVERS
+from hoptrain.samplers.parted.draws import check_alone
 from hoptrain.trainers import (
     AdaptiveNodeClassifier,
     EdgeDataModule,
@@ -23,7 +24,7 @@ from hoptrain.trainers import (
 from hoptrain.trainers.pipeline.seeds import ChunkLoader
 
 PAGE = Path(__file__).parents[2] / "docs" / "samplers.md"
-HEAD = "| sampler | nodes | links | edges | hetero | in chunks of a pipeline | read ahead | CUDA |\n|---|---|---|---|---|---|---|---|\n"
+HEAD = "| sampler | nodes | links | edges | hetero | in chunks of a pipeline | read ahead | several machines | CUDA |\n|---|---|---|---|---|---|---|---|---|\n"
 PLAIN = {
     "NeighborSampler": s.NeighborSampler([3, 3]),
     "LaborSampler": s.LaborSampler([3, 3]),
@@ -114,6 +115,15 @@ def on_cuda(sampler):
     return found in DRIVERS
 
 
+def on_machines(sampler):
+    """Features in parts ask for nothing but batches that are known; a graph in parts has samplers of its own."""
+    try:
+        check_alone(sampler)
+    except InputError:
+        return "features"
+    return "features, graph"
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_the_table_is_what_happens(data):
@@ -121,9 +131,9 @@ def test_the_table_is_what_happens(data):
     for name, sampler in (PLAIN | TYPED).items():
         trials = (of_nodes, of_links, of_edges, of_types, in_chunks)
         fields = [tried(trial, data, sampler) for trial in trials]
-        fields += [any(fields) and not sampler.state(), on_cuda(sampler)]
-        lines.append(
-            f"| `{name}` | {' | '.join('yes' if field else '' for field in fields)} |\n".replace("|  |", "| |").replace("|  |", "| |")
-        )
+        is_known = any(fields) and not sampler.state()
+        words = ["yes" if field else "" for field in (*fields, is_known)]
+        words += [on_machines(sampler) if fields[0] and is_known else "", "yes" if on_cuda(sampler) else ""]
+        lines.append(f"| `{name}` | {' | '.join(words)} |\n".replace("|  |", "| |").replace("|  |", "| |"))
     table = HEAD + "".join(lines)
     assert table in PAGE.read_text(), f"docs/samplers.md has another table than what was found:\n{table}"
