@@ -105,15 +105,14 @@ def test_slurm(tmp_path, parts, plain, by):
 @pytest.mark.parametrize(("nodes", "first"), [("n[01-04]", "n01"), ("gpu[7,9-12]", "gpu7"), ("a1,b[2-3]", "a1"), ("n05", "n05")])
 def test_ranks_and_the_first_node_are_read_from_slurm_s_variables(monkeypatch, nodes, first):
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # what Lightning puts there goes when the test ends
+        monkeypatch.delenv(name)
     variables = {"JOB_ID": "123456", "JOB_NAME": "hoptrain", "NODELIST": nodes, "NTASKS": "8", "NTASKS_PER_NODE": "2"}
     for name, value in (variables | {"PROCID": "5", "LOCALID": "1", "NODEID": "2"}).items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     found = SLURMEnvironment()
     assert (found.main_address, found.main_port) == (first, 15000 + 3456)
     assert (found.world_size(), found.global_rank(), found.local_rank(), found.node_rank()) == (8, 5, 1, 2)
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name)
 
 
 TWO_WORKERS = """
