@@ -87,6 +87,15 @@ def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, tmp_path):
 
 
 @pytest.mark.long
+def test_a_run_at_its_end_says_that_nothing_is_left_to_train(tmp_path):
+    said = "no step was left to train: the checkpoint is at step 9, the end"
+    assert said not in quick_fit(tmp_path, "--data.num_workers", 0, epochs=1).stderr
+    again = quick_fit(tmp_path, "--data.num_workers", 0, "--ckpt_path", "last", epochs=1)
+    assert said in again.stderr
+    assert said not in quick_fit(tmp_path, "--data.num_workers", 0, "--ckpt_path", "last", epochs=2).stderr
+
+
+@pytest.mark.long
 def test_two_ranks_share_the_epoch(tmp_path):
     """Each rank makes the same steps; metrics count every vertex of both."""
     done = quick_fit(tmp_path, "--trainer.accelerator", "cpu", "--trainer.devices", 2, "--data.num_workers", 1)

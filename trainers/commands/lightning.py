@@ -225,6 +225,9 @@ class HoptrainCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Test the best checkpoint and print the result as the last line."""
+        trainer = self.trainer
+        if trainer.loggers and trainer.global_step and not trainer.logged_metrics:
+            _say(f"no step was left to train: the checkpoint is at step {trainer.global_step}, the end; --trainer.max_epochs asks for more")
         if self.trainer.interrupted or "test" not in self.datamodule.data.splits:
             return
         best = self._checkpoint().best_model_path or None  # none was written by a run of no epochs
