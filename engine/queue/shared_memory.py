@@ -161,7 +161,7 @@ def mapped_file(array: Array) -> np.memmap[Any, Any] | None:
 def check_whole(*arrays: Array) -> None:
     """See that the files of mapped arrays are as long as they were: to read what was cut off would end the process (SIGBUS).
 
-    A file that is cut off between this and the read still does so; whoever is started in its place is told here. One call takes a microsecond or two.
+    A file that is cut off between this and the read still does so; whoever is started in its place is told here.
 
     Raises:
         InputError: one is shorter.
