@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -102,19 +103,23 @@ def some_of(names: Iterable[object], most: int = 8) -> str:
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """``did you mean X?`` with the names of ``known`` nearest to ``name``; empty where none is near.
 
-    Names may have parts, as ``data.batch_size``: a part that was left out (``batch_size``) or cut short (``data.batch``) counts as near, and
-    names of the same first part come before others.
+    Names may have parts, as ``data.batch_size`` or ``synthetic:reddit``: a part that was left out (``batch_size``) or cut short (``data.batch``) counts as
+    near, and names of the same first part come before others.
     """
-    last = name.rpartition(".")[2]
+    last = _last_part(name)
     if not last:
         return ""
-    near = [each for each in known if each.rpartition(".")[2] == last] or [each for each in known if each.startswith(name)]
+    near = [each for each in known if _last_part(each) == last] or [each for each in known if each.startswith(name)]
     beside = [each for each in known if each.partition(".")[0] == name.partition(".")[0]] if "." in name else []
     near = near or difflib.get_close_matches(name, beside or known, n=2, cutoff=0.7)
     if not near:  # of another first part, or without one
-        lasts = difflib.get_close_matches(last, [each.rpartition(".")[2] for each in known], n=1, cutoff=0.7)
-        near = [each for each in known if each.rpartition(".")[2] in lasts]
+        lasts = difflib.get_close_matches(last, [_last_part(each) for each in known], n=1, cutoff=0.7)
+        near = [each for each in known if _last_part(each) in lasts]
     return f"did you mean {' or '.join(near[:2])}?" if near else ""
+
+
+def _last_part(name: str) -> str:
+    return re.split("[.:]", name)[-1]
 
 
 def check_choice(option: str, value: object, choices: Sequence[str]) -> None:

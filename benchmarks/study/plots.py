@@ -80,7 +80,8 @@ def place_of(row: Row) -> str:
     ]
     if row["several_sets"]:
         parts[0] = f"{row['algorithm']} on {row['dataset'].rpartition('/')[2]}"
-    return ", ".join(parts + ([row["allocator"]] if row["allocator"] != "malloc" else []))
+    further = [row["allocator"]] if row["allocator"] != "malloc" else []
+    return ", ".join([*parts, *further, *([row["apart"]] if row["apart"] else [])])
 
 
 def scaling(rows: Sequence[Row]) -> Any:

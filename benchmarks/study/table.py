@@ -17,12 +17,17 @@ Row: TypeAlias = dict[str, Any]
 NAMES = {"hoptrain": "hoptrain", "pyg": "PyG", "dgl": "DGL", "papers": "authors' programs"}
 PLACE = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset", "scale")
 """What tells cells apart beside the system."""
+SHOWN = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset")
+"""What a row of a report says of its cell."""
 _ASKED_ARCH, _ASKED_WORKERS = "sage", 2
 """Where the summary's first number is taken."""
 
 
 def rows_of(lines: Sequence[Line]) -> list[Row]:
-    """One row for each cell, in the order of the lines; what was not measured is None. ``several_sets``: the study has several data sets or algorithms."""
+    """One row for each cell, in the order of the lines; what was not measured is None.
+
+    ``several_sets``: the study has several data sets or algorithms; ``apart``: what else tells the cell from others whose rows look alike, as text.
+    """
     cells: dict[str, list[Line]] = {}
     for line in lines:
         cells.setdefault(line["key"], []).append(line)
@@ -31,7 +36,26 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
         rivals.setdefault(_conditions(own[0]), []).append(own)
     rows = [_row(own, rivals[_conditions(own[0])]) for own in cells.values()]
     several = len({(row["algorithm"], row["dataset"]) for row in rows}) > 1
-    return [row | {"several_sets": several} for row in rows]
+    apart = _apart([own[0]["cell"] for own in cells.values()])
+    return [row | {"several_sets": several, "apart": own} for row, own in zip(rows, apart, strict=True)]
+
+
+def _apart(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of each cell the values that others have otherwise whose rows would look alike: those of a grid before it was edited, for instance."""
+    alike: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = {}
+    for cell in cells:
+        alike.setdefault(_shown(cell), {}).setdefault(cell["system"], []).append(cell)
+    return [", ".join(f"{name} {value}" for name, value in cell.items() if _tells(name, cell, alike[_shown(cell)])) for cell in cells]
+
+
+def _shown(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(cell[name] for name in SHOWN)
+
+
+def _tells(name: str, cell: Mapping[str, Any], alike: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
+    """Whether cells of one system that look alike differ by it; only hoptrain has ``expand``."""
+    differs = any(one[name] != own[0][name] for own in alike.values() for one in own)
+    return differs and (name != "expand" or cell["system"] == HOPTRAIN)
 
 
 def _conditions(line: Line) -> str:

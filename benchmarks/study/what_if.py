@@ -87,7 +87,7 @@ def check(rows: Sequence[Row], cores: int) -> list[Row]:
         if row["epoch_s"] is None or base is None or base is row:
             continue
         predicted = predict(calibrate(base), ranks=row["ranks"], workers=row["workers"], cores=cores)
-        facts = {name: row[name] for name in ("system", "several_sets", *PLACE)}
+        facts = {name: row[name] for name in ("system", "several_sets", "apart", *PLACE)}
         found.append(facts | {"measured_s": row["epoch_s"], "predicted_s": predicted, "error": predicted / row["epoch_s"] - 1})
     return found
 

@@ -67,9 +67,13 @@ def steps_of(graph: HeteroGraph, path: Sequence[str]) -> list[Relation]:
 def _between(graph: HeteroGraph, source: str, destination: str, path: Sequence[str]) -> Relation:
     found = [relation for relation in graph.relations if (relation[0], relation[2]) == (source, destination)]
     if len(found) != 1:
-        several = ", ".join(map(relation_name, found)) or "none"
-        rule = "write the steps of the metapath as relations" if found else "take types that a relation joins"
-        raise InputError(f"metapath {list(path)} goes from {source} to {destination}: relations are {several}; {rule}")
+        there = ", ".join(map(relation_name, found or graph.relations))
+        said = (
+            f"relations are {there}; write the steps of the metapath as relations"
+            if found
+            else f"no relation does, there are {there}; correct it"
+        )
+        raise InputError(f"metapath {list(path)} goes from {source} to {destination}: {said}")
     return found[0]
 
 

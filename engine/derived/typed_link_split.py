@@ -56,6 +56,11 @@ def hold_out_typed_links(
     """
     _check_relations(graph, relation, reverse)
     columns, is_mutual = graph.relations[relation], relation == reverse
+    if by_time and columns.times is None:
+        raise InputError(
+            f"split is time and the edges of {relation_name(relation)} have no times: give them to HeteroGraph or HeteroGraph.from_edges, or hold "
+            "links out by share"
+        )
     offset = 0 if is_mutual else columns.num_src
     plain = _plain(columns, offset)
     left, links = hold_out_latest(plain, shares) if by_time else hold_out_links(plain, shares, seed)

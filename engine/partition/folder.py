@@ -21,7 +21,7 @@ from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.engine.features.quantized import Rows, codes_of, files_of, rows_in
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
-from hoptrain.engine.partition.methods import assign, vertex_sizes
+from hoptrain.engine.partition.methods import assign, check_method, vertex_sizes
 from hoptrain.engine.partition.topology.columns import OwnColumns, OwnGraph, own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.store import FolderWriter, complete_header, create_folder, create_new_folder, kind_of, open_folder
@@ -137,6 +137,7 @@ def write_partition(
         raise InputError(f"{data.name} has features of edges, which stay with a whole graph: leave graph={graph!r} out")
     if is_parted and num_parts == 1:
         raise InputError("parts is 1 with graph='parted': a machine alone has the graph whole; take more parts, or leave it out")
+    check_method(data.graph, num_parts, method)
     with create_new_folder(path, KIND) as writer:
         tell(f"parting {data.graph.num_nodes:,} vertices by {method}")
         parts = assign(data.graph, num_parts, method)

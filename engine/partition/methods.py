@@ -37,12 +37,7 @@ def assign(graph: Graph, num_parts: int, method: str = "stream") -> Array:
     Raises:
         InputError: parts that cannot be had, an unknown method, or no pymetis.
     """
-    if not 1 <= num_parts <= max(1, graph.num_nodes):
-        raise InputError(
-            f"parts is {num_parts}: a graph of {graph.num_nodes:,} vertices has 1 to {max(1, graph.num_nodes)} parts; correct it"
-        )
-    if method not in METHODS:
-        raise InputError(f"method is {method!r}: a graph is parted by {', '.join(METHODS)}; choose one")
+    check_method(graph, num_parts, method)
     sizes = vertex_sizes(graph)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
@@ -50,6 +45,20 @@ def assign(graph: Graph, num_parts: int, method: str = "stream") -> Array:
         return _by_range(sizes, num_parts)
     columns = Columns(graph.indptr, graph.indices, np.empty(0, np.int32), sizes)
     return _by_stream(columns, num_parts) if method == "stream" else _by_metis(columns, num_parts)
+
+
+def check_method(graph: Graph, num_parts: int, method: str) -> None:
+    """Whether ``assign`` takes its arguments.
+
+    Raises:
+        InputError: parts that cannot be had, or an unknown method.
+    """
+    if not 1 <= num_parts <= max(1, graph.num_nodes):
+        raise InputError(
+            f"parts is {num_parts}: a graph of {graph.num_nodes:,} vertices has 1 to {max(1, graph.num_nodes)} parts; correct it"
+        )
+    if method not in METHODS:
+        raise InputError(f"method is {method!r}: a graph is parted by {', '.join(METHODS)}; choose one")
 
 
 def vertex_sizes(graph: Graph) -> Array:

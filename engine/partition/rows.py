@@ -144,11 +144,8 @@ class PartedRows:
                 f"{self.path} has {self.num_parts} parts, and the run {len(names)} machines: each has one of them; start as many, or write "
                 f"others by 'hoptrain data partition --parts {len(names)}'"
             )
-        if len(names) == 1 and self._graph_is == "parted":
-            raise InputError(
-                f"{self.path} has the graph in {self.num_parts} parts, and the run one machine: start as many machines as parts, or write parts that "
-                "have the graph whole"
-            )
+        if len(names) == 1:
+            self.check_alone()
         for other, each in enumerate(told):
             number = names.index(each["machine"])
             missing = sorted(({number} if len(names) > 1 else set(range(self.num_parts))) - set(each["parts"]))
@@ -156,6 +153,18 @@ class PartedRows:
                 is_alone = "one machine alone needs all parts" if len(names) == 1 else f"it is machine {number} of {len(names)}"
                 raise InputError(f"rank {other} on {each['host']} has no part-{missing[0]} in {self.path}: {is_alone}; copy it there")
         self.settle(ranks, names.index(told[rank]["machine"]))
+
+    def check_alone(self) -> None:
+        """Whether one machine alone can read the parts.
+
+        Raises:
+            InputError: the graph is parted too.
+        """
+        if self._graph_is == "parted":
+            raise InputError(
+                f"{self.path} has the graph in {self.num_parts} parts, and the run one machine: start as many machines as parts, or write parts that "
+                "have the graph whole"
+            )
 
     def settle(self, ranks: list[list[int]], machine: int) -> None:
         """Take the ranks of each machine, and the number of this one, whose part alone is read from now on where there are several."""

@@ -224,9 +224,9 @@ class Tier:
             room, said = (memory, "") if memory else memory_left(task, list(files), num_workers, queue, len(ranks))
             of_edges = 0 if task.sources is None else room // EDGE_SHARE
             sizes = {name: (file.shape[0], file.row_bytes) for name, file in files.items()}
-            most = {name: max(1, file.num_elsewhere) for name, file in files.items() if isinstance(file, PartedRows)}
+            most = {name: _num_elsewhere(file) for name, file in files.items() if isinstance(file, PartedRows)}
             tables = shared_out(room - of_edges, sizes, most)
-            _say_room(said, tables, sum(most.get(name, num_rows) for name, (num_rows, _) in sizes.items()), lookahead)
+            _say_room(said, tables, sum(map(_num_elsewhere, files.values())), lookahead)
             handed = handed_sources(task, of_edges // HANDED_SHARE, len(ranks)) if of_edges else None
             return _Shared(SharedRows.make(tables, len(ranks)), handed, of_edges // 2)
 
@@ -292,6 +292,14 @@ class Tier:
             yield batch
             del batch  # so that the slot is free before the wait for the next one
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the cache has room for all rows that come from elsewhere."""
+        tables = [] if self.shared is None else self.shared.tables
+        return bool(tables) and all(
+            table.num_slots >= _num_elsewhere(rows.file) for table, rows in zip(tables, self.rows.values(), strict=True)
+        )
+
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
         if self._fill is not None:
@@ -299,6 +307,11 @@ class Tier:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+
+def _num_elsewhere(file: FileRows | PartedRows) -> int:
+    """Rows that are not in memory anyway, as a machine's own part is; one at least."""
+    return max(1, file.num_elsewhere) if isinstance(file, PartedRows) else file.shape[0]
 
 
 def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
@@ -352,8 +365,8 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
     Raises:
         InputError: a size or a number that cannot be; a data set, a device or a schedule that the tier does not serve.
     """
-    is_parted = any(isinstance(store, PartedRows) for store in task.stores.values())
-    if memory is None and is_parted:
+    parted = [store for store in task.stores.values() if isinstance(store, PartedRows)]
+    if memory is None and parted:
         memory = "auto"
     if memory is None:
         if lookahead is not None:
@@ -375,12 +388,14 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
             "%s draws by what it learns in training: its rows are read when a batch is made, by lookahead 0", type(task.sampler).__name__
         )
         lookahead = 0
-    if is_parted and lookahead == 0 and not all(store.is_whole for store in task.stores.values() if isinstance(store, PartedRows)):
+    if lookahead == 0 and not all(store.is_whole for store in parted):
         raise InputError(
             f"lookahead is 0 (or {type(task.sampler).__name__} needs it) with features of other machines: their rows are asked for ahead; "
             "give a lookahead, take another sampler, or bring all parts to one machine"
         )
     if isinstance(task.graph, PartedGraph):
         check_alone(task.sampler, task.graph)
+    for store in parted if task.schedule.world_size == 1 else []:  # several ranks tell one another first on how many machines they are
+        store.check_alone()
     default = PARTED_LOOKAHEAD if isinstance(task.graph, PartedGraph) else LOOKAHEAD
     return {"memory": num_bytes, "lookahead": default if lookahead is None else lookahead}

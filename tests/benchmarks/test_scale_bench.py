@@ -183,6 +183,16 @@ def test_a_cell_that_hung_once_has_hung():
     assert summarize(rows) == {"cells": 2, "hung_cells": 1, "hoptrain_bad_cells": 1}
 
 
+def test_rows_of_cells_that_differ_do_not_look_alike():
+    """As after a grid was edited, whose lines stay in the folder."""
+    lines = [line(system, 1.0) for system in ("hoptrain", "pyg")]
+    assert {plots.place_of(row) for row in rows_of(lines)} == {"sage, 1 rank, 2 workers, batch 512"}
+    before = [one | {"key": f"{one['key']}-before", "cell": one["cell"] | {"scale": 0.5, "hidden": 16}} for one in lines]
+    other = line("hoptrain", 1.0, arch="gat")
+    places = [plots.place_of(row) for row in rows_of([*lines, *before, other])]
+    assert [place.partition("batch 512")[2] for place in places] == [", scale 1.0, hidden 8"] * 2 + [", scale 0.5, hidden 16"] * 2 + [""]
+
+
 def test_report_of_what_went_wrong(tmp_path):
     lines = [line("hoptrain", 1.0), line("hoptrain", 0.6, ranks=2), line("dgl", 1.0, outcome="hung"), line("dgl", 3.0, ranks=2)]
     (tmp_path / "cells.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))

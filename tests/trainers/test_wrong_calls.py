@@ -18,7 +18,7 @@ QUICKSTART = (CONFIGS / "quickstart.yaml").read_text()
 CLASS = "class_path: hoptrain.samplers.NeighborSampler"
 TYPED = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [3, 3], "seed_type": "paper"}}
 
-# What is typed; Q stands for `--config quickstart.yaml`, H for one of task hetero. What is answered: `...` stands for any words.
+# What is typed; Q, H and L stand for a --config of task nodes, hetero and hetero_links. What is answered: `...` stands for any words.
 TABLE = """
 fit                                         | needed: data.dataset, data.sampler; name a configuration with them, for instance --config quickstart, ...
 validate                                    | needed: data.dataset, data.sampler; name a configuration with them, ...
@@ -108,6 +108,10 @@ fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: matr
 fit H --model.seed_type author              | model.seed_type is no option of its own: it is that of the data; give data.seed_type
 fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: their gradients are sparse, ...
 fit H --task hetero_links --model.arch rgcn | the sampler is HeteroSampler(...): links of a typed graph are dealt out by a HeteroLinkSampler without edges, ...
+fit L --model.embeddings true --data.sampler.init_args.num_negatives 0 | the sampler's num_negatives is 0: links are learnt beside pairs that are none; ...
+fit L --data.split time                     | split is time and the edges of author:writes:paper have no times: give them to HeteroGraph ...
+fit L --data.sampler.init_args.relation [author,wrote,paper] | relation author:wrote:paper is not in the graph: it has author:writes:paper, ...
+fit L --data.sampler.init_args.relation writes | data.sampler: relation is writes: it takes a list of 3 texts
 fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a vertex is looked at by its last event ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
 fit Q --data.dataset kg.npz                 | kg.npz holds a knowledge graph (...), not a homogeneous graph (...): task: triples reads it, by data.triples
@@ -146,11 +150,13 @@ data info digits-knn --memory 0.5           | memory is 0.5: it is bytes with th
 data info digits-knn --fanouts 3,2          | --fanouts is 3,2 without --memory: it tells what is read from the disk; leave it out
 data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
+data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 vertices has 1 to 1797 parts; correct it
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?
 data convert digits-knn a_file/x            | a_file/x cannot be written (...): make room, or name a folder of your own
 data convert digits-knn .                   | . exists: dataset folders are not written over; remove it or name another folder
 bench                                       | the following arguments are required: NAME, ...; see 'hoptrain bench --help'
 bench samplr                                | there is no benchmark 'samplr': did you mean sampler...?
+bench scale --out redit --config redit.yaml | 'redit' is no data set that is known, nor a file or folder: did you mean reddit?
 bench sampler --rounds abc                  | argument --rounds: invalid int value: 'abc'; see 'hoptrain bench sampler --help'
 bench sampler --nothing                     | unrecognized arguments: --nothing; see 'hoptrain bench sampler --help'
 """
@@ -194,6 +200,12 @@ def folder(tmp_path_factory, dataset):
     (path / "typed.yaml").write_text(
         yaml.safe_dump({"task": "hetero", "data": {"dataset": "typed", "num_workers": 0, "sampler": TYPED}, "trainer": {"max_epochs": 1}})
     )
+    links = {"sampler": {"class_path": "HeteroSampler", "init_args": {"fanouts": [3, 3]}}, "relation": ["author", "writes", "paper"]}
+    dealt = {"class_path": "hoptrain.samplers.HeteroLinkSampler", "init_args": links}
+    (path / "links.yaml").write_text(
+        yaml.safe_dump({"task": "hetero_links", "data": {"dataset": "typed", "num_workers": 0, "sampler": dealt}})
+    )
+    (path / "redit.yaml").write_text("all: {dataset: redit}\ngrids:\n  - {system: [hoptrain]}\n")
     np.savez(path / "typed.npz", rel_a__b_indptr=np.zeros(3), node_type=np.zeros(3))
     np.savez(path / "whole.npz", src=np.arange(30) % 4, dst=4 + np.arange(30) % 3, t=np.arange(30))
     np.savez(path / "kg.npz", train=np.array([[0, 0, 1]]), valid=np.array([[1, 0, 0]]), test=np.array([[0, 0, 1]]))
@@ -205,9 +217,9 @@ def folder(tmp_path_factory, dataset):
 @pytest.mark.parametrize(("typed", "answer"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_wrong_call(folder, monkeypatch, capsys, typed, answer):
     monkeypatch.chdir(folder)
-    arguments = (
-        typed.replace(" Q", f" --config {CONFIGS}/quickstart.yaml").replace(" H", " --config typed.yaml").replace("CONFIGS", str(CONFIGS))
-    )
+    for letter, config in (("Q", f"{CONFIGS}/quickstart.yaml"), ("H", "typed.yaml"), ("L", "links.yaml")):
+        typed = typed.replace(f" {letter}", f" --config {config}")
+    arguments = typed.replace("CONFIGS", str(CONFIGS))
     code = main(shlex.split(arguments))
     error = capsys.readouterr().err
     assert code == 2, error

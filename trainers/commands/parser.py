@@ -6,7 +6,7 @@ jsonargparse tells what its types and parsers did; a user needs the option, what
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -164,5 +164,15 @@ def _word(part: Any) -> str:
         return _PLAIN[part]
     if isinstance(part, type) and get_origin(part) is None:
         return f"a {part.__name__}"
-    inner: Iterable[Any] = chain.from_iterable(map(_parts, get_args(part)))
-    return "a list of " + " or ".join(_MANY.get(kind, getattr(kind, "__name__", str(kind))) for kind in inner)
+    return f"a list of {_inner(part)}"
+
+
+def _inner(part: Any) -> str:
+    """What a list is of, and how many where that is fixed."""
+    of = [kind for kind in get_args(part) if kind is not Ellipsis]
+    number = f"{len(of)} " if get_origin(part) is tuple and Ellipsis not in get_args(part) else ""
+    return number + " or ".join(dict.fromkeys(map(_plural, chain.from_iterable(map(_parts, of)))))
+
+
+def _plural(kind: Any) -> str:
+    return f"lists of {_inner(kind)}" if get_args(kind) else _MANY.get(kind, getattr(kind, "__name__", str(kind)))

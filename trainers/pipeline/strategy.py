@@ -288,5 +288,5 @@ def _chunkable(module: LightningModule) -> Chunkable:
     """The module, if its way of training is the one that it offers to a pipeline."""
     kind: Any = type(module)
     if not isinstance(module, Chunkable) or kind.chunked_step is not kind.training_step:
-        raise InputError(f"{kind.__name__} cannot be trained in a pipeline: use NodeClassifier or another model that makes chunks")
+        raise InputError(f"{kind.__name__} does not run in a pipeline: use NodeClassifier or another model that makes chunks")
     return module

@@ -35,8 +35,9 @@ class FeedMonitor(Callback):
     """Shows whether data or computing is the bottleneck: sampled edges per second of this rank, and the share of time spent waiting.
 
     ``Medges/s`` counts the edges of the blocks trained on; ``wait_%`` is the time between asking for a batch and having it. Both are taken over
-    an epoch so far. ``queue``, with workers, is the number of batches that lay ready behind the last one when it was taken. ``hit_%``, with
-    features beyond memory, is the share of the rows that did not have to be read from the disk.
+    an epoch so far, without the run's first batch, as by ``TimelineMonitor``: its wait holds the start of the workers. ``queue``, with workers, is the
+    number of batches that lay ready behind the last one when it was taken. ``hit_%``, with features beyond memory, is the share of the rows that did
+    not have to be read from the disk.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -50,6 +51,7 @@ class FeedMonitor(Callback):
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Start the clock: a run that goes on in the middle of an epoch does not start that one."""
+        self._is_first = True
         self._begin = (time.perf_counter(), *self._feed(trainer))
 
     def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
@@ -60,6 +62,10 @@ class FeedMonitor(Callback):
         """Put the figures into the progress bar and the logs; other loaders than hoptrain's have none."""
         loader = trainer.train_dataloader
         if not isinstance(loader, EpochLoader):
+            return
+        if self._is_first:
+            self._is_first = False
+            self._begin = (time.perf_counter(), *self._feed(trainer))
             return
         begin_s, begin_wait, begin_edges, begin_rows = self._begin
         wait, edges, rows = self._feed(trainer)
@@ -205,7 +211,7 @@ class Summary(ModelSummary):
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Writes ``predictions.npy``: (N, num_classes) float32 scores of all vertices (or images, or graphs), in their order."""
+    """Writes ``predictions.npy``: (N, C) float32 scores of all vertices (or images, or graphs), or their vectors, in their order."""
 
     def __init__(self) -> None:
         """Write once, at the end."""
@@ -222,4 +228,4 @@ class PredictionWriter(BasePredictionWriter):
         if trainer.is_global_zero:
             folder.mkdir(parents=True, exist_ok=True)
             np.save(folder / "predictions.npy", torch.cat([part for part in parts if len(part)]).numpy(), allow_pickle=False)
-            print(f"all scores, in order: {folder / 'predictions.npy'}")
+            print(f"{getattr(module, 'predicted', 'all scores')}, in order: {folder / 'predictions.npy'}")

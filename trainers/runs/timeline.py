@@ -135,7 +135,7 @@ class TimelineMonitor(Callback):
         loader = trainer.train_dataloader
         if trainer.is_global_zero and isinstance(loader, EpochLoader) and self._timeline.run.num_batches:
             cores, tier = usable_cores(), getattr(loader, "tier", None)
-            slow = None if tier is None else slow_rows(self._timeline.run, tier.filled, tier.wait_s)
+            slow = None if tier is None else slow_rows(self._timeline.run, tier.filled, tier.wait_s, tier.has_room)
             sentence = slow or bottleneck(self._timeline.run, loader.num_workers, cores, trainer.num_devices)
             print(f"rank 0's {sentence}" if trainer.world_size > 1 else sentence, flush=True)
 

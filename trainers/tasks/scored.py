@@ -26,12 +26,14 @@ class ScoredModule(LightningModule):
         score_name: under which a stage's score is logged, behind the stage's own name.
         score_title: what the score is, for people.
         scored: the stages that have a score.
+        predicted: what ``hoptrain predict`` writes, for people.
         further: metrics that are logged beside the score, by the name under which they are, as ``val_auc``; a subclass makes and updates them.
     """
 
     score_name = "acc"
     score_title = "accuracy"
     scored: Sequence[str] = STAGES
+    predicted: str = "all scores"
 
     def __init__(self, score: Callable[[], Metric] | None) -> None:
         """Make the metrics. Without a ``score`` yet, ``make_scores`` follows."""

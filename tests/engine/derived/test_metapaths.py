@@ -83,7 +83,7 @@ def test_steps_as_relations():
         ([], r"^metapaths are \[\]: give one or more"),
         ([PATHS[0], PATHS[0]], "each once"),
         ([["paper"]], r"^metapath \['paper'\] has no step"),
-        ([["paper", "venue"]], "goes from paper to venue: relations are none; take types that a relation joins"),
+        ([["paper", "venue"]], "goes from paper to venue: no relation does, there are "),
         ([["paper:by:author", "paper:on:subject"]], "is broken: each relation begins where the one before ends"),
         ([["paper:by:venue"]], "paper:by:venue in metapath .* is no relation: there are author:writes:paper"),
     ],

@@ -87,7 +87,7 @@ def test_what_cannot_be_held_out():
         (lambda: hold_out_typed_links(GRAPH, BUYS, {"val": 1.0}, reverse=BOUGHT), r"shares of the links are {'val': 1.0}"),
         (
             lambda: hold_out_typed_links(HeteroGraph.from_edges(NUM, {BUYS: EDGES[BUYS]}), BUYS, SHARES, by_time=True),
-            "split is time and the graph has no times",
+            "split is time and the edges of user:buys:item have no times: give them to HeteroGraph",
         ),
         (
             lambda: hold_out_typed_links(HeteroGraph.from_edges(NUM, {BUYS: (np.zeros(0, np.int64),) * 2}), BUYS, SHARES),

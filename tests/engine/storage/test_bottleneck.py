@@ -10,6 +10,20 @@ READ = Filled(num_used=1000, num_missed=250, num_reads=200, num_bytes=8_000_000,
 
 
 @pytest.mark.parametrize(
+    ("filled", "remedy"),
+    [
+        (READ, "25% of the rows are read): all rows fit data.memory, so that each comes once: a faster disk"),
+        (
+            READ._replace(num_fetched=600, num_rounds=7, fetch_s=4.0),
+            "in 7 rounds): all rows fit data.memory, so that each comes once: a larger data.lookahead, or a faster network",
+        ),
+    ],
+)
+def test_more_memory_is_not_advised_where_all_rows_fit(filled, remedy):
+    assert slow_rows(Totals(elapsed=10.0), filled, 2.0, has_room=True).endswith(remedy)
+
+
+@pytest.mark.parametrize(
     ("elapsed", "wait_s", "filled", "sentence"),
     [
         (

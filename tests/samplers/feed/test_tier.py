@@ -68,6 +68,13 @@ def test_batches_are_those_from_memory(loader_of, num_workers):
     filled = tiered.tier.filled
     assert 0 < filled.num_missed < filled.num_used  # some were kept, not all
     assert 0 < filled.num_reads <= filled.num_missed
+    assert not tiered.tier.has_room
+
+
+def test_all_rows_may_fit(loader_of):
+    tiered = loader_of(memory="3MiB")
+    next(iter(tiered))
+    assert tiered.tier.has_room
 
 
 SAMPLERS = {

@@ -94,7 +94,7 @@ def test_bad_values():
     for path in ([], ["item"], ["item", "user"], ["item:r:user"]):
         with pytest.raises(InputError, match="does not lead back: walks visit the type where it begins; give"):
             HeteroPinSAGESampler([3], path)
-    with pytest.raises(InputError, match="goes from paper to venue: relations are none"):
+    with pytest.raises(InputError, match="goes from paper to venue: no relation does, there are "):
         HeteroPinSAGESampler([3], ["paper", "venue", "paper"]).sample(GRAPH, np.array([0]))
     with pytest.raises(InputError, match="seed 90 is not in the graph"):
         HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([90]))

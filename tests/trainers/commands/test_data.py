@@ -101,6 +101,9 @@ def test_mistakes_reach_the_caller():
 
 
 def test_partition_writes_parts_and_info_shows_them(small, tmp_path, capsys):
+    with pytest.raises(InputError, match="parts is 0: a graph of"):
+        hoptrain("partition", small, tmp_path / "parts", "--parts", 0)
+    assert capsys.readouterr().out == ""
     assert hoptrain("partition", small, tmp_path / "parts", "--parts", 2, "--method", "range") == 0
     written = capsys.readouterr().out.splitlines()
     assert hoptrain("info", tmp_path / "parts") == 0

@@ -77,6 +77,25 @@ def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
     assert "bottleneck: the disk (trainer waited" in " ".join(out.split())
 
 
+def test_the_wait_for_the_start_of_a_run_does_not_count():
+    """As in the line at its end: of a run's first batch neither the wait nor the time counts."""
+    logged = {}
+    module = SimpleNamespace(log_dict=lambda figures, **_: logged.update(figures))
+    loader = GraphDataModule("digits-knn", NeighborSampler([4]), batch_size=512, num_workers=0).train_dataloader()
+    trainer, monitor = SimpleNamespace(train_dataloader=loader), callbacks.FeedMonitor()
+    monitor.on_train_start(trainer, module)
+    monitor.on_train_epoch_start(trainer, module)
+    loader.wait_s += 1000.0
+    monitor.on_train_batch_end(trainer, module)
+    assert logged == {}
+    monitor.on_train_batch_end(trainer, module)
+    assert logged["wait_%"] == 0
+    monitor.on_train_epoch_start(trainer, module)
+    loader.wait_s += 1000.0
+    monitor.on_train_batch_end(trainer, module)
+    assert logged["wait_%"] > 100
+
+
 def slowly(run):
     """As if most of a run had been waiting for reads."""
 

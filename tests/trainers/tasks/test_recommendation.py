@@ -177,7 +177,7 @@ def test_mistakes():
             lambda: fit(*parts(destinations=None, negatives="pairs", feed={"eval_negatives": "all"})),
             r"loss is bpr and the sampler's negatives \"pairs\": it compares destinations of one source",
         ),
-        (lambda: fit(*parts(num_negatives=0)), "loss is bpr and the sampler's num_negatives 0"),
+        (lambda: fit(*parts(num_negatives=0)), "the sampler's num_negatives is 0: links are learnt beside pairs that are none"),
         (lambda: fit(*parts(embeddings="sparse"), gradient_clip_val=1.0), "torch does not clip sparse gradients"),
         (
             lambda: fit(parts()[0], LinkPredictor(0, 2, 49, embeddings="dense", score="recall@5")),

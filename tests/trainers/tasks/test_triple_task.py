@@ -227,7 +227,7 @@ def test_two_ranks_train(folder):
         (["--trainer.devices", "2", "--data.batch_size", "4000"], "2 ranks for 1 batches"),
         (
             ["--trainer.strategy=hoptrain.trainers.pipeline.PipelineStrategy", "--trainer.strategy.stages=2", "--trainer.devices=2"],
-            "TriplePredictor cannot be trained in a pipeline",
+            "TriplePredictor does not run in a pipeline",
         ),
     ],
 )

@@ -163,6 +163,7 @@ class EdgePredictor(LabelledTask):
     """
 
     data_class: ClassVar[type[GraphDataModule]] = EdgeDataModule
+    predicted = "the vectors of all vertices"
     example = "edge"
 
     def __init__(

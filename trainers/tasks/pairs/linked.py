@@ -84,8 +84,10 @@ class Linked(ScoredModule):
             raise InputError(
                 'loss is bpr and the sampler\'s negatives "pairs": it compares destinations of one source; draw them "uniform", or set loss: bce'
             )
-        if self._loss == "bpr" and not number:
-            raise InputError("loss is bpr and the sampler's num_negatives 0: it compares a link with its negatives; give num_negatives 1")
+        if not number:
+            raise InputError(
+                "the sampler's num_negatives is 0: links are learnt beside pairs that are none; give data.sampler num_negatives 1, or more"
+            )
         hard = self._hard_negatives
         if hard is not None and hard > number:
             raise InputError(

@@ -38,6 +38,7 @@ class LinkPredictor(GraphTask, Linked):
     """
 
     data_class: ClassVar[type[GraphDataModule]] = LinkDataModule
+    predicted = "the vectors of all vertices"
 
     def __init__(
         self,

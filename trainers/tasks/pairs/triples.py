@@ -53,6 +53,7 @@ class TriplePredictor(ScoredModule):
     score_name: str = TASKS["triples"].score
     score_title: str = title_of(score_name)
     scored: tuple[str, ...] = STAGES[1:]
+    predicted = "the vectors of all entities"
 
     def __init__(
         self,

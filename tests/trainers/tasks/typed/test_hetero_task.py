@@ -175,7 +175,7 @@ def test_a_model_of_other_data_is_refused():
 
 def test_a_pipeline_is_refused():
     strategy = PipelineStrategy(stages=2, chunks=2, balance=[1, 1])
-    with pytest.raises(InputError, match="HeteroClassifier cannot be trained in a pipeline: use NodeClassifier"):
+    with pytest.raises(InputError, match="HeteroClassifier does not run in a pipeline: use NodeClassifier"):
         strategy.check(typed_classifier(typed_module(typed_data())), SimpleNamespace(world_size=2))
 
 

@@ -170,7 +170,7 @@ def test_what_does_not_fit():
     for wrong in (HeteroSampler([2], "item"), NeighborSampler([2]), sampler(edges=[0])):
         with pytest.raises(InputError, match="links of a typed graph are dealt out by a HeteroLinkSampler without edges"):
             module_of(dealt=wrong)
-    with pytest.raises(InputError, match="split is time and the graph has no times"):
+    with pytest.raises(InputError, match="split is time and the edges of user:buys:item have no times: give them to HeteroGraph"):
         module_of(split="time")
     module = module_of()
     with pytest.raises(InputError, match="vertices of type item have no features: give them some, or set embeddings: true"):
@@ -190,5 +190,5 @@ def test_what_does_not_fit():
         module_of(data.graph)
     assert typed_data().y is not None  # labels are left out
     assert module_of(typed_data(), sampler(("author", "writes", "paper"), "self", None)).data.y is None
-    with pytest.raises(InputError, match="HeteroLinkPredictor cannot be trained in a pipeline"):
+    with pytest.raises(InputError, match="HeteroLinkPredictor does not run in a pipeline"):
         PipelineStrategy(stages=2, chunks=2, balance=[1, 1]).check(predictor_of(module), SimpleNamespace(world_size=2))
