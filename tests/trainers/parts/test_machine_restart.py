@@ -1,6 +1,10 @@
-"""A run on several machines that is started again goes on to the weights of an undisturbed one."""
+"""A run on several machines that is started again goes on to the weights of an undisturbed one.
+
+``HOPTRAIN_FAULTS=N`` strikes N tenths of N runs with the graph whole and as many with the graph in parts; HOPTRAIN_FAULTS_SEED draws who is struck.
+"""
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -10,12 +14,15 @@ import time
 import pytest
 from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, place, processes_in
 
+RUNS = int(os.environ.get("HOPTRAIN_FAULTS", "1")) // 10 or 1
+SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
+STRUCK = {"machine": "", "rank": "trainers.cli", "carrier": "parts.carrier", "filler": r"worker import main; main\(\) 0 "}
 pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * START_S)]
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    return digits_in_parts(tmp_path_factory.mktemp("digits"))
+@pytest.fixture(scope="module", params=["whole", "parted"])
+def parts(tmp_path_factory, request):
+    return digits_in_parts(tmp_path_factory.mktemp("digits"), graph=request.param)
 
 
 def start_agents(folder, port):
@@ -60,12 +67,16 @@ def undisturbed(parts, tmp_path_factory):
     return result(folder, ended(folder, start_agents(folder, free_port()), START_S))
 
 
-def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed):
-    """All of a machine but torchrun is killed."""
+@pytest.mark.parametrize("number", range(RUNS))
+def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
+    """All of a machine but torchrun is killed, or one of its processes."""
     place(tmp_path, parts)
+    draw, who = random.Random(1000 * SEED + number), STRUCK[list(STRUCK)[number % len(STRUCK)]]
     agents = start_agents(tmp_path, free_port())
     wait_until_trained(tmp_path, agents)
-    kill(set(processes_in(tmp_path / "m1")) - {agents[1].pid})
+    machine = draw.randrange(2)
+    found = processes_in(tmp_path / f"m{machine}")
+    kill(pid for pid, command in found.items() if pid != agents[machine].pid and re.search(who, command))
     told = ended(tmp_path, agents, 2 * START_S)
     assert [agent.returncode for agent in agents] == [0, 0], told
     assert "Restored all states from the checkpoint" in told[0][1]
