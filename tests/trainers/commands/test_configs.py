@@ -35,7 +35,7 @@ def test_the_list_has_a_line_for_each(capsys):
     assert "trains in seconds" in next(line for line in lines if line.startswith("quickstart"))
 
 
-@pytest.mark.parametrize(("name", "epochs", "least"), [("cora_asgcn", 30, 0.6), ("cora_mvs", 60, 0.6)])
+@pytest.mark.parametrize(("name", "epochs", "least"), [("cora_asgcn", 10, 0.35), ("cora_mvs", 30, 0.5)])
 def test_settings_of_papers_train(data_root, tmp_path, monkeypatch, capsys, name, epochs, least):
     """A part of the epochs that the configuration has."""
     monkeypatch.chdir(tmp_path)
