@@ -173,7 +173,8 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
     stated = "It could not be checked: no cell was left that it was not calibrated from."
     if error is not None:
         stated = (
-            f"On the cells that were measured it errs by {error[0]:.0%} (median) and {error[1]:.0%} (at most), as the first table shows."
+            f"On the {len(checked)} measured cells that it was not calibrated from it errs by {error[0]:.0%} (median) and {error[1]:.0%} (at most), "
+            "as the first table shows."
         )
     yield f"{_MODEL} {stated} Beyond the measured cells nothing here is known by experiment."
     if error is None:
@@ -191,10 +192,10 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
         ],
     )
     yield f"Prediction: seconds of an epoch on {_GPU_CORES} such cores, training on them."
-    yield markdown([_predicted(row) for row in what_if.table(rows, cores=_GPU_CORES)])
+    yield markdown([_predicted(row) for row in what_if.table(rows, cores, cores=_GPU_CORES)])
     yield f"Prediction: likewise with a GPU for each rank, on which a step is assumed to take {1e3 * _GPU_STEP_S:g} ms."
     links = (what_if.NVLINK, what_if.ETHERNET)
-    on_gpus = [row for link in links for row in what_if.table(rows, cores=_GPU_CORES, link=link, device_step_s=_GPU_STEP_S)]
+    on_gpus = [row for link in links for row in what_if.table(rows, cores, cores=_GPU_CORES, link=link, device_step_s=_GPU_STEP_S)]
     yield markdown([_predicted(row) for row in on_gpus])
 
 
@@ -235,8 +236,8 @@ _PAPERS = (
 )
 
 _MODEL = (
-    "The model takes from the cell with one rank and the fewest workers what a step costs the trainer, what it costs the loader, and "
-    "the core-seconds of both. A step with more ranks lasts as long as the slowest of: the trainer, its workers sharing the loader's "
-    "work, and the machine's cores sharing all work; the all-reduce comes on top. It knows nothing of memory bandwidth that ranks "
-    "share."
+    "The model takes from the cells with one rank what a step costs the trainer, what it costs the loader, the core-seconds of both, and "
+    "what a step with workers took beyond these, as core-seconds too. A step with more ranks lasts as long as the slowest of: the trainer, "
+    "its workers sharing the loader's work, and the machine's cores sharing all work; what goes beyond, and the all-reduce, come on top. "
+    "It knows nothing of memory bandwidth that ranks share."
 )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hoptrain.engine.datasets.triples import Triples, load_triples
     from hoptrain.engine.datasets.typed.tables import read_typed_tables
     from hoptrain.trainers.runs.callbacks import FeedMonitor, ProgressBar
+    from hoptrain.trainers.runs.layer_options import ActivationCheckpointing, CompiledLayers
     from hoptrain.trainers.runs.timeline import TimelineMonitor
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
     from hoptrain.trainers.tasks.events.data import EventDataModule
@@ -55,6 +56,7 @@ _NAMES = {
     "trainers.models": "GNN",
     "trainers.models.inference": "exact_logits",
     "trainers.runs.callbacks": "FeedMonitor ProgressBar",
+    "trainers.runs.layer_options": "ActivationCheckpointing CompiledLayers",
     "trainers.runs.timeline": "TimelineMonitor",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
     "trainers.tasks.events.data": "EventDataModule",

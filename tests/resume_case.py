@@ -16,6 +16,7 @@ from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExcept
 from pytorch_lightning.loggers import Logger
 from reference.typed import typed_classifier, typed_data, typed_module
 
+from hoptrain import ActivationCheckpointing
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.events import Events
@@ -110,6 +111,7 @@ def draw(seed, number):
         "at": pick.randrange(1, 14),
         "kind": pick.choice(("exception", "SIGTERM", "SIGKILL")),
         "victim": pick.randrange(2),
+        "recompute": pick.random() < 0.2,
     }
     if task == "triples":  # sparse gradients are not clipped
         case |= {"clip": None}
@@ -119,8 +121,10 @@ def draw(seed, number):
         case |= {"clip": None, "embeddings": pick.choice(("sparse", "dense"))}
     if task == "pipeline":  # two stages, what they can do
         case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none"}
-    if task == "events":  # whose times need all digits
+    if task == "events":  # whose times need all digits, and which has no layers
         case |= {"precision": "32-true"}
+    if task in ("events", "pipeline", "vrgcn", "mvs-vrgcn"):
+        case |= {"recompute": False}
     return case
 
 
@@ -319,6 +323,8 @@ def callbacks(case, folder):
         made.append(StochasticWeightAveraging(swa_lrs=0.005, swa_epoch_start=2, annealing_epochs=2))
     if case["early"]:
         made.append(EarlyStopping("val_loss", patience=1, min_delta=0.02))
+    if case["recompute"]:
+        made.append(ActivationCheckpointing())
     if case["on_exception"]:
         made.append(OnExceptionCheckpoint(folder / "exception"))
     return made

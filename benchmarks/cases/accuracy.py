@@ -16,23 +16,18 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
-from pytorch_lightning import Trainer, seed_everything
-from pytorch_lightning.callbacks import ModelCheckpoint
 
 from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TRAINED, Algorithm, Options, Training
 from hoptrain.benchmarks.common import tables
 from hoptrain.benchmarks.common.harness import Record, Result
 from hoptrain.benchmarks.common.options import key_of
-from hoptrain.engine import Dataset, InputError, load_dataset
+from hoptrain.engine import InputError, load_dataset
+from hoptrain.engine.derived.full_supervision import fully_supervised
 from hoptrain.samplers import ASGCNSampler
-from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule
-from hoptrain.trainers.commands.lightning import TRAINER_DEFAULTS
 from hoptrain.trainers.commands.lightning import run as run_cli
 
 FULL = ALGORITHMS["full"].label
@@ -55,7 +50,7 @@ def run_samplers(args: argparse.Namespace) -> Result:
         if name not in DATA:
             raise InputError(f"data set {name!r} has no setting here: choose among {', '.join(DATA)}")
         with tempfile.TemporaryDirectory() as root:
-            all_for_training(load_dataset(name, root=args.root)).save(Path(root) / name)
+            fully_supervised(load_dataset(name, root=args.root)).save(Path(root) / name)
             for label, algorithm in TRAINED.items():
                 if label == FULL or _is_asked_for(label, args):
                     records.append(_row(name, label, algorithm, seeds, Path(root), args.quick, records))
@@ -63,14 +58,6 @@ def run_samplers(args: argparse.Namespace) -> Result:
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "samplers.md").write_text(tables.markdown(list(_lines(records))))
     return Result(records=records, summary=_summary(records), seeds=seeds)
-
-
-def all_for_training(data: Dataset) -> Dataset:
-    """The data set with all vertices that have a label for training but those for validation and test."""
-    held_out = np.concatenate([data.split("val"), data.split("test")])
-    has_label = data.y is not None and (data.y >= 0).reshape(data.graph.num_nodes, -1).any(axis=1)
-    train = np.setdiff1d(np.flatnonzero(has_label), held_out)
-    return replace(data, splits={**data.splits, "train": train}, validate=False)
 
 
 def _is_asked_for(label: str, args: argparse.Namespace) -> bool:
@@ -83,8 +70,7 @@ def _row(
 ) -> dict[str, Any]:
     """A line of the table; the line of full neighbourhoods stands among those before."""
     begin = time.perf_counter()
-    train = _adaptive_accuracy if algorithm.sampler is ASGCNSampler else _fit_accuracy
-    scores = [train(name, algorithm, seed, root, quick) for seed in seeds]
+    scores = [_fit_accuracy(name, algorithm, seed, root, quick) for seed in seeds]
     reference = next((row["test_accuracy"] for row in before if (row["data"], row["sampler"]) == (name, FULL)), None)
     mean = statistics.mean(scores)
     return {
@@ -106,6 +92,7 @@ def _options(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool
     steps = _QUICK_STEPS if quick else training.steps
     size = {"seeds": training.batch_size, "clusters": max(1, training.clusters // 4), "one": 1}[algorithm.deals]
     return {
+        "task": "adaptive" if algorithm.sampler is ASGCNSampler else "nodes",
         "seed_everything": seed,
         "data": {"dataset": name, "root": str(root), "sampler": sampler, "batch_size": size, "num_workers": 0},
         "model": dict(training.model),
@@ -141,20 +128,6 @@ def _fit_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick:
         config.write_text(yaml.safe_dump(options))
         cli = run_cli(["fit", "--config", str(config)])
         return float(cli.trainer.callback_metrics["test_acc"])
-
-
-def _adaptive_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool) -> float:
-    """AS-GCN's classifier learns the sampler too, and is for use from Python."""
-    options = _options(name, algorithm, seed, root, quick)
-    seed_everything(seed, verbose=False)
-    with tempfile.TemporaryDirectory() as scratch:
-        module = GraphDataModule(**options["data"] | {"sampler": ASGCNSampler(**arguments(algorithm, DATA[name])), "seed": seed})
-        sizes = module.num_features, module.num_classes, module.num_hops
-        model = AdaptiveNodeClassifier(*sizes, **options["model"])
-        best = ModelCheckpoint(scratch, monitor="val_acc", mode="max")
-        trainer = Trainer(**TRAINER_DEFAULTS | options["trainer"] | {"callbacks": [best], "default_root_dir": scratch})
-        trainer.fit(model, module)
-        return float(trainer.test(model, module, ckpt_path=best.best_model_path, verbose=False, weights_only=True)[0]["test_acc"])
 
 
 def _summary(records: Sequence[Record]) -> dict[str, float]:

@@ -1,14 +1,17 @@
 """Predicts the seconds of an epoch for numbers of ranks, workers, cores, GPUs and links that were not measured.
 
-It knows a system from one cell with a single rank, per step: ``beside``, the work of its loader that workers can do; ``own``, what the trainer does itself
-for a step; ``cpu``, the core-seconds that this took. Of a step with several ranks the slowest of three things decides:
+It knows a system from its cells with a single rank, per step. From the one without workers: ``beside``, the work of its loader that workers can do. From the
+one with the fewest workers: ``own``, what the trainer does itself for a step, and ``cpu``, the core-seconds that this took, both beside workers; and
+``handover``, the core-seconds that the step took beyond what the three explain: batches that go from process to process, and processes that take the cores
+from one another. Of a step with several ranks the slowest of three things decides:
 
 * the trainer: ``own`` (not less than ``cpu`` shared out among the threads of a rank);
 * its workers: ``beside`` shared out among them;
 * the machine: the core-seconds of all ranks and workers shared out among the cores.
 
-On top comes the all-reduce of a ring: 2 (N - 1) / N times the gradient's bytes over the bandwidth of the link, and 2 (N - 1) latencies. Without
-workers ``beside`` is added to ``own``. What it leaves out: memory bandwidth and caches that ranks share, uneven batches, queues that run dry.
+On top come the ``handover`` of all ranks, shared out among the cores, and the all-reduce of a ring: 2 (N - 1) / N times the gradient's bytes over the
+bandwidth of the link, and 2 (N - 1) latencies. Without workers ``beside`` is added to ``own``, and nothing is handed over. What it leaves out: memory
+bandwidth and caches that ranks share, uneven batches, queues that run dry.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class Costs:
         cpu: core-seconds of ``own``.
         steps: of an epoch with one rank.
         gradient_bytes: that are averaged.
+        handover: core-seconds of a step with workers beyond these.
     """
 
     beside: float
@@ -56,10 +60,21 @@ class Costs:
     cpu: float
     steps: int
     gradient_bytes: int
+    handover: float = 0.0
 
 
-def calibrate(row: Row) -> Costs:
-    """From a measured cell with one rank."""
+def calibrate(known: Sequence[Row], cores: int) -> Costs:
+    """From the measured cells of ``basis``, on a machine with ``cores``."""
+    costs = _costs(known[0])
+    if len(known) == 1:
+        return costs
+    fed = known[1]
+    costs = replace(_costs(fed), beside=costs.beside)  # that of workers which share the cores would hold their waiting
+    explained = predict(costs, ranks=1, workers=fed["workers"], cores=cores)
+    return replace(costs, handover=max(0.0, fed["epoch_s"] - explained) / costs.steps * cores)
+
+
+def _costs(row: Row) -> Costs:
     steps = row["steps"]
     gathers = row["gather_s"] if row["system"] in GATHERS_IN_TRAINER else 0.0
     own = row["train_s"] + row["copy_s"] + row["other_s"] + gathers
@@ -74,7 +89,8 @@ def predict(costs: Costs, *, ranks: int, workers: int, cores: int, link: Link = 
     threads = max(1, cores // ranks)
     own = max(costs.own, costs.cpu / threads)
     alone = own + costs.beside if workers == 0 else max(own, costs.beside / workers)
-    step = max(alone, ranks * (costs.cpu + costs.beside) / cores)
+    handover = costs.handover if workers else 0.0
+    step = max(alone, ranks * (costs.cpu + costs.beside) / cores) + ranks * handover / cores
     send = 2 * (ranks - 1) * (costs.gradient_bytes / ranks / link.bandwidth + link.latency)
     return math.ceil(costs.steps / ranks) * (step + send)
 
@@ -83,17 +99,17 @@ def check(rows: Sequence[Row], cores: int) -> list[Row]:
     """The prediction beside each measured cell that it was not calibrated from: system, arch, ranks, workers, measured, predicted, error."""
     found = []
     for row in rows:
-        base = basis(rows, row)
-        if row["epoch_s"] is None or base is None or base is row:
+        known = basis(rows, row)
+        if row["epoch_s"] is None or not known or any(row is one for one in known):
             continue
-        predicted = predict(calibrate(base), ranks=row["ranks"], workers=row["workers"], cores=cores)
+        predicted = predict(calibrate(known, cores), ranks=row["ranks"], workers=row["workers"], cores=cores)
         facts = {name: row[name] for name in ("system", "several_sets", "apart", *PLACE)}
         found.append(facts | {"measured_s": row["epoch_s"], "predicted_s": predicted, "error": predicted / row["epoch_s"] - 1})
     return found
 
 
-def basis(rows: Sequence[Row], row: Row) -> Row | None:
-    """The cell that knows most of a system by itself: the same but for one rank and the fewest workers, since these disturb nothing."""
+def basis(rows: Sequence[Row], row: Row) -> list[Row]:
+    """The cells that know a system by itself: the same but for one rank and the fewest workers; if these are none, also the next to fewest."""
     same = [
         other
         for other in rows
@@ -101,7 +117,8 @@ def basis(rows: Sequence[Row], row: Row) -> Row | None:
         and other["ranks"] == 1
         and all(other[name] == row[name] for name in ("system", *PLACE) if name not in ("ranks", "workers"))
     ]
-    return min(same, key=lambda other: int(other["workers"]), default=None)
+    same.sort(key=lambda other: int(other["workers"]))
+    return same[:2] if same and same[0]["workers"] == 0 else same[:1]
 
 
 def typical_error(checked: Sequence[Row]) -> tuple[float, float] | None:
@@ -110,14 +127,19 @@ def typical_error(checked: Sequence[Row]) -> tuple[float, float] | None:
     return (statistics.median(errors), max(errors)) if errors else None
 
 
-def table(rows: Sequence[Row], *, cores: int, link: Link = LOOPBACK, device_step_s: float | None = None) -> list[dict[str, Any]]:
+def table(
+    rows: Sequence[Row], measured: int, *, cores: int, link: Link = LOOPBACK, device_step_s: float | None = None
+) -> list[dict[str, Any]]:
     """Predicted epochs of every system and architecture, ``epochs_s`` by 1 to 8 ranks, with 2 or 4 workers each on a machine with ``cores``.
 
-    ``device_step_s`` is what a step takes on a GPU, one for each rank; None trains on the cores.
+    The study was made on one with ``measured`` cores. ``device_step_s`` is what a step takes on a GPU, one for each rank; None trains on the cores.
     """
     found = []
-    for base in [row for row in rows if row["epoch_s"] is not None and basis(rows, row) is row]:
-        costs = calibrate(base)
+    for base in rows:
+        known = basis(rows, base)
+        if not known or known[0] is not base:
+            continue
+        costs = calibrate(known, measured)
         if device_step_s is not None:
             gathers = base["gather_s"] / base["steps"] if base["system"] in GATHERS_IN_TRAINER else 0.0
             costs = replace(costs, own=device_step_s + gathers, cpu=gathers)

@@ -235,13 +235,38 @@ def test_what_if_by_hand():
     assert what_if.predict(costs, ranks=4, workers=8, **many) == pytest.approx(25 * (0.1 + 6 * (0.0025 + 0.001)))
 
 
+def study_by_hand(handover, cores):
+    """Lines of a system whose steps are those of the model with a ``handover``, on a machine with ``cores``."""
+    costs = what_if.Costs(beside=0.5, own=0.3, cpu=0.45, steps=10, gradient_bytes=1, handover=handover)
+    for ranks, workers in ((1, 0), (1, 2), (1, 4), (2, 2)):
+        seconds = what_if.predict(costs, ranks=ranks, workers=workers, cores=cores)
+        trained = {"phases": {"wait": 0, "copy": 0, "train": 10 * 0.3, "all_reduce": 0, "other": 0}}
+        loaded = (
+            {"sample_s": 10 * 0.3, "gather_s": 10 * 0.2} if workers == 0 else {"sample_s": 9.0, "gather_s": 9.0}
+        )  # with others' waiting
+        work = {"trainer_cpu_s": 10 * (0.95 if workers == 0 else 0.45)}
+        yield line("hoptrain", seconds, workers=workers, ranks=ranks, **trained, **loaded, **work)
+
+
+@pytest.mark.parametrize("handover", [0.0, 0.25])
+def test_what_if_finds_what_workers_cost_beyond_their_work(handover):
+    rows = rows_of(list(study_by_hand(handover, cores=2)))
+    assert what_if.calibrate(what_if.basis(rows, rows[-1]), cores=2).handover == pytest.approx(handover)
+    checked = what_if.check(rows, cores=2)
+    assert [(row["ranks"], row["workers"]) for row in checked] == [(1, 4), (2, 2)]  # the others are what it was calibrated from
+    assert what_if.typical_error(checked) == (pytest.approx(0), pytest.approx(0))
+    for of_system in what_if.table(rows, 2, cores=64):
+        step = max(0.3, 0.5 / of_system["workers"]) + handover / 64  # as many cores for one rank, and as many core-seconds
+        assert of_system["epochs_s"][1] == pytest.approx(10 * step)
+
+
 def test_what_if_states_its_error():
     rows = rows_of(
-        [line("hoptrain", 4.0, workers=0, sample_s=0.6, gather_s=0.4), line("hoptrain", 2.0), line("dgl", 2.0, outcome="failed")]
+        [line("hoptrain", 4.0, workers=0, sample_s=0.6, gather_s=0.4), line("hoptrain", 2.0, ranks=2), line("dgl", 2.0, outcome="failed")]
     )
     (checked,) = what_if.check(rows, cores=4)
-    assert (checked["workers"], checked["measured_s"], checked["predicted_s"]) == (2, 2.0, pytest.approx(3.0))
-    assert what_if.typical_error([checked]) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert (checked["ranks"], checked["measured_s"]) == (2, 2.0)
+    assert what_if.typical_error([checked]) == (pytest.approx(abs(checked["predicted_s"] / 2 - 1)),) * 2
     assert what_if.typical_error([]) is None
 
 

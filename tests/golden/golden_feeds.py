@@ -148,6 +148,7 @@ FEEDS = {
     "nodes, balanced": lambda folder: nodes(folder, s.NeighborSampler([3, 2]), balanced=True),
     "nodes, saint": lambda folder: nodes(folder, s.SaintWalkSampler(3, 2), batch_size=1),
     "nodes, other rows": other_rows,
+    "adaptive": lambda folder: nodes(folder, s.ASGCNSampler([6, 6])),
     "chunks": lambda folder: chunks(folder, chunks=2),
     "chunks, by index": lambda folder: chunks(folder, chunks=2, chunking="by-index"),
     "links": lambda folder: links(folder, val_share=0.0, test_share=0.0),

@@ -58,6 +58,8 @@ fit Q --trainer.strategy.stages 2           | there is no option trainer.strateg
 fit Q --trainer.precision 12                | trainer.precision is 12: it takes one of 64, 32, 16, ... or null...
 fit Q --trainer.precision transformer-engine | trainer: ...
 fit Q --trainer.precision 16-true           | trainer.precision is 16-true: a run has 32-true, bf16-mixed, 16-mixed; choose one of them
+fit Q --trainer.precision 16-mixed          | trainer.precision is 16-mixed: torch has it on GPUs alone, and none can be used here; take bf16-mixed
+fit Q --task adaptive                       | AdaptiveNodeClassifier with NeighborSampler: it learns the scores of an ASGCNSampler; use one
 fit Q --trainer.accumulate_grad_batches 0   | trainer.accumulate_grad_batches is 0: it is at least 1; correct it or leave it out
 fit Q --trainer.gradient_clip_val -1        | trainer.gradient_clip_val is -1: it is at least 0; correct it or leave it out
 fit Q --trainer.val_check_interval 0        | trainer.val_check_interval is 0: it is a share of an epoch or a number of batches; give more than 0

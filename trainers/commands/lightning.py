@@ -28,6 +28,7 @@ from hoptrain.trainers.commands.parser import OptionParser, causes
 from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
 from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionWriter, ProgressBar, Summary
 from hoptrain.trainers.runs.interruption import raise_lost_interrupts
+from hoptrain.trainers.runs.layer_options import LayerOption  # noqa: F401 - trainer.callbacks knows its subclasses by their names
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.runs.restarts import meet_again
 from hoptrain.trainers.runs.termination import Termination, say_terminated

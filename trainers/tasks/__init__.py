@@ -14,7 +14,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
 TaskName: TypeAlias = Literal[
-    "nodes", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole", "steady"
+    "nodes", "adaptive", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole", "steady"
 ]
 
 
@@ -50,6 +50,7 @@ _OF_ITEMS = {"is_multilabel": "multilabel", "num_edge_features": "edge_channels"
 _TYPES = {name: name for name in ("num_vertices", "relations", "seed_type", "edge_channels")}
 TASKS: dict[TaskName, Task] = {
     "nodes": Task("node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
+    "adaptive": Task("adaptive", "AdaptiveNodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "images": Task("items.images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
     "graphs": Task("items.graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES | _OF_ITEMS),
     "links": Task("pairs.links", "LinkPredictor", "LinkDataModule", _OF_LINKS | _OF_GRAPHS, score="auc"),

@@ -14,6 +14,7 @@ from hoptrain.samplers import ASGCNSampler, Block, MiniBatch
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.features import model_input, to_input
 from hoptrain.trainers.tasks.node_classifier import NodeClassifier
+from hoptrain.trainers.tasks.node_data import GraphDataModule  # noqa: F401 - the task's data, which are looked for here
 
 LOWEST_SCORE = 2.0**-10
 """A score never falls below: its logarithm stays finite, and no vertex gets out of reach."""
@@ -26,7 +27,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
 
     To the loss it adds ``variance_weight`` times the variance of the last layer's sampled means (``sampling_variance``), per seed, of which only
     w and b get a gradient. Every epoch is sampled by the scores with which it begins; sampler processes start anew for it, which takes seconds.
-    Logs ``sampling_variance``. For use from Python.
+    Logs ``sampling_variance``.
 
     Examples:
         >>> from pytorch_lightning import Trainer

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.derived.full_supervision import fully_supervised
 from hoptrain.engine.derived.made_features import make_features
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.partition.rows import open_parted
@@ -153,7 +154,7 @@ class GraphDataModule(SampledDataModule):
 
     data: Dataset
     needs_features: ClassVar[bool] = True
-    takes_parts: ClassVar[bool] = True
+    of_vertices: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -164,6 +165,7 @@ class GraphDataModule(SampledDataModule):
         in_memory: bool = False,
         features: Features = "stored",
         partitions: str | None = None,
+        full_supervision: bool = False,
         **feed: Any,
     ) -> None:
         """Open the data set (and convert, download or generate it the first time).
@@ -176,6 +178,7 @@ class GraphDataModule(SampledDataModule):
             in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
             features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
             partitions: folder written by 'hoptrain data partition': the data set in parts, of which each machine needs its own alone.
+            full_supervision: train on all vertices with a label but those for validation and test, as FastGCN's paper and those after it do.
             feed: as ``SampledDataModule``.
         """
         _check_sampler(sampler)
@@ -184,7 +187,9 @@ class GraphDataModule(SampledDataModule):
             found = opened(dataset, load_dataset, root=root, scale=scale)
         else:
             found = self._in_parts(dataset, partitions, scale=scale, root=root, in_memory=in_memory, features=features)
-        data = with_features(self.prepare(found), features, self.needs_features)
+        if full_supervision and not self.of_vertices:
+            raise InputError(f"full_supervision with {type(self).__name__}: it is about labels of vertices, as task: nodes; leave it out")
+        data = with_features(self.prepare(fully_supervised(found) if full_supervision else found), features, self.needs_features)
         super().__init__(data, self.sampler, **feed)
         if in_memory and self.num_workers:
             raise InputError(
@@ -203,7 +208,7 @@ class GraphDataModule(SampledDataModule):
         for name, value in options.items():
             if value != plain.get(name, value):
                 raise InputError(f"{name} is {value} with partitions: features lie in the parts, and are read from there; leave it out")
-        if not self.takes_parts:
+        if not self.of_vertices:
             raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on vertices, as task: nodes; leave it out")
         data = open_parted(partitions, links())
         if options["scale"] != data.meta.get("scale", 1.0):

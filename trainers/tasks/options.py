@@ -58,6 +58,11 @@ def check_trainer_options(options: Any) -> None:
         raise InputError(
             f"trainer.accelerator is {options.accelerator}: no GPU can be used here ('hoptrain doctor' tells why); leave it out"
         )
+    has_gpu = torch.cuda.is_available() and options.get("accelerator") != "cpu"
+    if options.get("precision") in (16, "16", "16-mixed") and not has_gpu:
+        raise InputError(
+            f"trainer.precision is {options.precision}: torch has it on GPUs alone, and none can be used here; take bf16-mixed"
+        )
     interval = options.get("val_check_interval")
     if isinstance(interval, int | float) and interval <= 0:
         raise InputError(f"trainer.val_check_interval is {interval}: it is a share of an epoch or a number of batches; give more than 0")

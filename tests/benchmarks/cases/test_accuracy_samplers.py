@@ -23,7 +23,6 @@ def made_up(monkeypatch):
         return SCORES.get(kind, 0.79) + 0.01 * seed
 
     monkeypatch.setattr(samplers, "_fit_accuracy", score)
-    monkeypatch.setattr(samplers, "_adaptive_accuracy", score)
     return asked
 
 
@@ -64,19 +63,10 @@ def test_the_table(data, made_up):
     assert "| PinSAGE | 0.515 (-30.0) | no |" in table
 
 
-def test_all_vertices_that_are_not_held_out_are_for_training():
-    y = np.array([0, 1, -1, 0, 1, 1, 0])
-    splits = {"train": np.array([0]), "val": np.array([3]), "test": np.array([5, 6])}
-    data = Dataset(name="some", graph=Graph.from_edges(np.array([0]), np.array([1]), 7), y=y, splits=splits, num_classes=2)
-    more = samplers.all_for_training(data)
-    assert more.split("train").tolist() == [0, 1, 4]
-    assert (more.split("val").tolist(), more.split("test").tolist()) == ([3], [5, 6])
-
-
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on runs this small
 def test_samplers_are_trained_with(data):
-    """One of each kind of batch, and the one that is trained from Python."""
+    """One of each kind of batch, and the one with a task of its own."""
     content = run(data, "--seeds", "1", "--only", "VR-GCN", "AS-GCN", "SAINT walks")
     assert [row["sampler"] for row in content["records"]] == [FULL, "VR-GCN [2,2]", "AS-GCN", "SAINT walks"]
     assert min(row["test_accuracy"] for row in content["records"]) > 0.7

@@ -33,3 +33,12 @@ def test_the_list_has_a_line_for_each(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[: len(known())]] == list(known())
     assert "trains in seconds" in next(line for line in lines if line.startswith("quickstart"))
+
+
+@pytest.mark.parametrize(("name", "epochs", "least"), [("cora_asgcn", 10, 0.35), ("cora_mvs", 30, 0.5)])
+def test_settings_of_papers_train(data_root, tmp_path, monkeypatch, capsys, name, epochs, least):
+    """A part of the epochs that the configuration has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPTRAIN_DATA", str(data_root))
+    assert main(["fit", "--config", name, "--trainer.max_epochs", str(epochs), "--trainer.enable_progress_bar", "false"]) == 0
+    assert float(capsys.readouterr().out.splitlines()[-1].removeprefix("test accuracy ")) > least

@@ -74,6 +74,11 @@ class EntityEncoder(nn.Module):
         out: Tensor = self.layers[i]((hidden, hidden[: block.num_dst]), block.edge_index(), relations)
         return out
 
+    @property
+    def num_layers(self) -> int:
+        """Number of blocks that ``forward`` takes."""
+        return len(self.layers)
+
 
 def _layer(channels: int, num_relations: int, num_blocks: int) -> nn.Module:
     from torch_geometric.nn import FastRGCNConv

@@ -53,7 +53,7 @@ class EdgeDataModule(GraphDataModule):
         {'train': 34, 'val': 2, 'test': 4}
     """
 
-    takes_parts = False
+    of_vertices = False
 
     def __init__(
         self,

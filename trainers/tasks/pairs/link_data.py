@@ -67,7 +67,7 @@ class LinkDataModule(GraphDataModule):
     """
 
     needs_features = False
-    takes_parts = False
+    of_vertices = False
     ends: ClassVar[None] = None
 
     def __init__(
