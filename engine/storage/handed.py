@@ -1,4 +1,4 @@
-"""What the process that fills a cache hands to sampler processes for the steps in flight, beside rows: the sources of the edges that they draw.
+"""What the process that fills a cache hands to sampler processes for the steps in flight, beside rows: the sources of the edges that they draw, and their ids.
 
 It is memory without a name, as ``SharedRows``, whose tags say which step is ready and which is taken; so nothing here is locked or waited for. There are places
 for as many steps as are in flight at once, and a place is written again only after all trainers have taken its step.
@@ -27,9 +27,9 @@ class HandedSources:
     Attributes:
         path: of the memory, for processes of this user on this machine.
         num_steps: steps in flight.
-        num_lists: lists of sources of a step: one for each rank and hop, rank after rank.
-        most: sources of a step at most; memory is taken for those that there are.
-        dtype: of a source.
+        num_lists: lists of a step, as many for each rank, rank after rank.
+        most: entries of a step at most; memory is taken for those that there are.
+        dtype: of an entry.
     """
 
     def __init__(self, path: str, num_steps: int, num_lists: int, most: int, dtype: Any) -> None:

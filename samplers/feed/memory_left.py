@@ -52,9 +52,10 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
     """
     free = available_memory()
     columns = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
-    beside = [array for each in columns for array in each.arrays().values()] + [y for name, y in task.stores.items() if name not in tables]
+    read = task.sources.reader.files if task.sources else ()
+    beside = [array for each in columns for name, array in each.arrays().items() if name not in read]
+    beside += [y for name, y in task.stores.items() if name not in tables]
     own = sum(file.own.rows.nbytes for file in task.stores.values() if isinstance(file, PartedRows) and file.own is not None)
-    beside = beside if task.sources is None else [array for array in beside if array is not task.graph.indices]
     table = min(DIRECT_TABLE_BYTES, 4 * max(len(store) for name, store in task.stores.items() if name in tables))
     needs = {
         "graph and labels": sum(array.nbytes for array in beside if mapped_file(array) is not None),

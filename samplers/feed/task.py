@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,11 +19,15 @@ from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.gather import gather_all, gather_rows, named_rows, start_gathering
-from hoptrain.samplers.feed.topology.sources import EdgeSources
+from hoptrain.samplers.feed.topology.sources import Asking, EdgeSources
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
     from hoptrain.samplers.parted.handover import Handed  # a plain worker needs no other sampler
+
+EDGE_ROWS = "edge_attr"
+"""The store of the features of a plain graph's edges."""
+BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -66,10 +70,9 @@ class SampleTask:
         """Make the batch of a step in arrays from ``allocate``; returns its header. With a cache of rows ``epoch`` has its run (``run_and_epoch``)."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
-        batch = self.sampled(epoch, step, run)
+        batch, rows = self.with_rows(epoch, step, run)
         structure = batch.arrays()
         sampled = time.perf_counter()
-        rows = list(named_rows(batch, self.stores, self._edge_rows))
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
         out = allocate([*specs, *_specs_of(rows)])
         for name, array in structure.items():
@@ -91,24 +94,32 @@ class SampleTask:
         if self.handed is not None and run:
             return self.handed.batch(run, step).at(self.schedule.address(epoch, step))
         if self.sources is not None:
-            return self.sources.answer(self.asking(epoch, step, self.workspace), run, step)
+            return self.with_rows(epoch, step, run)[0]
         items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
         batch = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
         check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
         self.is_checked = True
         return batch
 
-    def asking(self, epoch: int, step: int, workspace: Workspace) -> Generator[Array, Array, SampledBatch]:
-        """The batch of a step, of a sampler that asks for the sources of its edges (``NeighborSampler.asking``)."""
-        sampler: Any = self.sampler
-        made: Generator[Array, Array, SampledBatch] = sampler.asking(
-            self.graph, self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step), workspace
-        )
-        return made
+    def with_rows(self, epoch: int, step: int, run: int = 0) -> BatchAndRows:
+        """The batch of a step, and which rows it takes of which stores, under which names (``named_rows``); as long as those of ``sampled``."""
+        if self.sources is not None:
+            return self.sources.answer(self.asking(epoch, step, self.workspace), run, step)
+        batch = self.sampled(epoch, step, run)
+        return batch, list(named_rows(batch, self.stores, self._edge_rows))
 
-    def rows_in(self, batch: SampledBatch) -> Iterator[tuple[Any, Array]]:
-        """The stores that a batch takes rows from, and which; an array is good until the next one."""
-        yield from ((store, ids) for _, store, ids in named_rows(batch, self.stores, self._edge_rows))
+    def asking(self, epoch: int, step: int, workspace: Workspace) -> Asking[BatchAndRows]:
+        """``with_rows`` of a sampler that asks (``NeighborSampler.asking``), which asks for the ids of edges as well where ``sources`` has their file."""
+        sampler: Any = self.sampler
+        at = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
+        batch = yield from sampler.asking(self.graph, *at, workspace)
+        ids: dict[str, Array] = {}
+        if self.sources is not None and "edge_ids" in self.sources.reader.files:
+            places = batch.edge_places(EDGE_ROWS)
+            found = yield "edge_ids", np.concatenate(list(places.values()))
+            ids = dict(zip(places, np.split(found, np.cumsum([len(own) for own in places.values()])[:-1]), strict=True))
+        ids_of = self.graph.ids_of
+        return batch, list(named_rows(batch, self.stores, lambda _, name, places: ids[name] if name in ids else ids_of(places)))
 
     def start_rows(self, batch: SampledBatch, allocate: Allocate) -> tuple[dict[str, Array], Callable[[], None]]:
         """Arrays from ``allocate`` for the rows of a sampled batch, by name, and what fills them, which other threads have begun to do."""

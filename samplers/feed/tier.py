@@ -34,12 +34,10 @@ from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.handed import HandedSources
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
-from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, handed_sources
-from hoptrain.samplers.feed.topology.sources import EdgeSources
+from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
+from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_sources, handed_sources
 from hoptrain.samplers.feed.topology.superbatch import Superbatch
 from hoptrain.samplers.parted.draws import check_alone
 from hoptrain.samplers.parted.handover import Handed, SamplesAhead, boxes_of, own_columns_of
@@ -123,13 +121,13 @@ class StepRows:
 
     def __call__(self, epoch: int, step: int) -> list[Array]:
         """The distinct rows of each table, ascending, (B,)."""
-        return self.in_batches(task.sampled(epoch, step) for task in self.tasks)
+        return self.in_batches(task.with_rows(epoch, step) for task in self.tasks)
 
-    def in_batches(self, batches: Iterable[SampledBatch]) -> list[Array]:
+    def in_batches(self, batches: Iterable[BatchAndRows]) -> list[Array]:
         """The same of the batches of the ranks."""
         found: list[list[Array]] = [[] for _ in range(self.num_tables)]
-        for task, batch in zip(self.tasks, batches, strict=True):
-            for table, ids in task.rows_in(batch):
+        for _, rows in batches:
+            for _, table, ids in rows:
                 found[table].append(np.array(ids))  # the next batch may use its memory
         return [_distinct(np.concatenate(ids)) if ids else np.empty(0, np.int32) for ids in found]
 
@@ -253,16 +251,14 @@ class Tier:
         rows_of = StepRows(tasks=tasks, num_tables=len(files))
         topology = None
         if made.edges is not None and task.sources is not None:
-            own: dict[str, Any] = {"file": task.sources.file, "handed": made.edges, "memory": made.memory}
+            own: dict[str, Any] = {"reader": task.sources.reader, "handed": made.edges, "memory": made.memory}
             topology = Superbatch(tasks=tasks, rows_in=rows_of.in_batches, **own)
         options: dict[str, Any] = {"names": list(self.rows), "num_steps": task.schedule.num_steps, "topology": topology, "ahead": ahead}
         return FillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, **options, **steps)
 
     def _read_edges(self, task: SampleTask, handed: HandedSources | None = None) -> None:
-        """Let the sources of a task's edges come from the file, or be handed over."""
-        file = FileRows.of(task.graph.indices, "edges")
-        own: dict[str, Any] = {"shared": self.shared, "handed": handed, "rank": self._rank, "patience_s": self._patience_s}
-        task.sources = EdgeSources(file=file, num_hops=task.sampler.num_hops, **own)
+        """Let what a task needs of its edges come from files, or be handed over."""
+        task.sources = edge_sources(task, shared=self.shared, handed=handed, rank=self._rank, patience_s=self._patience_s)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.

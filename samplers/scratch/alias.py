@@ -13,6 +13,11 @@ from hoptrain.engine.partition.topology.columns import OwnGraph
 from hoptrain.kernels.cpu import alias as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 
+TABLES_BYTES = 8
+"""Of an edge."""
+_PIECE = 1 << 16
+"""Weights that are looked at together: nearly always the first ones say it, and of a file no more is read."""
+
 
 class AliasTables(NamedTuple):
     """One table for each column, see ``hoptrain.kernels.cpu.alias``; 8 bytes an edge."""
@@ -32,10 +37,20 @@ def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
     Raises:
         InputError: the graph has no weights, or has edges and all their weights are 0, and is no part of one.
     """
+    return tables_of(graph.indptr, drawable_weights(graph))
+
+
+def drawable_weights(graph: Graph | RelationColumns) -> Array:
+    """``graph.weights``, of which some are not 0.
+
+    Raises:
+        InputError: as ``build_alias_tables``.
+    """
     weights = weights_of(graph)
-    if graph.num_edges and not isinstance(graph, OwnGraph) and not weights.any():
+    some = isinstance(graph, OwnGraph) or any(weights[i : i + _PIECE].any() for i in range(0, len(weights), _PIECE))
+    if graph.num_edges and not some:
         raise no_weight(graph.num_edges)
-    return tables_of(graph.indptr, weights)
+    return weights
 
 
 def no_weight(num_edges: int) -> InputError:

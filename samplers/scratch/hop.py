@@ -46,6 +46,14 @@ class Hop(NamedTuple):
     """Edges that stand in ``edges`` already."""
 
 
+class HopByWeight(NamedTuple):
+    """What a hop asks whose columns are not at hand: which edges its destinations, nodes (n,), give."""
+
+    nodes: Array
+    rule: kernels.Rule
+    address: HopAddress
+
+
 def sample_hop(hop: Hop) -> tuple[int, int]:
     """Sample the in-neighbours of the destinations and relabel them; the threads of the workspace share the work.
 
@@ -67,11 +75,11 @@ def sample_hop(hop: Hop) -> tuple[int, int]:
 
 
 def draw_places(hop: Hop) -> int:
-    """Draw the edge ids of a hop alone, uniformly and a number of each destination. Returns the number of edges after the hop."""
+    """Draw the edge ids of a hop alone, uniformly. Returns the number of edges after the hop."""
     if not _room(hop):
         return hop.num_edges
-    scratch = scratch_for(hop.workspace, hop.rule)
-    total: int = kernels.draw_places(hop.columns, hop.nodes, hop.first, hop.last, hop.rule, hop.address, scratch, hop.edges, hop.num_edges)
+    draw, scratch = (shares if _is_share(hop.rule) else kernels).draw_places, scratch_for(hop.workspace, hop.rule)
+    total: int = draw(hop.columns, hop.nodes, hop.first, hop.last, hop.rule, hop.address, scratch, hop.edges, hop.num_edges)
     return total
 
 

@@ -1,9 +1,10 @@
-"""What a memory size would give for features that are read from a disk: a plan of the first epochs, and a short measurement of the file's reads."""
+"""What a memory size would give for features and edges that are read from a disk: a plan of the first epochs, and a short measurement of the reads."""
 
 from __future__ import annotations
 
 import time
-from itertools import islice
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.filler import FORESEEN_BYTES
-from hoptrain.engine.storage.plan import RowPlan, in_order, plan_together
+from hoptrain.engine.storage.filler import FORESEEN_BYTES, Filled, Topology
+from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.samplers.feed.gather import split_columns
@@ -21,6 +22,8 @@ from hoptrain.samplers.feed.loader import plain_schedule
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows, feature_files
+from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_sources, handed_sources
+from hoptrain.samplers.feed.topology.superbatch import Superbatch
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.trainers.commands.table import megabytes
 
@@ -33,11 +36,22 @@ _KEPT_READS = 64
 
 
 class _Steps(NamedTuple):
-    """What steps took: rows used and read of each; by table the rows read at once, of some steps each; seconds to sample and plan a step."""
+    """What steps took.
+
+    Attributes:
+        used: rows of each.
+        missed: those of them that are read.
+        rows: by table the rows read at once, of some steps each.
+        edges: what was read of edges for all steps that were sampled.
+        num_sampled: how many these were, those that were not planned yet included.
+        step_s: seconds to sample and plan a step, reads left out.
+    """
 
     used: list[int]
     missed: list[int]
     rows: list[list[Array]]
+    edges: Filled
+    num_sampled: int
     step_s: float
 
 
@@ -61,46 +75,79 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, sp
     if not files:
         raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
-    size = memory_bytes(memory) or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
-    tables = shared_out(size, {name: (file.shape[0], file.row_bytes) for name, file in files.items()})
+    given = memory_bytes(memory)
+    if are_edges_read(task, given, files.values()):
+        task.sources = edge_sources(task)
+    size = given or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
+    of_edges = 0 if task.sources is None else size // EDGE_SHARE
+    tables = shared_out(size - of_edges, {name: (file.shape[0], file.row_bytes) for name, file in files.items()})
     task.stores = {name: i for i, name in enumerate(files)}
-    steps = _planned(StepRows(tasks=[task], num_tables=len(files)), tables, schedule.num_steps)
-    return _lines(
-        steps,
-        [file for file in files.values() if isinstance(file, FileRows)],
-        tables,
-        schedule.num_steps,
-        f"{batch_size:,} seeds, fanouts {fanouts}",
-    )
+    rows_of, topology = StepRows(tasks=[task], num_tables=len(files)), None
+    if task.sources is not None:
+        own: dict[str, Any] = {"reader": task.sources.reader, "handed": handed_sources(task, of_edges // HANDED_SHARE, 1)}
+        topology = Superbatch(tasks=[task], rows_in=rows_of.in_batches, memory=of_edges // 2, **own)
+    steps = _planned(rows_of, topology, tables, schedule.num_steps)
+    features = [file for file in files.values() if isinstance(file, FileRows)]
+    lines = _lines(steps, features, tables, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
+    return lines if topology is None else [*lines, *_edge_lines(steps, topology, schedule.num_steps)]
 
 
-def _planned(rows_of: StepRows, tables: list[CachedTable], num_steps: int) -> _Steps:
+def _planned(rows_of: StepRows, topology: Topology | None, tables: list[CachedTable], num_steps: int) -> _Steps:
     """Two epochs, or as many of their steps as there is time for."""
+    in_flight = topology.num_in_flight if topology else IN_FLIGHT
     plans = [
-        RowPlan(np.empty(table.num_rows, np.int32), table.num_slots, LOOKAHEAD, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES)
+        RowPlan(
+            np.empty(table.num_rows, np.int32), table.num_slots, LOOKAHEAD, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES,
+            in_flight=in_flight,
+        )
         for table in tables
-    ]
+    ]  # fmt: skip
     later = ((epoch, step) for epoch in range(3) for step in range(num_steps))  # the third is known, and not gone through
 
     def foresee(number: int) -> None:
-        for epoch, step in islice(later, number):
-            for plan, rows in zip(plans, rows_of(epoch, step), strict=True):
-                plan.foresee(rows)
+        for _ in range(number):
+            rows = topology.rows_of_next(later) if topology else next((rows_of(*at) for at in later), None)
+            for plan, own in zip(plans, rows or (), strict=False):  # none behind the last step
+                plan.foresee(own)
 
-    begin, found = time.perf_counter(), _Steps([], [], [], 0.0)
+    used, missed, at_once = list[int](), list[int](), list[list[Array]]()
+    begin = time.perf_counter()
     foresee(1)
-    while (number := len(found.used)) < 2 * num_steps:  # in the order of hoptrain.engine.storage.filler
+    while (number := len(used)) < 2 * num_steps:  # in the order of hoptrain.engine.storage.filler
         epoch_end = (number // num_steps + 1) * num_steps
-        tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), lambda landed: None)
+        coming = iter(range(number + 1, epoch_end + 1))
+        hand_over = partial(_hand_over, topology, coming)
+        tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), hand_over)
         for reads in zip(*tables_reads, strict=True):
-            foresee(min(plan.wanted for plan in plans))
-            found.used.append(sum(own.num_used for own in reads))
-            found.missed.append(sum(len(own.rows) for own in reads))
-        found.rows.append([in_order(own)[0] for own in tables_reads])
-        del found.rows[:-_KEPT_READS]
+            foresee(int(not plans[0].num_known) if topology and topology.is_full else min(plan.wanted for plan in plans))
+            used.append(sum(own.num_used for own in reads))
+            missed.append(sum(len(own.rows) for own in reads))
+        at_once.append([in_order(own)[0] for own in tables_reads])
+        del at_once[:-_KEPT_READS]
         if time.perf_counter() - begin > _PLAN_S:
             break
-    return found._replace(step_s=(time.perf_counter() - begin) / len(found.used))
+    edges = topology.counted() if topology else Filled()
+    seconds = time.perf_counter() - begin - edges.read_s
+    return _Steps(used, missed, at_once, edges, len(used) + plans[0].num_known, seconds / len(used))
+
+
+def _hand_over(topology: Topology | None, coming: Iterator[int], landed: int) -> None:
+    if topology is not None:
+        topology.hand_over(next(coming), landed)
+
+
+def _edge_lines(steps: _Steps, topology: Superbatch, num_steps: int) -> list[list[str]]:
+    """Of a graph whose edges are read from their file, as they were while the steps were planned."""
+    scale = num_steps / steps.num_sampled
+    reads, num_bytes, seconds = scale * steps.edges.num_reads, scale * steps.edges.num_bytes, scale * steps.edges.read_s
+    size, together = sum(file.shape[0] * file.row_bytes for file in topology.reader.files.values()), topology.num_together
+    return [
+        [
+            "edges",
+            f"{size / 2**20:,.1f} MiB, read from their file for {together:,} steps at once: {-(-num_steps // together):,} superbatches an epoch",
+        ],
+        ["edge reads an epoch", f"{reads:,.0f} of {megabytes(num_bytes)} in all: {seconds:,.1f} s"],
+    ]
 
 
 def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], num_steps: int, batch: str) -> list[list[str]]:

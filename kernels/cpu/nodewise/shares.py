@@ -1,6 +1,6 @@
 """Neighbour sampling of one hop on the CPU where a vertex gives a share of its edges, another number for each: vertex after vertex.
 
-``draw_hop`` is called as that of ``hoptrain.kernels.cpu.nodewise.neighbor``, with the same columns, address, scratch and edges.
+``draw_hop`` and ``draw_places`` are called as those of ``hoptrain.kernels.cpu.nodewise.neighbor``, with the same columns, address, scratch and edges.
 """
 
 import numpy as np
@@ -20,7 +20,17 @@ _U2 = np.uint64(2)
 @cpu_kernel
 def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
     """Draw edges into the destinations ``nodes[first:last]``; ``edges`` holds ``num_edges``. Returns the number of edges."""
-    indptr, indices, edge_ids, out_indices = columns.indptr, columns.indices, edges.edge_ids, edges.indices
+    indices, edge_ids, out_indices = columns.indices, edges.edge_ids, edges.indices
+    total = draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
+    for j in places(num_edges, total):
+        out_indices[j] = indices[unsigned(edge_ids[j])]
+    return total
+
+
+@cpu_kernel
+def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
+    """The edge ids alone, without a look at ``indices``, which may not be at hand. Returns the number of edges."""
+    indptr, edge_ids = columns.indptr, edges.edge_ids
     threshold, alias, weighted, replace = columns.threshold, columns.alias, rule.weighted, rule.replace
     for i in range(first, last):
         prefetch(indptr, np.int64(nodes[min(i + _AHEAD, last - 1)]))
@@ -33,8 +43,6 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
             draw_repeatedly(np.uint64(nodes[i]), column, degree, count, weighted, threshold, alias, address, edge_ids, num_edges)
         else:
             select(np.uint64(nodes[i]), column, degree, count, address, edge_ids, num_edges)
-        for j in places(num_edges, num_edges + count):
-            out_indices[j] = indices[unsigned(edge_ids[j])]
         num_edges += count
         edges.indptr[i + 1] = num_edges
     return num_edges

@@ -1,10 +1,11 @@
-"""The sources of sampled edges, for a loader whose graph is larger than memory: from the file, or as they were handed over."""
+"""What sampling needs of sampled edges, their sources and ids, for a loader whose graph is larger than memory: from files, or as it was handed over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -12,54 +13,78 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.handed import HandedSources
 from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
+from hoptrain.samplers.feed.topology.entries import read_entries
+from hoptrain.samplers.feed.topology.weighted import DrawsByWeight
 
 SomeBatch = TypeVar("SomeBatch")
+Asking: TypeAlias = Generator[tuple[str, Any], Array, SomeBatch]
+"""Yields the name of an array (E,) of the graph and places (M,) there, and is sent its entries (M,); or "weights" and a ``HopByWeight``, and is sent
+what ``DrawsByWeight`` says. It returns a batch."""
+
+
+class EdgeReader:
+    """What lies in files of a graph's edges, and answers questions about them.
+
+    Attributes:
+        files: by the names of the graph's arrays (E,).
+        indptr: (V+1,) of the graph.
+    """
+
+    def __init__(self, files: Mapping[str, FileRows], indptr: Array) -> None:
+        """Nothing is opened yet."""
+        self.files: Mapping[str, FileRows] = files
+        self.indptr: Array = indptr
+
+    @cached_property
+    def _draws(self) -> DrawsByWeight:
+        return DrawsByWeight(self.indptr, self.files["weights"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EdgeReader, (self.files, self.indptr)
+
+    def answers(self, name: str, asked: Sequence[Any]) -> list[Array]:
+        """What is sent to some who ask alike, read together."""
+        if name == "weights":
+            return self._draws(asked)
+        return np.split(read_entries(self.files[name], np.concatenate(asked)), np.cumsum([len(own) for own in asked])[:-1])
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class EdgeSources:
-    """The graph's ``indices`` (E,) in a file.
+    """Where a task's questions are answered.
 
     Attributes:
-        file: the file.
-        num_hops: of the sampler.
+        reader: of the files.
+        num_lists: how often a batch asks.
         shared: says which steps are ready; None where each batch reads its own.
         handed: the sources of steps that are.
         rank: number of this trainer among those that share them.
         patience_s: how long to wait for a step.
     """
 
-    file: FileRows
-    num_hops: int
+    reader: EdgeReader
+    num_lists: int
     shared: SharedRows | None = None
     handed: HandedSources | None = None
     rank: int = 0
     patience_s: float = 0.0
 
-    def answer(self, asking: Generator[Array, Array, SomeBatch], run: int, step: int) -> SomeBatch:
-        """The batch of a step whose sampler asks for its sources; in run 0, which is none, and without ``handed``, straight from the file."""
+    def answer(self, asking: Asking[SomeBatch], run: int, step: int) -> SomeBatch:
+        """The batch of a step that asks; in run 0, which is none, and without ``handed``, straight from the files."""
         if self.shared is None or self.handed is None or not run:
-            return answered(asking, lambda places: read_sources(self.file, places))
+            return answered(asking, lambda name, asked: self.reader.answers(name, [asked])[0])
         self.shared.wait_until_ready(self.rank, run, step, self.patience_s)
-        hops = range(self.rank * self.num_hops, (self.rank + 1) * self.num_hops)
-        sources = iter(self.handed.get(tag_of(run, step), hops))
-        return answered(asking, lambda places: next(sources))
+        own = range(self.rank * self.num_lists, (self.rank + 1) * self.num_lists)
+        entries = iter(self.handed.get(tag_of(run, step), own))
+        return answered(asking, lambda name, asked: next(entries))
 
 
-def answered(asking: Generator[Array, Array, SomeBatch], sources_of: Callable[[Array], Array]) -> SomeBatch:
-    """The batch of a sampler that asks for the sources (M,) of places (M,)."""
+def answered(asking: Asking[SomeBatch], answer: Callable[[str, Any], Array]) -> SomeBatch:
+    """The batch of what asks."""
     try:
-        places = next(asking)
+        question = next(asking)
         while True:
-            places = asking.send(sources_of(places))
+            question = asking.send(answer(*question))
     except StopIteration as end:
         batch: SomeBatch = end.value
         return batch
-
-
-def read_sources(file: FileRows, places: Array) -> Array:
-    """The entries (M,) of a file at ``places`` (M,), which may repeat: in the order of the file, many at once."""
-    order = np.argsort(places)
-    found = np.empty(len(places), file.dtype)
-    file.read(places[order].astype(np.int64, copy=False), order, found.view(np.uint8).reshape(len(places), file.row_bytes))
-    return found

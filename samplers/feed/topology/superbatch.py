@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled
 from hoptrain.engine.storage.handed import HandedSources
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.topology.sources import read_sources
+from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
+from hoptrain.samplers.feed.topology.sources import EdgeReader
 from hoptrain.samplers.scratch.workspace import Workspace
 
 EDGE_BYTES = 64
@@ -32,21 +29,22 @@ class Superbatch:
 
     Attributes:
         tasks: of the ranks.
-        file: the graph's ``indices``.
-        handed: where sources of steps in flight are handed to sampler processes.
+        reader: of the files of the graph's edges.
+        handed: where what they were told of steps in flight is handed to sampler processes.
         rows_in: of the batches of a step the distinct rows of each table.
-        memory: bytes for the steps that are sampled together, and half as many for the sources of those that are not handed over yet.
+        memory: bytes for the steps that are sampled together, and half as many for what is not handed over yet.
+        num_together: steps that are sampled together next.
     """
 
     tasks: Sequence[SampleTask]
-    file: FileRows
+    reader: EdgeReader
     handed: HandedSources
-    rows_in: Callable[[Sequence[Any]], list[Array]]
+    rows_in: Callable[[Sequence[BatchAndRows]], list[Array]]
     memory: int
+    num_together: int = 1
     _workspace: Workspace = field(default_factory=Workspace)
     _sampled: deque[list[Array]] = field(default_factory=deque)
     _waiting: deque[list[Array]] = field(default_factory=deque)
-    _together: int = 1
     _counts: Filled = field(default_factory=Filled)
 
     @property
@@ -62,11 +60,11 @@ class Superbatch:
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
         """The rows of the next step, of each table; ``later`` are the epochs and steps to come, None behind the last one."""
         if not self._sampled:
-            self._sample(list(islice(later, self._together)))
+            self._sample(list(islice(later, self.num_together)))
         return self._sampled.popleft() if self._sampled else None
 
     def hand_over(self, tag: int, landed: int) -> None:
-        """Hand the sources of the next step over, whose rows were foreseen first."""
+        """Hand over what the next step asked for, whose rows were foreseen first."""
         self.handed.put(tag, self._waiting.popleft(), landed)
 
     def forget(self) -> None:
@@ -84,28 +82,29 @@ class Superbatch:
         asking = [
             task.asking(*at, part) for (at, task), part in zip(((at, task) for at in steps for task in self.tasks), parts, strict=True)
         ]
-        sources: list[list[Array]] = [[] for _ in asking]
-        batches: list[Any] = []
-        places = [next(each) for each in asking]
-        while not batches:
-            found = self._read(places)
+        told: list[list[Array]] = [[] for _ in asking]
+        batches: list[BatchAndRows] = []
+        questions = [next(each) for each in asking]
+        while len(batches) < len(asking):
+            found = self._read(questions[0][0], [asked for _, asked in questions])
             for number, each in enumerate(asking):
-                sources[number].append(found[number])
+                told[number].append(found[number])
                 try:
-                    places[number] = each.send(found[number])
+                    questions[number] = each.send(found[number])
                 except StopIteration as end:
                     batches.append(end.value)
         ranks = len(self.tasks)
         for first in range(0, len(asking), ranks):
             self._sampled.append(self.rows_in(batches[first : first + ranks]))
-            self._waiting.append([own for lists in sources[first : first + ranks] for own in lists])
+            self._waiting.append([own for lists in told[first : first + ranks] for own in lists])
         largest = max((sum(len(own) for own in lists) for lists in self._waiting), default=0)
-        self._together = max(1, min(2 * len(steps), self.memory // (EDGE_BYTES * max(1, largest))))
+        self.num_together = max(1, min(2 * self.num_together, self.memory // (EDGE_BYTES * max(1, largest))))
 
-    def _read(self, places: list[Array]) -> list[Array]:
-        """The sources of all of them, read together."""
-        begin, before = time.perf_counter(), (self.file.num_reads, self.file.num_bytes)
-        found = read_sources(self.file, np.concatenate(places))
-        reads, num_bytes = self.file.num_reads - before[0], self.file.num_bytes - before[1]
+    def _read(self, name: str, asked: list[Any]) -> list[Array]:
+        """The answers to all of them."""
+        file = self.reader.files[name]
+        begin, before = time.perf_counter(), (file.num_reads, file.num_bytes)
+        found = self.reader.answers(name, asked)
+        reads, num_bytes = file.num_reads - before[0], file.num_bytes - before[1]
         self._counts = self._counts.plus(Filled(num_reads=reads, num_bytes=num_bytes, read_s=time.perf_counter() - begin))
-        return np.split(found, np.cumsum([len(own) for own in places])[:-1])
+        return found

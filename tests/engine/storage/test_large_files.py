@@ -1,4 +1,4 @@
-"""A graph of more than 2**31 edges with features of 200 GB, in sparse files: it opens, is planned and is sampled."""
+"""A graph of more than 2**31 edges with features of 200 GB, in sparse files: it opens, is planned and is sampled, by a map of its edges and by reads."""
 
 import json
 import shutil
@@ -9,6 +9,7 @@ import pytest
 from hoptrain.engine import Dataset
 from hoptrain.engine.store import FORMAT, HEADER, VERSION
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.feed.topology import room
 
 NUM_NODES, WIDTH, NUM_EDGES = 1 << 20, 48_000, (1 << 31) + (1 << 20)
 SEEDS = np.append(np.sort(np.random.default_rng(0).choice(NUM_NODES - 1, 63, replace=False)), NUM_NODES - 1)
@@ -41,8 +42,11 @@ def sparse(tmp_path):
     return folder, maps["x"]
 
 
-def test_it_opens_is_planned_and_is_sampled(sparse):
+@pytest.mark.parametrize("edges", ["mapped", "read"])
+def test_it_opens_is_planned_and_is_sampled(sparse, monkeypatch, edges):
     folder, x = sparse
+    if edges == "read":
+        monkeypatch.setattr(room, "available_memory", lambda: 0)
     data = Dataset.open(folder)
     assert data.graph.num_edges == NUM_EDGES > 1 << 31
     assert data.graph.indptr.dtype == np.int64
@@ -65,6 +69,7 @@ def test_it_opens_is_planned_and_is_sampled(sparse):
                 found, beyond = found + 1, beyond + int((batch.blocks[0].edge_ids > 1 << 31).sum())
         assert found == 2 * schedule.num_steps == 16
         assert beyond >= 2 * 5  # the last vertex's
+        assert (task.sources is not None and task.sources.handed is not None) == (edges == "read")
         filled = loader.tier.filled
         assert filled.num_missed < filled.num_used
         assert filled.num_missed >= len(used)

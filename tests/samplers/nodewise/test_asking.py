@@ -14,7 +14,7 @@ def contents(batch):
 
 
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"expand": "new"}])
-@pytest.mark.parametrize("fanouts", [[5, 3], [1], [-1], [2, -1, 4], [100, 70]])
+@pytest.mark.parametrize("fanouts", [[5, 3], [1], [-1], [2, -1, 4], [100, 70], [0.3, 4], [3, 0.5]])
 def test_batches_beside_each_other_are_those_of_a_graph_at_hand(graph, fanouts, options):
     sampler, draw = NeighborSampler(fanouts, **options), np.random.default_rng(0)
     blind = Graph(graph.indptr, np.full_like(graph.indices, graph.num_nodes - 1), validate=False, is_sorted=False)
@@ -23,7 +23,7 @@ def test_batches_beside_each_other_are_those_of_a_graph_at_hand(graph, fanouts, 
     asking = [sampler.asking(blind, seeds[i], Address(9, 1, i), workspace.part(i, 0)) for i in range(number)]
     places, made = [next(each) for each in asking], []
     for _ in fanouts:
-        answers = [graph.indices[own] for own in places]
+        answers = [graph.indices[own] for _, own in places]
         for i, each in enumerate(asking):
             try:
                 places[i] = each.send(answers[i])
@@ -39,7 +39,7 @@ def test_who_can_ask(graph):
         pass
 
     assert NeighborSampler([3, -1]).can_ask
-    assert not NeighborSampler([3, 0.5]).can_ask
-    assert not NeighborSampler([3], weighted=True).can_ask
+    assert NeighborSampler([3, 0.5]).can_ask
+    assert NeighborSampler([3], weighted=True).can_ask
     assert not Own([3]).can_ask
     assert not getattr(LaborSampler([3]), "can_ask", False)

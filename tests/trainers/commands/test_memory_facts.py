@@ -7,6 +7,7 @@ import pytest
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.feed.topology import room
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands import memory_facts
 
@@ -41,6 +42,26 @@ def test_an_epoch_reads_what_was_foretold(saved, monkeypatch):
     assert numbers(facts["memory"])[-3:-1] == [loader.tier.shared.tables[0].num_slots, 2000]
     assert numbers(facts["reads an epoch"])[0] <= second.num_missed
     assert float(facts["sampling ahead"].split()[0]) >= 0
+
+
+def test_edges_that_have_no_room(saved, monkeypatch):
+    monkeypatch.setattr(memory_facts, "_PLAN_S", 600.0)
+    monkeypatch.setattr(room, "available_memory", lambda: 10_000)
+    data, memory = Dataset.open(saved), "600KiB"  # with room for all rows
+    facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
+    assert "room for 2,000 of 2,000 rows" in facts["memory"]
+    together, superbatches = numbers(facts["edges"])[-2:]
+    assert data.graph.indices.nbytes == 48_000
+    assert facts["edges"].startswith("0.0 MiB, read from their file for ")
+    assert superbatches == -(-13 // together)
+    with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, memory=memory) as loader:
+        for _ in range(4):
+            list(loader)
+        before = loader.tier.filled
+        for _ in range(4):
+            list(loader)
+        filled = loader.tier.filled.minus(before)  # nearly all rows are there: what is read are edges
+    assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads an epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
 def test_a_plan_for_which_there_is_no_time_is_of_fewer_steps(saved, monkeypatch):

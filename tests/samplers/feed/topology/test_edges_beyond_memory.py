@@ -1,16 +1,20 @@
 """A graph whose edges have no room in memory: the batches of one in memory, whoever makes them and whatever dies; and each mistake is one line."""
 
+import hashlib
+import itertools
 import logging
 import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from ranks import run_ranks
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.feed import tier
@@ -21,13 +25,23 @@ MEMORY = "500KiB"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """1 MB of features and 240 kB of edges."""
+    """1 MB of features and 240 kB of edges, with 16 bytes of features each."""
     draw = np.random.default_rng(0)
     number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
     edges = np.stack([skewed, draw.integers(0, number, 60_000)])
     x, y = draw.random((number, 32), dtype=np.float32), draw.integers(0, 3, number)
     path = tmp_path_factory.mktemp("beyond") / "data"
     Dataset(x=x, y=y, edge_index=edges, splits={"train": np.arange(0, number, 5)}).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def featured(folder):
+    """The same with weights, some of them 0, and 16 bytes of features of each edge."""
+    data, path, draw = Dataset.open(folder), folder.parent / "featured", np.random.default_rng(1)
+    arrays = data.graph.arrays() | {"weights": np.maximum(draw.random(data.graph.num_edges, dtype=np.float32) ** 8 - 0.1, 0)}
+    rows = draw.random((data.graph.num_edges, 4), dtype=np.float32)
+    replace(data, graph=Graph.from_arrays(arrays, data.graph.is_sorted), edge_attr=rows).save(path)
     return path
 
 
@@ -66,9 +80,10 @@ def same(tiered, plain):
 
 
 def hide_edges(loader):
-    """What samples from the map finds vertex 0 alone."""
+    """What samples from the map finds vertex 0 alone, edge 0, and no weight."""
     graph = loader._task.graph
     graph.indices = np.zeros(1, graph.indices.dtype).repeat(graph.num_edges)
+    graph.edge_ids, graph.weights = graph.indices, np.zeros(graph.num_edges, np.float32)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +92,7 @@ def hide_edges(loader):
         (2, NeighborSampler([3, 2])),
         (0, NeighborSampler([4, -1], expand="new")),
         (0, NeighborSampler([2, 2, 2], replace=True)),
+        (1, NeighborSampler([0.5, 3, 0.2])),
     ],
 )
 def test_batches_are_those_from_memory(small, loader_of, num_workers, sampler):
@@ -85,6 +101,34 @@ def test_batches_are_those_from_memory(small, loader_of, num_workers, sampler):
         assert same(tiered, plain) == 25
     assert tiered._task.sources.handed is not None
     assert 0 < tiered.tier.filled.num_missed < tiered.tier.filled.num_used
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "sampler", "lookahead"),
+    [
+        (0, NeighborSampler([3, 2], expand="new"), {}),
+        (2, NeighborSampler([3, 2]), {}),
+        (0, NeighborSampler([3, 2]), {"lookahead": 0}),
+        (2, NeighborSampler([3, 2], weighted=True), {}),
+        (0, NeighborSampler([3, 0.5], weighted=True, expand="new"), {}),
+        (0, NeighborSampler([2, -1], weighted=True), {"lookahead": 0}),
+        (0, NeighborSampler([3, 0.2, 2], weighted=True, replace=True), {}),
+    ],
+)
+def test_weights_and_features_of_edges_by_their_ids(small, featured, num_workers, sampler, lookahead):
+    data, plain = Dataset.open(featured), Dataset.open(featured)
+    assert data.graph.edge_ids is not None
+    own = {"batch_size": 64, "seed": 5}
+    with SampleLoader(data, sampler, memory="2MiB", num_workers=num_workers, **own, **lookahead) as tiered:
+        tiered._tier = tier.Tier(tiered._task, **tiered._of_tier, num_workers=num_workers, queue=tiered._queue)
+        hide_edges(tiered)
+        for ours, theirs in zip(tiered, SampleLoader(plain, sampler, **own), strict=True):
+            assert contents(ours) == contents(theirs)
+            for block, other in zip(ours.blocks, theirs.blocks, strict=True):
+                assert block.edge_attr.tobytes() == other.edge_attr.tobytes()
+                assert len(block.edge_attr)
+        assert set(tiered._task.sources.reader.files) == {"indices", "edge_ids", *(["weights"] if sampler.weighted else [])}
+        assert (tiered._task.sources.handed is None) == bool(lookahead)
 
 
 def test_nobody_looks_at_the_map(small, loader_of):
@@ -98,7 +142,7 @@ def test_without_lookahead_each_batch_reads_its_own(small, loader_of):
     tiered = loader_of(memory=MEMORY, lookahead=0)
     assert same(tiered, loader_of()) == 25
     assert tiered._task.sources.handed is None
-    assert tiered._task.sources.file.num_reads > 0
+    assert tiered._task.sources.reader.files["indices"].num_reads > 0
 
 
 def test_a_run_that_is_left_and_one_that_begins_in_the_middle(small, loader_of):
@@ -154,6 +198,40 @@ def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, monkeypatch)
     assert steps == [26, 26]
     first, second = (loader._task.sources for loader in tiered)
     assert first.handed.path == second.handed.path
+
+
+TRAINS = """
+    import hashlib, os, signal
+    from hoptrain.engine import Dataset
+    from hoptrain.samplers import NeighborSampler, SampleLoader
+    from hoptrain.samplers.feed.topology import room
+
+    room.available_memory = lambda: 0
+    found = []
+    with SampleLoader(
+        Dataset.open(f"{folder}/featured"), NeighborSampler([3, 2]), batch_size=64, seed=5, memory="2MiB", num_workers=2 * rank
+    ) as loader:
+        for epoch in range(3):
+            for step, batch in enumerate(loader):
+                arrays = [*batch.arrays().values(), batch.x, batch.y, *(block.edge_attr for block in batch.blocks)]
+                found.append(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
+                if rank == 0 and epoch == 1 and step == 2:
+                    os.kill(loader.tier._pool.pids()[0], signal.SIGKILL)
+        print(json.dumps([found, loader._task.sources.handed.path]))
+"""
+
+
+def test_ranks_that_are_processes_get_equal_bits_though_the_process_that_reads_is_killed(featured):
+    (first, second), _ = run_ranks(featured.parent, TRAINS)
+    assert first[1] == second[1]
+    for rank, (found, _) in enumerate((first, second)):
+        expected = []
+        with SampleLoader(Dataset.open(featured), NeighborSampler([3, 2]), batch_size=64, seed=5, rank=rank, world_size=2) as loader:
+            for batch in itertools.chain(loader, loader, loader):
+                arrays = [*batch.arrays().values(), batch.x, batch.y, *(block.edge_attr for block in batch.blocks)]
+                expected.append(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
+        assert found == expected
+        assert len(found) == 3 * 13
 
 
 def test_where_edges_are_read_is_said(small, loader_of, caplog):
