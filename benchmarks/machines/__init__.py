@@ -4,7 +4,9 @@
 of a head for each message; ``minimum`` is counted apart from them: of each window the distinct rows that the plan reads and that lie elsewhere, each with its
 id. ``optimum`` is the least that any plan could send with such a cache, heads left out: the cache may keep what it likes from one window to the next,
 knows all of both epochs, and what a window needs beyond it is free. ``unplanned`` is what would be sent with no cache and no window, each step asking for
-all that lies elsewhere. A cache of share 0 has slots for two steps' rows of others, and of another that share of all rows besides.
+all that lies elsewhere. A cache of share 0 has slots for two steps' rows of others, and of another that share of all rows besides. Where the
+``topology`` is parted too, all of these have ``samples``: an id for each vertex that another machine draws for, and back a count, and of each draw its source
+and its place.
 
 *Weights*: ``hoptrain fit`` on the digits, as real processes over gloo that count as machines by ``HOPTRAIN_MACHINE``, after two epochs, beside one machine
 with as many ranks and the features whole. A cell that has not ended within five minutes is hung.
@@ -31,9 +33,8 @@ from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.machines import namespaces, training, wire
 from hoptrain.benchmarks.machines.counts import EPOCHS, RANKS, Cluster
 from hoptrain.engine import Dataset, InputError
-from hoptrain.engine.partition.folder import write_partition
+from hoptrain.engine.partition.folder import GRAPHS, write_partition
 from hoptrain.engine.partition.methods import METHODS
-from hoptrain.samplers.feed.tier import LOOKAHEAD, WINDOWS
 
 _SCALE, _QUICK_SCALE = 0.01, 0.001
 _WHAT = ("counts", "weights", "wire")
@@ -47,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--machines", type=int, nargs="+", default=[2, 4], metavar="P", help="2 or 4 (default both); 4 ranks are shared out among them")
     add("--methods", nargs="+", choices=METHODS, default=["range", "stream"], help="how the parts are cut (default range stream)")
+    add(
+        "--topologies",
+        nargs="+",
+        choices=GRAPHS,
+        default=list(GRAPHS),
+        help="the graph on each machine, or in parts as the features (default both)",
+    )
     add("--fanouts", type=int, nargs="+", default=[10, 10], metavar="N", help="neighbours per hop from the seeds outward (default 10 10)")
     add("--batch-size", type=int, default=16, metavar="B", help="seeds of a rank's mini-batch (default 16)")
     add("--shares", type=float, nargs="+", default=[0.0, 0.1], metavar="S", help="rows that a cache keeps over all (default 0 0.1)")
@@ -71,20 +79,22 @@ def run(args: argparse.Namespace) -> Result:
             for data in graphs
             for number in args.machines
             for method in args.methods
-            for record in _counted(data, number, method, args)
+            for topology in args.topologies
+            for record in _counted(data, number, method, topology, args)
         ]
         summary["bytes_over_minimum"] = max(record["sent"] / max(1, record["minimum"]) for record in records)
         summary["bytes_over_optimum"] = max(record["sent"] / max(1, record["optimum"]) for record in records)
         cached = [record for record in records if record["share"] == max(args.shares)]
         summary["bytes_saved_by_cache"] = min(record["unplanned"] / max(1, record["sent"]) for record in cached)
     machines, methods = ([2], args.methods[:1]) if args.quick else (args.machines, args.methods)
+    ways = [(method, topology) for method in methods for topology in args.topologies]
     trained: list[dict[str, Any]] = []
     if "weights" in args.only:
-        trained += training.cells(2 if args.quick else RANKS, machines, methods)
+        trained += training.cells(2 if args.quick else RANKS, machines, ways)
     if "wire" in args.only and (lacks := namespaces.lacking()):
         print(f"nothing goes over a wire: {lacks}", file=sys.stderr)
     elif "wire" in args.only:
-        found = [record for data in graphs for record in wire.cells(data, machines, methods, args.shares, args)]
+        found = [record for data in graphs for record in wire.cells(data, machines, ways, args.shares, args)]
         summary["wire_over_minimum"] = max((r["rows"] / max(1, r["minimum"]) for r in found if r["rows"] is not None), default=0.0)
         trained += found
     if trained:
@@ -93,20 +103,25 @@ def run(args: argparse.Namespace) -> Result:
     return Result(records=records + trained, summary=summary, seeds=[options.SEED])
 
 
-def _counted(data: Dataset, number: int, method: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+def _counted(data: Dataset, number: int, method: str, topology: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A record for each share of the rows that a cache keeps."""
-    print(f"{data.name}: {number} machines, parts by {method}", file=sys.stderr)
+    print(f"{data.name}: {number} machines, parts by {method}, graph {topology}", file=sys.stderr)
     records = []
     with tempfile.TemporaryDirectory() as folder:
-        write_partition(data, Path(folder) / "parts", number, method)
+        write_partition(data, Path(folder) / "parts", number, method, graph=topology)
         cluster = Cluster(data, number, Path(folder) / "parts", args)
         for share in args.shares:
             slots = cluster.slots(share)
             filled = cluster.filled(slots)
             records.append(
-                {"graph": data.name, "machines": number, "parts": method, "cut": cluster.cut, "share": share}
-                | {"windows": EPOCHS * -(-cluster.num_steps // (LOOKAHEAD // WINDOWS)), "rounds": filled[0].num_rounds}
-                | {"sent": sum(each.num_sent for each in filled), "minimum": cluster.planned(slots)}
+                {"graph": data.name, "topology": topology, "machines": number, "parts": method, "cut": cluster.cut, "share": share}
+                | {
+                    "steps": EPOCHS * cluster.num_steps,
+                    "windows": EPOCHS * cluster.num_windows,
+                    "sampled_windows": EPOCHS * cluster.num_sampled,
+                    "rounds": filled[0].num_rounds,
+                }
+                | {"samples": cluster.samples, "sent": sum(each.num_sent for each in filled), "minimum": cluster.planned(slots)}
                 | {"optimum": cluster.optimum(slots), "unplanned": cluster.unplanned()}
             )
     return records

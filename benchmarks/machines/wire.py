@@ -15,7 +15,7 @@ from typing import Any
 
 from hoptrain.benchmarks.machines.counts import EPOCHS, RANKS, Cluster
 from hoptrain.benchmarks.machines.namespaces import INTERFACE, Network, joined
-from hoptrain.benchmarks.machines.training import link_parts, outcome_of, weights_of, worst_difference
+from hoptrain.benchmarks.machines.training import link_parts, outcome_of, tell_logs, weights_of, worst_difference
 from hoptrain.engine import Dataset
 from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.storage.filler import FORESEEN_BYTES
@@ -25,8 +25,10 @@ _PORT = 29500
 _MOST_MEMORY = 1 << 40
 
 
-def cells(data: Dataset, machines: Sequence[int], methods: Sequence[str], shares: Sequence[float], args: Any) -> list[dict[str, Any]]:
-    """A record of each run; ``rows`` are the bytes that it has sent beyond a run with the features whole on each machine."""
+def cells(
+    data: Dataset, machines: Sequence[int], ways: Sequence[tuple[str, str]], shares: Sequence[float], args: Any
+) -> list[dict[str, Any]]:
+    """A record of each run, for each way to part features and graph; ``rows`` are bytes beyond a run with all data on each machine."""
     data = replace(
         data, splits={"train": data.split("train")}, validate=False
     )  # without evaluation, which sends rows that no plan has counted
@@ -42,19 +44,21 @@ def cells(data: Dataset, machines: Sequence[int], methods: Sequence[str], shares
         whole = ("--data.dataset", str(folder / "whole"))
         parted = ("--data.dataset", data.name, "--data.scale", str(data.meta.get("scale", 1.0)), "--data.partitions", "parts")
         alone = _run(folder / "alone", 1, (*fit, *whole), args.rate_mbit)
-        records.append({"graph": data.name, "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
+        records.append({"graph": data.name, "topology": "whole", "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
         for number in machines:
             plain = _run(folder / f"plain{number}", number, (*fit, *whole), args.rate_mbit)
-            records.append({"graph": data.name, "machines": number, "parts": "", "share": None} | _facts(plain, alone, 0, 0))
-            for method in methods:
-                parts = folder / f"{method}{number}"
-                write_partition(data, parts, number, method)
+            records.append(
+                {"graph": data.name, "topology": "whole", "machines": number, "parts": "", "share": None} | _facts(plain, alone, 0, 0)
+            )
+            for method, topology in ways:
+                parts = folder / f"{method}{number}{topology}"
+                write_partition(data, parts, number, method, graph=topology)
                 cluster = Cluster(data, number, parts, args)
                 for share in shares:
                     memory, minimum = _memory_and_minimum(cluster, share)
                     options = (*fit, *parted, "--data.memory", f"{memory}B")
-                    run = _run(folder / f"{method}{number} {share}", number, options, args.rate_mbit, parts)
-                    facts = {"graph": data.name, "machines": number, "parts": method, "share": share}
+                    run = _run(folder / f"{parts.name} {share}", number, options, args.rate_mbit, parts)
+                    facts = {"graph": data.name, "topology": topology, "machines": number, "parts": method, "share": share}
                     records.append(facts | _facts(run, alone, sum(plain["sent"]), minimum))
     return records
 
@@ -88,8 +92,7 @@ def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, pa
         outcome = outcome_of(processes)
         seconds, sent = time.perf_counter() - begin, network.sent()
     if outcome != "ended":
-        for machine in range(number):
-            print((folder / str(machine) / "log.txt").read_text()[-2000:], file=sys.stderr)
+        tell_logs(folder)
     return {"outcome": outcome, "weights": weights_of(folder / "runs") if outcome == "ended" else None, "sent": sent, "seconds": seconds}
 
 

@@ -14,16 +14,27 @@ def test_counts(tmp_path):
     options = ("--quick", "--only", "counts", "--scale", "0.0005", "--machines", "2", "--methods", "range", "--batch-size", "4")
     assert main(["bench", "machines", *options, "--shares", "0", "0.2", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "results.json").read_text())
-    none, cached = found["records"]
-    assert none["rounds"] == none["windows"] + 2  # one more in each of two epochs
-    assert cached["sent"] < none["sent"] < none["unplanned"]
-    heads = 2 * none["rounds"] * 8
-    assert none["sent"] == none["minimum"] + heads
+    whole, parted = found["records"][:2], found["records"][2:]
+    for none, cached in (whole, parted):
+        assert (
+            none["rounds"] == none["windows"] + 2 + 2 * 2 * none["sampled_windows"]
+        )  # one more in each of two epochs; two for each of two hops
+        assert cached["sent"] < none["sent"] < none["unplanned"]
+    none, cached = whole
+    assert none["sent"] == none["minimum"] + 2 * none["rounds"] * 8
+    assert none["sampled_windows"] == none["samples"] == 0
+    assert parted[0]["samples"] > 0
+    assert [record["unplanned"] - record["samples"] for record in parted] == [none["unplanned"]] * 2
+    assert parted[0]["sampled_windows"] == 2
+    batches = none["steps"] * 4
+    of_round, of_question, of_answer, of_batch = 8, 16, 32, 32
+    heads = of_round * 2 * parted[0]["rounds"] + 2 * parted[0]["sampled_windows"] * 2 * (of_question + of_answer) + 2 * batches * of_batch
+    assert parted[0]["sent"] == parted[0]["minimum"] + heads
     assert found["summary"]["bytes_over_minimum"] < 1.02
     for record in found["records"]:
         assert record["optimum"] <= record["sent"] < 1.2 * record["optimum"]
     assert found["summary"]["bytes_over_optimum"] == max(record["sent"] / record["optimum"] for record in found["records"])
-    assert found["summary"]["bytes_saved_by_cache"] == none["unplanned"] / cached["sent"]
+    assert found["summary"]["bytes_saved_by_cache"] == parted[1]["unplanned"] / parted[1]["sent"]
 
 
 def test_bad_input(tmp_path, capsys):
