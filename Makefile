@@ -9,7 +9,7 @@
 # make gpu: what is to be done first on a machine with a GPU (docs/gpu.md), in parts that each leave a record in OUT; PARTS names some of them.
 #   It takes this folder as it is: the environment of `make setup` where there is one, else whatever PYTHON has.
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed,
-#   and two hundred faults of one of two machines; HOPTRAIN_FAULTS_SEED=2 draws others.
+#   and two hundred faults of one of two machines, half of them with the graph in parts; HOPTRAIN_FAULTS_SEED=2 draws others.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 PARTS ?=
@@ -71,7 +71,7 @@ gpu:
 test-faults: $(STAMP)
 	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/feed/test_many_ranks.py tests/samplers/feed/test_tier_faults.py tests/trainers/test_fit_faults.py
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest --numprocesses 2 tests/trainers/parts/test_machine_faults.py
+	HOPTRAIN_FAULTS=34 $(BIN)/pytest --numprocesses 2 tests/trainers/parts/test_machine_faults.py
 	HOPTRAIN_FAULTS=1 $(BIN)/pytest tests/trainers/parts/test_several_machines.py tests/trainers/parts/test_machine_restart.py tests/trainers/parts/test_launchers.py
 
 soak: $(STAMP)

@@ -1,8 +1,8 @@
 """The folder of a data set in parts: what every machine has, and the features of each part.
 
 ``graph`` is a data set without features: the topology, labels and splits. ``part-0`` to ``part-(P-1)`` have the feature rows of their vertices, one
-behind another by ascending id. ``place`` says where a vertex is: vertices are counted through all parts, part after part, so that its owner is found
-among P+1 bounds. Ids stay those of the data set everywhere, which is why a sample does not depend on the parts.
+behind another by ascending id, and of features in codes what these stand for. ``place`` says where a vertex is: vertices are counted through all parts,
+part after part, so that its owner is found among P+1 bounds. Ids stay those of the data set everywhere, which is why a sample does not depend on the parts.
 
 Where the graph is parted too, ``graph`` has no edges: ``part-p`` has those into its vertices, and ``indptr`` says where columns begin in the whole graph.
 """
@@ -18,13 +18,13 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError, check_choice
-from hoptrain.engine.features.quantized import QuantizedRows, format_of
+from hoptrain.engine.features.quantized import Rows, codes_of, files_of, rows_in
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, vertex_sizes
-from hoptrain.engine.partition.topology.columns import OwnColumns, own_columns
+from hoptrain.engine.partition.topology.columns import OwnColumns, OwnGraph, own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
-from hoptrain.engine.store import complete_header, create_folder, create_new_folder, kind_of, open_folder
+from hoptrain.engine.store import FolderWriter, complete_header, create_folder, create_new_folder, kind_of, open_folder
 
 KIND, PART_KIND, GRAPH = "partition", "part", "graph"
 GRAPHS = ("whole", "parted")
@@ -64,13 +64,16 @@ class Partition:
         """The part of each vertex of ``nodes`` (N,), (N,) int64."""
         return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
 
-    def rows(self, part: int, *, verify: bool = False) -> Array:
-        """The features of a part, (n, F), by ascending vertex id; ``verify`` compares its checksum.
+    def rows(self, part: int, *, verify: bool = False) -> Rows:
+        """The features of a part, (n, F), by ascending vertex id, as stored; ``verify`` compares its checksum.
 
         Raises:
             InputError: there is no such part, its folder is missing, or it is of another partition.
         """
-        return self._arrays(part, verify)["x"]
+        arrays = self._arrays(part, verify)
+        with complete_header(part_folder(self.path, part)):
+            found: Rows | None = rows_in(arrays, "x")
+            return arrays["x"] if found is None else found
 
     def columns(self, part: int) -> OwnColumns:
         """What the machine with a part has of a graph that is parted too.
@@ -78,7 +81,7 @@ class Partition:
         Raises:
             InputError: as ``rows``.
         """
-        own = Graph.from_arrays(self._arrays(part, verify=False), self.data.graph.is_sorted)
+        own = OwnGraph.from_arrays(self._arrays(part, verify=False), self.data.graph.is_sorted)
         return OwnColumns(graph=own, whole=self.data.graph.indptr, place=self.place, bounds=self.bounds, part=part)
 
     def _arrays(self, part: int, verify: bool) -> dict[str, Array]:
@@ -128,8 +131,6 @@ def write_partition(
     path = Path(path)
     if data.x is None:
         raise InputError(f"{data.name} has no features: its parts would be empty; give one with features")
-    if isinstance(data.x, QuantizedRows):
-        raise InputError(f"{data.name} has features of {format_of(data.x)}: parts hold arrays; part the data set that it was made from")
     check_choice("graph", graph, GRAPHS)
     is_parted = graph == "parted"
     if is_parted and data.edge_attr is not None:
@@ -148,13 +149,14 @@ def write_partition(
         tell("writing the graph" if not is_parted else "writing what all machines have")
         if is_parted:
             writer.add("indptr", data.graph.indptr)
+            writer.meta["has_weight"] = data.graph.weights is None or bool(data.graph.weights.any())
         with create_folder(writer.folder / GRAPH, "dataset") as shared:
             replace(data, x=None, graph=_without_edges(data.graph) if is_parted else data.graph, validate=False).write_to(shared)
         for part in range(num_parts):
             tell(f"writing part {part} of {num_parts}")
             with create_folder(part_folder(writer.folder, part), PART_KIND) as rows:
                 nodes = order[bounds[part] : bounds[part + 1]]
-                _copy_rows(data.x, nodes, rows.create("x", data.x.dtype, (len(nodes), data.x.shape[1])))
+                _write_rows(data.x, nodes, rows)
                 if is_parted:
                     for name, array in own_columns(data.graph, place, bounds, part).graph.arrays().items():
                         rows.add(name, array)
@@ -172,6 +174,16 @@ def _quality(data: Dataset, parts: Array, num_parts: int) -> dict[str, object]:
     num_cut = sum(int(counts.sum()) for _, counts in pairs_between(columns, parts, num_parts))
     requests = loads_of(sizes, parts, num_parts)[:, 1]
     return {"cut": num_cut / max(1, data.graph.num_edges), "requests": (requests / max(1, requests.sum())).tolist()}
+
+
+def _write_rows(x: Rows, nodes: Array, writer: FolderWriter) -> None:
+    """Write the features of a part's ``nodes``; of codes also what they stand for, which is the same for all parts."""
+    codes = codes_of(x)
+    for name, array in files_of("x", x).items():
+        if array is codes:
+            _copy_rows(codes, nodes, writer.create(name, codes.dtype, (len(nodes), codes.shape[1])))
+        else:
+            writer.add(name, array)
 
 
 def _copy_rows(x: Array, nodes: Array, out: Array) -> None:
@@ -196,7 +208,8 @@ def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition
     with complete_header(path):
         data, has_columns = Dataset.open(path / GRAPH, verify=verify), meta.get("graph") == "parted"
         if has_columns:
-            data = replace(data, graph=PartedGraph(arrays["indptr"], data.graph.is_sorted, str(path)), validate=False)
+            known = PartedGraph(arrays["indptr"], data.graph.is_sorted, str(path), meta.get("has_weight", True))
+            data = replace(data, graph=known, validate=False)
         return Partition(
             data=data,
             place=arrays["place"],

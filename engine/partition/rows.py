@@ -19,10 +19,12 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.quantized import Columns, QuantizedRows, codes_of
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import Partition, open_partition, part_folder
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.placement.one_copy import machine
+from hoptrain.engine.queue.shared_memory import check_whole
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import OwnRows
 
@@ -41,12 +43,13 @@ class Links:
 
 
 class PartedRows:
-    """Features (V, F) whose rows lie in parts.
+    """Features (V, F) whose rows lie in parts, or the codes of features.
 
     Attributes:
         path: the folder.
-        shape: (V, F).
+        shape: (V, F), of codes (V, bytes of a row).
         dtype: as stored.
+        columns: what codes stand for; None of features that are none.
         row_bytes: bytes of a row.
         ranks: of each machine of the run its ranks; empty until they have met.
         machine: the number of this one.
@@ -65,13 +68,15 @@ class PartedRows:
         self.path = str(partition.path)
         self._name, self._place, self._bounds = partition.data.name, partition.place, partition.bounds
         parts = range(partition.num_parts)
-        self._here = here = {part: partition.rows(part) for part in parts if part_folder(partition.path, part).exists()}
+        stored = {part: partition.rows(part) for part in parts if part_folder(partition.path, part).exists()}
+        self._here = here = {part: codes_of(rows) for part, rows in stored.items()}
         if not here:
             raise InputError(
                 f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it"
             )
         self._graph_is = "parted" if partition.has_columns else "whole"
         one = next(iter(here.values()))
+        self.columns: Columns | None = next((rows.columns for rows in stored.values() if isinstance(rows, QuantizedRows)), None)
         self.shape, self.dtype = (len(self._place), *one.shape[1:]), one.dtype
         self.files = {part: FileRows.of(x, "features") for part, x in here.items()}
         self.row_bytes = next(iter(self.files.values())).row_bytes
@@ -169,7 +174,7 @@ class PartedRows:
             "as number of parts": self.num_parts,
             "places of vertices with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
             "a graph that is": self._graph_is,
-            "features": f"{self.dtype} of {self.row_bytes} bytes a row",
+            "features": f"{self.dtype} of {self.row_bytes} bytes a row" + _checksum(self.columns),
         }
 
     @property
@@ -210,9 +215,10 @@ class PartedRows:
         """The rows (N, row_bytes) uint8 of this machine's part, of several, by their numbers (N,) in it.
 
         Raises:
-            InputError: there is no such row.
+            InputError: there is no such row, or the part's file was cut off.
         """
         own: Any = self.own
+        check_whole(own.rows)
         if len(numbers) and int(numbers.max()) >= len(own.rows):
             raise InputError(
                 f"row {numbers.max()} of part {self.machine} was asked for, which has {len(own.rows):,}: machines have other parts"
@@ -253,11 +259,19 @@ class PartedRows:
 
 
 def open_parted(path: str | Path, links: Links | None = None) -> Dataset:
-    """A data set in parts whose features are ``PartedRows``.
+    """A data set in parts whose features are ``PartedRows``, or ``QuantizedRows`` of such.
 
     Raises:
         InputError: as ``open_partition``, and where no part is here.
     """
     partition = open_partition(path)
-    x: Any = PartedRows(partition, links)
+    rows: Any = PartedRows(partition, links)
+    x = rows if rows.columns is None else QuantizedRows(rows, rows.columns)
     return replace(partition.data, x=x, validate=False)
+
+
+def _checksum(columns: Columns | None) -> str:
+    """Of what codes stand for, in words."""
+    if columns is None:
+        return ""
+    return f", codes whose scales and zeros have checksum {zlib.crc32(columns.zero.tobytes(), zlib.crc32(columns.scale.tobytes()))}"

@@ -158,8 +158,31 @@ def mapped_file(array: Array) -> np.memmap[Any, Any] | None:
     return source if same else None
 
 
+def check_whole(*arrays: Array) -> None:
+    """See that the files of mapped arrays are as long as they were: to read what was cut off would end the process (SIGBUS).
+
+    A file that is cut off between this and the read still does so; whoever is started in its place is told here.
+
+    Raises:
+        InputError: one is shorter.
+    """
+    for array in arrays:
+        file = mapped_file(array)
+        if file is None:
+            continue
+        with suppress(OSError):  # of a file that was removed the mapping stays
+            size, needed = os.stat(str(file.filename)).st_size, file.offset + file.nbytes
+            if size < needed:
+                raise InputError(
+                    f"{file.filename} has {size:,} bytes, and had {needed:,}: it was cut off while it was in use; copy it again"
+                )
+
+
 def _attach_file(filename: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    return np.memmap(filename, dtype, "r", offset, shape)
+    try:
+        return np.memmap(filename, dtype, "r", offset, shape)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{filename} cannot be mapped ({error}): it was removed or cut off while it was in use; copy it again") from error
 
 
 def _attach_descriptor(fd: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

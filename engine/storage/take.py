@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.features.quantized import QuantizedRows, Rows
+from hoptrain.engine.features.quantized import QuantizedRows, Rows, codes_of
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.partition.rounds import finish_parted, take_parted
 from hoptrain.engine.partition.rows import PartedRows
@@ -48,8 +48,8 @@ def take_rows(table: Rows | PartedRows, ids: Array) -> Array:
 
 def finish_rows(table: Rows | PartedRows | None) -> None:
     """This rank takes no more rows for now: it answers those that do."""
-    if isinstance(table, PartedRows):
-        finish_parted(table)
+    if isinstance(rows := codes_of(table), PartedRows):
+        finish_parted(rows)
 
 
 @lru_cache(maxsize=16)

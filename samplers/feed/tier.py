@@ -28,6 +28,7 @@ from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.queue.shared_memory import check_whole
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.handed import HandedSources
@@ -104,6 +105,7 @@ class TierRows:
         if own is None:
             gather_rows(rows, slots, out, workspace)
         else:
+            check_whole(own.rows)
             gather_rows_of_two(rows, own.rows, slots, out, workspace)
 
 
@@ -379,6 +381,6 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
             "give a lookahead, take another sampler, or bring all parts to one machine"
         )
     if isinstance(task.graph, PartedGraph):
-        check_alone(task.sampler)
+        check_alone(task.sampler, task.graph)
     default = PARTED_LOOKAHEAD if isinstance(task.graph, PartedGraph) else LOOKAHEAD
     return {"memory": num_bytes, "lookahead": default if lookahead is None else lookahead}

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.nodewise.labor import LaborHop, LaborSampler
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 from hoptrain.samplers.programs.walks import RandomWalk
-from hoptrain.samplers.scratch.alias import weights_of
+from hoptrain.samplers.scratch.alias import no_weight, weights_of
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_in_order, most_edges
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -44,8 +45,8 @@ def draw(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
     return _DRAWS[type(asked.sampler)](graph, asked, workspace)
 
 
-def check_alone(sampler: object) -> None:
-    """Refuse a sampler that needs more of the graph than each vertex's own edges.
+def check_alone(sampler: object, graph: PartedGraph | None = None) -> None:
+    """Refuse a sampler that needs more of the graph than each vertex's own edges, or weights where all of the whole ``graph``'s are 0.
 
     Raises:
         InputError: it does.
@@ -61,6 +62,8 @@ def check_alone(sampler: object) -> None:
             f"importance_rounds is {sampler.importance_rounds} on a graph in parts: importances are found from all edges of a hop; take 0, or part the "
             "features alone"
         )
+    if graph is not None and isinstance(sampler, NeighborSampler) and sampler.weighted and not graph.has_weight:
+        raise no_weight(graph.num_edges)
 
 
 def has_weights(sampler: object) -> bool:

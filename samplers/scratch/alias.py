@@ -9,6 +9,7 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.partition.topology.columns import OwnGraph
 from hoptrain.kernels.cpu import alias as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 
@@ -29,12 +30,17 @@ def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
     """Alias tables of ``graph.weights``.
 
     Raises:
-        InputError: the graph has no weights, or has edges and all their weights are 0.
+        InputError: the graph has no weights, or has edges and all their weights are 0, and is no part of one.
     """
     weights = weights_of(graph)
-    if graph.num_edges and not weights.any():
-        raise InputError(f"weighted=True, but the weights of all {graph.num_edges:,} edges are 0: no edge can be drawn; correct them")
+    if graph.num_edges and not isinstance(graph, OwnGraph) and not weights.any():
+        raise no_weight(graph.num_edges)
     return tables_of(graph.indptr, weights)
+
+
+def no_weight(num_edges: int) -> InputError:
+    """What a weighted sampler says of a graph all of whose weights are 0."""
+    return InputError(f"weighted=True, but the weights of all {num_edges:,} edges are 0: no edge can be drawn; correct them")
 
 
 def weights_of(graph: Graph | RelationColumns) -> Array:

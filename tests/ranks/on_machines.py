@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -81,9 +82,9 @@ def ended(folder, ranks, seconds):
             rank.communicate()
 
 
-def digits_in_parts(folder, method="range", graph="whole"):
-    """The digits in two parts: folders m0 and m1 have what each machine needs alone."""
-    write_partition(load_dataset("digits-knn"), folder / "parts", 2, method, graph=graph)
+def digits_in_parts(folder, method="range", graph="whole", name="digits-knn"):
+    """The digits, or a folder of them, in two parts: folders m0 and m1 have what each machine needs alone."""
+    write_partition(load_dataset(str(name)), folder / "parts", 2, method, graph=graph)
     for machine in range(2):
         (folder / f"m{machine}").mkdir()
         for entry in (folder / "parts").iterdir():
@@ -97,7 +98,7 @@ def place(folder, parts):
     of = parts if isinstance(parts, tuple) else (parts / "m0", parts / "m1")
     for machine, own in enumerate(of):
         (folder / f"m{machine}").mkdir(parents=True)
-        (folder / f"m{machine}" / "parts").symlink_to(own)
+        shutil.copytree(own, folder / f"m{machine}" / "parts")
 
 
 def learnt(runs):

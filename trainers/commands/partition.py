@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hoptrain.engine.datasets.load import load_dataset
+from hoptrain.engine.features.quantized import codes_of, format_of
 from hoptrain.engine.partition.folder import GRAPHS, Partition, open_partition, part_folder, write_partition
 from hoptrain.engine.partition.methods import METHODS
 from hoptrain.trainers.commands.table import aligned
@@ -73,4 +74,4 @@ def _about(partition: Partition, part: int, verify: bool) -> str:
         if not partition.has_columns
         else f", {sum(own.nbytes for own in partition.columns(part).graph.arrays().values()) / 1e6:,.2f} MB of edges"
     )
-    return f"{rows:,} vertices, {x.nbytes / 1e6:,.2f} MB of features{columns}, {requests:.2f} of an even share of requests"
+    return f"{rows:,} vertices, {codes_of(x).nbytes / 1e6:,.2f} MB of features ({format_of(x)}){columns}, {requests:.2f} of an even share of requests"

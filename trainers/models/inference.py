@@ -7,9 +7,8 @@ offline inference.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -17,19 +16,19 @@ from torch import Tensor, nn
 
 from hoptrain.engine import Dataset
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.storage.take import finish_rows
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
-from hoptrain.trainers.parts.owned import Computed, OwnVertices
-
-if TYPE_CHECKING:
-    from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.trainers.parts.owned import Computed, own_vertices, share_of
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk, about: it bounds the memory of a layer's messages. A vertex's edges are never divided."""
+
+
+GATHERED_BYTES = 256 << 20
+"""Of a hidden layer that ranks of one machine gather at once: what a device holds of it."""
 
 
 CHUNK_SEEDS = 512
@@ -52,8 +51,9 @@ def exact_logits(
     """Scores of ``nodes`` (N,) from their full neighbourhoods: (N, num_classes) on ``device``. The model has to be in eval mode.
 
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
-    own ``nodes``. ``takes`` tells what the layers take beside activations: a block, or a block and degrees. ``x`` (V, F) enters the first layer, by default
-    the features. On a graph in parts each rank computes its machine's vertices, and hidden rows travel as features do.
+    own ``nodes``. Where features lie in parts on several machines, each keeps the rows that it computed, and those of others come chunk by chunk, as features
+    do; on a graph in parts each computes vertices of its machine, in the last layer too. ``takes`` tells what the layers take beside activations: a block, or a
+    block and degrees. ``x`` (V, F) enters the first layer, by default the features.
 
     Examples:
         >>> import torch
@@ -64,35 +64,49 @@ def exact_logits(
         torch.Size([360, 10])
     """
 
-    def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None) -> Tensor:
-        """One layer's output for ``nodes``; ``hidden`` (V, C) is its input, None stands for the features."""
-        outputs = []
-        for chunk in chunks(graph.indptr, nodes if len(nodes) else every[:1]):
-            batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
-            degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
-            rows = torch.from_numpy(batch.node_ids).long()
-            inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
-            outputs.append(model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees)))
+    def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None, to: torch.device) -> Tensor:
+        """One layer's output for ``nodes`` on ``to``; ``hidden`` (V, C) is its input, None stands for the features."""
+        outputs = (output(layer, chunk, hidden) for chunk in chunks(graph.indptr, nodes if len(nodes) else every[:1]))
+        found = joined(outputs, len(nodes), to)
         if hidden is None:
             finish_rows(data.x)
         elif isinstance(hidden, Computed):
             hidden.finish()
-        return torch.cat(outputs)[: len(nodes)]
+        return found
 
-    parts = OwnVertices(data.graph.path, cast("PartedRows", data.x)) if isinstance(data.graph, PartedGraph) else None
-    graph = data.graph if parts is None else parts.graph
+    def output(layer: int, chunk: Array, hidden: Tensor | Computed | None) -> Tensor:
+        batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
+        degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
+        rows = torch.from_numpy(batch.node_ids).long()
+        inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
+        return model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees))
+
+    own, host = own_vertices(data), torch.device("cpu")
+    graph = data.graph if own is None else own.graph
     sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
-    share = -(-len(every) // world_size)
+    share, last = share_of(len(every), world_size), model.num_layers - 1
     hidden: Tensor | Computed | None = None if x is None else x.cpu()
-    if parts is not None:
-        for layer in range(model.num_layers - 1):
-            hidden = parts.compute(partial(apply, layer, hidden=hidden), every)
-        scores = parts.compute(partial(apply, model.num_layers - 1, hidden=hidden), parts.asked(nodes))
-        return scores.all_at_once(nodes).to(device)
-    for layer in range(model.num_layers - 1):
-        part = apply(layer, every[rank * share : (rank + 1) * share], hidden).cpu()
-        hidden = part if world_size == 1 else gather_parts(part, share, len(every), device)
-    return apply(model.num_layers - 1, nodes, hidden)
+    for layer in range(last):
+        if own is not None:
+            hidden = own.compute(partial(apply, layer, hidden=hidden, to=host), every)
+        else:
+            part = apply(layer, every[rank * share : (rank + 1) * share], hidden, host)
+            hidden = part if world_size == 1 else gather_parts(part, share, len(every), device)
+    if own is None or graph is data.graph:
+        return apply(last, nodes, hidden, device)
+    return own.compute(partial(apply, last, hidden=hidden, to=host), own.asked(nodes)).all_at_once(nodes).to(device)
+
+
+def joined(pieces: Iterable[Tensor], number: int, device: torch.device) -> Tensor:
+    """The first ``number`` rows of pieces, of which there is one at least, as one tensor on ``device``: beside it lies one piece at a time."""
+    out, begin = torch.empty(0), 0
+    for piece in pieces:
+        if not begin:
+            out = torch.empty(number, *piece.shape[1:], dtype=piece.dtype, device=device)
+        end = min(begin + len(piece), number)
+        out[begin:end] = piece[: end - begin]
+        begin = end
+    return out
 
 
 @torch.no_grad()
@@ -137,9 +151,16 @@ def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Arr
 
 
 def gather_parts(part: Tensor, share: int, total: int, device: torch.device) -> Tensor:
-    """All ranks' parts of a hidden layer, one after another: (total, C) on the CPU."""
-    padded = torch.zeros(share, part.shape[1], device=device)
-    padded[: len(part)] = part.to(device)
-    parts = [torch.empty_like(padded) for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather(parts, padded)
-    return torch.cat([p.cpu() for p in parts])[:total]
+    """All ranks' parts of a hidden layer, one after another: (total, C) on the CPU. They go over ``device`` some rows at a time."""
+    ranks, out = torch.distributed.get_world_size(), torch.empty(total, part.shape[1])
+    step = max(1, GATHERED_BYTES // max(1, ranks * part.shape[1] * part.element_size()))
+    for begin in range(0, share, step):
+        number = min(step, share - begin)
+        padded = torch.zeros(number, part.shape[1], device=device)
+        padded[: max(0, len(part) - begin)] = part[begin : begin + number].to(device)
+        pieces = [torch.empty_like(padded) for _ in range(ranks)]
+        torch.distributed.all_gather(pieces, padded)
+        for rank, piece in enumerate(pieces):
+            rows = out[rank * share + begin : rank * share + begin + number]
+            rows[...] = piece[: len(rows)]
+    return out

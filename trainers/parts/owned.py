@@ -1,4 +1,4 @@
-"""Layers over a graph in parts: each rank computes those of its machine's vertices, and takes rows of others from the ranks that computed them."""
+"""Layers over vertices that ranks share out: each computes its own, and takes rows of others from the ranks that computed them."""
 
 from __future__ import annotations
 
@@ -8,40 +8,54 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.engine import Graph
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import open_partition
 from hoptrain.engine.partition.rounds import RankRows, ranks_of
 from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.topology.graph import PartedGraph
+
+
+def own_vertices(data: Dataset) -> OwnVertices | None:
+    """Which vertices each rank computes; None where features are not on several machines. Every rank calls this.
+
+    Where each machine has the graph, ranks have the vertices that they have on one machine, so that sums over a chunk of them have the same bits. Where it has
+    the columns of its own vertices alone, these are shared out among its ranks.
+
+    Raises:
+        InputError: as ``PartedRows.meet``.
+    """
+    rows, graph = codes_of(data.x), data.graph
+    taken = ranks_of(rows) if isinstance(rows, PartedRows) else None
+    if taken is None:
+        return None
+    exchange, every = taken.exchange, np.arange(len(rows))
+    if not isinstance(graph, PartedGraph):
+        return OwnVertices(graph, (every // share_of(len(rows), exchange.size)).astype(np.int32), exchange)
+    owners, rank_of = rows.owner(every), np.empty(len(rows), np.int32)
+    for part, ranks in enumerate(rows.ranks):
+        own = np.flatnonzero(owners == part)
+        rank_of[own] = np.asarray(ranks)[np.arange(len(own)) * len(ranks) // max(1, len(own))]
+    return OwnVertices(open_partition(graph.path).columns(rows.machine).graph, rank_of, exchange)
+
+
+def share_of(number: int, num_ranks: int) -> int:
+    """How many of ``number`` vertices each of some ranks has, where each has a run of them; the last ones have fewer, or none."""
+    return -(-number // num_ranks)
 
 
 class OwnVertices:
-    """Which vertices each rank computes: those of its machine, of which it has all edges, shared out among the machine's ranks.
+    """Which vertices each rank computes.
 
     Attributes:
-        graph: the columns of this machine's vertices.
+        graph: has all edges into those of this rank.
     """
 
-    def __init__(self, path: str, rows: PartedRows) -> None:
-        """Find them; every rank calls this.
-
-        Args:
-            path: the folder of the parts.
-            rows: the features.
-
-        Raises:
-            InputError: as ``PartedRows.meet``.
-        """
-        taken = ranks_of(rows)
-        assert taken is not None  # of one machine ``meet`` refuses a graph in parts
-        partition, self._exchange = open_partition(path), taken.exchange
-        self.graph: Graph = partition.columns(rows.machine).graph
-        owners = partition.owner(np.arange(len(rows)))
-        self._rank_of = np.empty(len(rows), np.int32)
-        for part, ranks in enumerate(rows.ranks):
-            own = np.flatnonzero(owners == part)
-            self._rank_of[own] = np.asarray(ranks)[np.arange(len(own)) * len(ranks) // max(1, len(own))]
+    def __init__(self, graph: Graph, rank_of: Array, exchange: Exchange) -> None:
+        """Take the rank of every vertex (V,) int32, and an exchange among all ranks."""
+        self.graph, self._rank_of, self._exchange = graph, rank_of, exchange
 
     def compute(self, layer: Callable[[Array], Tensor], wanted: Array) -> Computed:
         """What ``layer`` gives for the vertices ``wanted`` (N,), ascending, each on its rank; every rank calls this with the same ones."""

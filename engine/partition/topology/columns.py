@@ -11,6 +11,12 @@ from hoptrain.engine.graph import Graph
 from hoptrain.kernels.cpu.columns import copy_columns
 
 
+class OwnGraph(Graph):
+    """The columns of a part's vertices. What all edges of a graph have to have, as a weight above 0, is not asked of these alone."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class OwnColumns:
     """What the machine with part p has of the graph.
@@ -63,7 +69,8 @@ def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColu
     np.cumsum(indptr, out=indptr)
     indptr = indptr.astype(offset_dtype(int(indptr[-1])))
     weights = None if graph.weights is None else _copied(graph, graph.weights, nodes, int(indptr[-1]))
-    own = Graph(indptr, _copied(graph, graph.indices, nodes, int(indptr[-1])), weights=weights, is_sorted=graph.is_sorted, validate=False)
+    sources = _copied(graph, graph.indices, nodes, int(indptr[-1]))
+    own = OwnGraph(indptr, sources, weights=weights, is_sorted=graph.is_sorted, validate=False)
     return OwnColumns(graph=own, whole=graph.indptr, place=place, bounds=bounds, part=part)
 
 

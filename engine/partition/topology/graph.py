@@ -15,18 +15,20 @@ class PartedGraph(Graph):
     Attributes:
         indptr: (V+1,) where each column begins in the whole graph.
         path: the folder of the parts.
+        has_weight: whether an edge has a weight above 0, or edges have none.
     """
 
-    __slots__ = ("path",)
+    __slots__ = ("has_weight", "path")
 
-    def __init__(self, indptr: Array, is_sorted: bool, path: str) -> None:
+    def __init__(self, indptr: Array, is_sorted: bool, path: str, has_weight: bool = True) -> None:
         """Take what every machine knows."""
         self.indptr = read_only(indptr)
         self.is_sorted = is_sorted
         self.path = path
+        self.has_weight = has_weight
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PartedGraph, (self.indptr, self.is_sorted, self.path)
+        return PartedGraph, (self.indptr, self.is_sorted, self.path, self.has_weight)
 
     @property
     def num_edges(self) -> int:

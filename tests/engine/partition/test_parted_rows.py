@@ -241,6 +241,16 @@ def test_what_takes_slots_of_a_cache(parts):
         shared.find(0, np.array([30, 4]), found[:2], second.own)
 
 
+def test_a_part_that_is_cut_off_is_named(data, tmp_path):
+    write_partition(data, tmp_path / "2", 2, "range")
+    rows, own = machines_of(tmp_path, 2)[0], np.arange(5)
+    assert rows.of_own(own).shape == (5, ROW_BYTES)
+    file = part_folder(tmp_path / "2", 0) / "x.npy"
+    os.truncate(file, 200)
+    with pytest.raises(InputError, match=r"part-0/x.npy has 200 bytes, and had \d+: it was cut off while it was in use; copy it again"):
+        rows.of_own(own)
+
+
 def test_rows_that_nobody_fetched_are_named(parts):
     rows = machines_of(parts, 2)[0]
     with pytest.raises(InputError, match=r"the row of vertex 59 is on another machine, and was not fetched"):

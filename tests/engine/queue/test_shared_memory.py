@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
-from hoptrain.engine import Dataset
-from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, dumps, reserve, shared_array
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, check_whole, dumps, reserve, shared_array
 
 LARGE = SHARE_FROM_BYTES // 8
 
@@ -56,6 +56,24 @@ def test_a_data_set_on_disk_is_sent_by_name(dataset, tmp_path, monkeypatch):
     assert job.count(str(tmp_path).encode()) == 4
     np.testing.assert_array_equal(graph.indices, dataset.graph.indices)
     np.testing.assert_array_equal(x, dataset.x)
+
+
+def test_a_mapped_file_that_is_cut_off_is_named_before_it_is_read(tmp_path):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.arange(20_000))
+    array = np.load(path, mmap_mode="r")
+    text, descriptors = dumps(array)
+    assert not descriptors
+    check_whole(array, np.arange(3))
+    os.truncate(path, 5000)
+    with pytest.raises(InputError, match=r"rows.npy has 5,000 bytes, and had 160,128: it was cut off while it was in use; copy it again"):
+        check_whole(array)
+    with pytest.raises(InputError, match=r"rows.npy cannot be mapped \(.*\): it was removed or cut off while it was in use"):
+        pickle.loads(text)
+    path.unlink()
+    check_whole(array)  # the mapping has what it had
+    with pytest.raises(InputError, match=r"rows.npy cannot be mapped"):
+        pickle.loads(text)
 
 
 def test_slices_of_a_mapped_file_keep_their_contents(tmp_path):

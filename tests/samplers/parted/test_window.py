@@ -12,6 +12,8 @@ from hoptrain import Graph, LaborSampler, NeighborSampler, Node2Vec, PinSAGESamp
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.topology.columns import own_columns
+from hoptrain.engine.partition.topology.graph import PartedGraph
+from hoptrain.samplers.parted.draws import check_alone
 from hoptrain.samplers.parted.window import sample_window
 
 NUMBER = 90
@@ -106,6 +108,27 @@ def test_the_bits_of_the_whole_graph(graph, name, data, batches, seed, epoch):
         whole = [sampler.sample(graph, seeds, **address._asdict()) for seeds, address in asked[machine::number]]
         assert list(map(facts, own)) == list(map(facts, whole))
     assert [exchange.rounds for exchange in exchanges] == [2 * (sampler.num_hops or sampler.steps)] * number
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_part_all_of_whose_weights_are_0(graph, replace):
+    """Others have some, so that its vertices are those of the whole graph without edges to draw."""
+    weights = np.where(graph.destinations() < NUMBER // 2, 0, graph.weights)
+    half = Graph(graph.indptr, graph.indices, weights=weights)
+    sampler = NeighborSampler([3, 2], weighted=True, replace=replace)
+    asked = [(np.arange(batch, NUMBER, 7), Address(1, 0, batch)) for batch in range(4)]
+    found, _ = sampled(sampler, half, "range", 2, asked)
+    for machine, own in enumerate(found):
+        assert list(map(facts, own)) == [facts(sampler.sample(half, seeds, **address._asdict())) for seeds, address in asked[machine::2]]
+    assert sum(batch.num_edges for own in found for batch in own) > 0
+
+
+def test_a_graph_all_of_whose_weights_are_0_is_refused(graph):
+    known, sampler = PartedGraph(graph.indptr, True, "parts", has_weight=False), NeighborSampler([3], weighted=True)
+    with pytest.raises(InputError, match="weighted=True, but the weights of all 900 edges are 0: no edge can be drawn; correct them"):
+        check_alone(sampler, known)
+    check_alone(NeighborSampler([3]), known)
+    check_alone(sampler, PartedGraph(graph.indptr, True, "parts"))
 
 
 @pytest.mark.parametrize("name", ["uniform", "weighted", "labor"])

@@ -8,6 +8,8 @@ import time
 import pytest
 from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learnt, place, processes_in, start
 
+from hoptrain.engine import load_dataset
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(START_S + 100)]
 
 
@@ -16,14 +18,19 @@ def parts(tmp_path_factory):
     return digits_in_parts(tmp_path_factory.mktemp("digits"))
 
 
-def test_two_machines_learn_what_one_does(tmp_path, parts, tmp_path_factory):
+@pytest.mark.parametrize("features", ["stored", pytest.param("int4", marks=EACH_FAULT)])
+def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, features):
+    name = "digits-knn"
+    if features != "stored":  # codes travel as they are
+        load_dataset(name).save(tmp_path / "narrow", features=features)
+        name = tmp_path / "narrow"
     small = ("--trainer.max_epochs=2", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
-    one = (*small, f"--trainer.default_root_dir={tmp_path / 'one'}")
+    one = (*small, f"--trainer.default_root_dir={tmp_path / 'one'}", f"--data.dataset={name}")
     plain = ended(tmp_path, start(tmp_path, ["m0", "m0"], *one), START_S)
     expected = learnt(tmp_path / "one")
     assert len(expected[1]) == 2
-    parted = digits_in_parts(tmp_path_factory.mktemp("parted"), graph="parted")
-    for graph, of_graph, lookahead in (("whole", parts, 128), ("parted", parted, 16)):
+    for graph, lookahead in (("whole", 128), ("parted", 16)):
+        of_graph = digits_in_parts(tmp_path_factory.mktemp(graph), graph=graph, name=name)
         folder = tmp_path / graph
         place(folder, of_graph)
         two = (f"--trainer.default_root_dir={folder}", "--data.partitions=parts", "--data.memory=300KiB", f"--data.lookahead={lookahead}")

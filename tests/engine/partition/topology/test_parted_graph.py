@@ -1,6 +1,7 @@
 """The folder of a data set whose graph is parted too: what every machine knows of it, and what is refused."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,6 +48,15 @@ def test_what_needs_all_edges_is_refused(parted):
         ):
             getattr(graph, what)
     assert (graph.num_nodes, graph.num_edges, graph.edge_ids) == (50, 300, None)
+
+
+@pytest.mark.parametrize("weight", [None, 0.0, 1.0])
+def test_whether_any_edge_has_a_weight_is_known_everywhere(data, tmp_path, weight):
+    weights = None if weight is None else np.r_[np.zeros(299), weight]
+    write_partition(
+        replace(data, graph=Graph(data.graph.indptr, data.graph.indices, weights=weights)), tmp_path / "parts", 3, graph="parted"
+    )
+    assert pickle.loads(pickle.dumps(open_partition(tmp_path / "parts").data.graph)).has_weight is (weight != 0)
 
 
 def test_what_cannot_be_parted(data, tmp_path):

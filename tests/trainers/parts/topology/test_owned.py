@@ -1,6 +1,7 @@
-"""Exact evaluation on a graph in parts gives what one machine gives; ranks are threads, two for each machine."""
+"""Exact evaluation of parts gives what one machine gives, and no rank holds more than its share; ranks are threads, two for each machine."""
 
-import dataclasses
+import gc
+import threading
 
 import numpy as np
 import pytest
@@ -8,12 +9,16 @@ import torch
 from ranks import in_threads
 
 from hoptrain import GNN, exact_logits, load_dataset
+from hoptrain.engine import Dataset
+from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.partition.exchange import LocalExchange
-from hoptrain.engine.partition.folder import open_partition, write_partition
-from hoptrain.engine.partition.rows import Links, PartedRows
+from hoptrain.engine.partition.folder import write_partition
+from hoptrain.engine.partition.rows import Links, open_parted
 from hoptrain.trainers.models import inference
 
 MACHINES, EACH = 2, 2
+RANKS, WIDTH = MACHINES * EACH, 13
+OPTIONS = {"normalize": False, "device": torch.device("cpu")}
 
 
 @pytest.fixture(autouse=True)
@@ -24,34 +29,101 @@ def _one_thread_a_rank():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("asked", ["some for each rank", "none for some"])
-@pytest.mark.parametrize("arch", ["sage", "gcn"])
-def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, arch, asked):
-    data = load_dataset("digits-knn")
-    write_partition(data, tmp_path / "parts", MACHINES, "stream", graph="parted")
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The digits as they are, and in codes."""
+    folder = tmp_path_factory.mktemp("digits")
+    load_dataset("digits-knn").save(folder / "int4", features="int4")
+    return {"stored": load_dataset("digits-knn"), "int4": Dataset.open(folder / "int4")}
+
+
+def model_of(arch, data):
     torch.manual_seed(1)
-    model = GNN(arch, data.num_features, 8, data.num_classes, num_layers=3).eval()
-    options = {"normalize": False, "device": torch.device("cpu")}
-    of_rank = np.array_split(np.random.default_rng(2).permutation(data.graph.num_nodes)[:300], MACHINES * EACH)
-    if asked == "none for some":
-        of_rank = [of_rank[0], *(own[:0] for own in of_rank[1:])]
-    sizes = iter([700] * 99 + [3000] * 999)  # chunks, of which ranks have unequal numbers
-    chunks = inference.chunks
-    monkeypatch.setattr(inference, "chunks", lambda indptr, nodes: chunks(indptr, nodes, next(sizes)))
-    exchanges = LocalExchange.among(MACHINES * EACH)
+    return GNN(arch, data.num_features, WIDTH, data.num_classes, num_layers=3).eval()
+
+
+def scores_of_one_machine(model, data, of_rank, monkeypatch):
+    """What each of as many ranks finds that share all features: they gather layers."""
+    parts, barrier = [None] * RANKS, threading.Barrier(RANKS, timeout=60)
+
+    def gather(part, share, total, device):
+        parts[int(threading.current_thread().name)] = part
+        barrier.wait()
+        whole = torch.cat(parts)[:total]
+        barrier.wait()
+        return whole
+
+    monkeypatch.setattr(inference, "gather_parts", gather)
+    ranks = [lambda rank=rank: exact_logits(model, data, of_rank[rank], rank=rank, world_size=RANKS, **OPTIONS) for rank in range(RANKS)]
+    return in_threads(ranks)
+
+
+def scores_of_machines(model, folder, of_rank):
+    """What each rank finds of parts on several machines."""
+    exchanges = LocalExchange.among(RANKS)
 
     def score(rank):
-        partition = open_partition(tmp_path / "parts")
-        rows = PartedRows(partition, Links(machines=None, ranks=lambda: exchanges[rank]))
-        rows.settle([[0, 1], [2, 3]], rank // EACH)
+        data = open_parted(folder, Links(machines=None, ranks=lambda: exchanges[rank]))
+        codes_of(data.x).settle([[0, 1], [2, 3]], rank // EACH)
         try:
-            mine = dataclasses.replace(partition.data, x=rows, validate=False)
-            return exact_logits(model, mine, of_rank[rank], rank=rank, world_size=MACHINES * EACH, **options)
+            return exact_logits(model, data, of_rank[rank], rank=rank, world_size=RANKS, **OPTIONS)
         except BaseException:
             exchanges[rank].abort()
             raise
 
-    found = in_threads([lambda rank=rank: score(rank) for rank in range(MACHINES * EACH)])
-    monkeypatch.undo()
-    for own, nodes in zip(found, of_rank, strict=True):
-        torch.testing.assert_close(own, exact_logits(model, data, nodes, **options))
+    return in_threads([lambda rank=rank: score(rank) for rank in range(RANKS)])
+
+
+@pytest.mark.parametrize("asked", ["some for each rank", "none for some"])
+@pytest.mark.parametrize(("arch", "graph", "features"), [
+    ("sage", "parted", "stored"), ("gcn", "parted", "stored"), ("sage", "whole", "stored"), ("gcn", "whole", "int4"), ("sage", "parted", "int4"),
+])  # fmt: skip
+def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, graph, features, asked):
+    data = plain[features]
+    write_partition(data, tmp_path / "parts", MACHINES, "stream", graph=graph)
+    model = model_of(arch, data)
+    of_rank = np.array_split(np.random.default_rng(2).permutation(data.graph.num_nodes)[:300], RANKS)
+    if asked == "none for some":
+        of_rank = [of_rank[0], *(own[:0] for own in of_rank[1:])]
+    sizes, chunks = {}, inference.chunks  # of ranks, which have unequal numbers of them
+
+    def unequal(indptr, nodes):
+        rank = threading.current_thread().name
+        sizes[rank] = sizes.get(rank, 300 + 100 * int(rank)) + 50
+        return chunks(indptr, nodes, sizes[rank])
+
+    monkeypatch.setattr(inference, "chunks", unequal)
+    found = scores_of_machines(model, tmp_path / "parts", of_rank)
+    sizes.clear()
+    expected = scores_of_one_machine(model, data, of_rank, monkeypatch)
+    for own, one in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, one)
+        if graph == "whole":  # ranks have the same vertices, and so the same sums
+            assert torch.equal(own, one)
+
+
+def rows_held():
+    """Rows of hidden layers that all ranks hold now: numbers of tensors as wide as those, each memory once."""
+    tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor and each.ndim == 2 and each.shape[1] == WIDTH]
+    return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() // (4 * WIDTH) for each in tensors}.values())
+
+
+@pytest.mark.parametrize("graph", ["whole", "parted"])
+def test_a_rank_holds_its_share_of_a_layer_and_a_chunk(tmp_path, monkeypatch, plain, graph):
+    """Of the layer that it reads and of the one that it makes."""
+    data, chunk = plain["stored"], 150
+    write_partition(data, tmp_path / "parts", MACHINES, "range", graph=graph)
+    model, number = model_of("sage", data), data.graph.num_nodes
+    chunks, layer, held, calls = inference.chunks, model.layer, [], iter(range(9999))
+    monkeypatch.setattr(inference, "chunks", lambda indptr, nodes: chunks(indptr, nodes, chunk))
+
+    def counted(*inputs):
+        if next(calls) % 10 == 0:
+            held.append(rows_held())
+        return layer(*inputs)
+
+    monkeypatch.setattr(model, "layer", counted)
+    scores_of_machines(model, tmp_path / "parts", np.array_split(np.arange(number), RANKS))
+    most = 2 * number + RANKS * 4 * chunk
+    assert most < RANKS * number  # what ranks would hold that gather the layer
+    assert number < max(held) <= most
