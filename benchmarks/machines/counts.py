@@ -15,16 +15,18 @@ from hoptrain.benchmarks.machines import optimum
 from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.partition.exchange import LocalExchange
-from hoptrain.engine.partition.folder import open_partition
+from hoptrain.engine.partition.folder import GRAPHS, open_partition
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import LOOKAHEAD, WINDOWS, StepRows
+from hoptrain.samplers.feed.tier import LOOKAHEAD, PARTED_LOOKAHEAD, StepRows
+from hoptrain.samplers.parted.handover import SamplesAhead, boxes_of
 
 EPOCHS, RANKS = 2, 4
+_COUNT = np.dtype(np.int32)  # of a vertex's draws, as it travels
 _PLENTY = 1 << 40  # bytes of a cache, for the accesses that are foreseen: as many as there are
 
 
@@ -33,37 +35,65 @@ class Cluster:
 
     Attributes:
         size: how many.
+        topology: of ``hoptrain.engine.partition.folder.GRAPHS``: what they have of the graph.
         num_rows: V.
         num_steps: of an epoch.
         cut: share of the edges that join two parts.
         row_bytes: bytes of a row.
+        num_windows: windows of an epoch, of whose rows each is asked for at once.
+        num_sampled: windows of an epoch in which machines sample together; 0 where each has the graph.
+        samples: the fewest bytes of samples: an id for each vertex of another machine, and back a count, and of each draw its source and its place.
     """
 
     def __init__(self, data: Dataset, number: int, parts: Path, args: argparse.Namespace) -> None:
         """Open the parts, and sample what the steps use."""
         sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
         common: dict[str, Any] = {"items": items, "batch_size": args.batch_size, "world_size": RANKS, "seed": options.SEED}
-        schedules = [Schedule(rank=rank, **common) for rank in range(RANKS)]
+        ranks, self._partition = np.array_split(np.arange(RANKS), number), open_partition(parts)
+        schedules = [[Schedule(rank=rank, **common) for rank in own] for own in ranks]
         task: dict[str, Any] = {"graph": data.graph, "stores": {"x": 0}, "sampler": sampler}
-        ranks = np.array_split(np.arange(RANKS), number)
         self._rows_of = [
-            StepRows(tasks=[SampleTask(schedule=schedules[rank], workspace=Workspace(), **task) for rank in own], num_tables=1)
-            for own in ranks
+            StepRows(tasks=[SampleTask(schedule=each, workspace=Workspace(), **task) for each in own], num_tables=1) for own in schedules
         ]
-        self.size, self._partition = number, open_partition(parts)
-        self.num_rows, self.num_steps, self.cut = data.graph.num_nodes, schedules[0].num_steps, self._partition.cut
+        self.size, self.topology = number, GRAPHS[self._partition.has_columns]
+        self.num_rows, self.num_steps, self.cut = data.graph.num_nodes, schedules[0][0].num_steps, self._partition.cut
         self._machines = [PartedRows(self._partition) for _ in range(number)]
         for machine, rows in enumerate(self._machines):
             rows.settle([own.tolist() for own in ranks], machine)
         self.row_bytes = self._machines[0].row_bytes
         at = [(epoch, step) for epoch in range(EPOCHS) for step in range(self.num_steps)]
         self._steps = [[self._of_others(machine, *each) for each in at] for machine in range(number)]
+        self.num_windows, self.num_sampled, self.samples = -(-self.num_steps // optimum.WINDOW), 0, 0
+        self._ahead: list[SamplesAhead | None] = [None] * number
+        if self._partition.has_columns:
+            self.num_sampled = 1 + -(-max(0, self.num_steps - PARTED_LOOKAHEAD) // optimum.WINDOW)
+            self.samples = sum(self._of_samples(machine, *each) for each in at for machine in range(number))
+            self._ahead = [
+                SamplesAhead(
+                    sampler=sampler,
+                    columns=self._partition.columns(machine),
+                    schedules=own,
+                    boxes=boxes_of(PARTED_LOOKAHEAD + 2 * optimum.WINDOW, 0, range(len(own)), None),
+                )
+                for machine, own in enumerate(schedules)
+            ]
 
     def _of_others(self, machine: int, epoch: int, step: int) -> Array:
         """The rows of other machines that a step uses."""
         (ids,) = self._rows_of[machine](epoch, step)
         others: Array = ids[self._partition.owner(ids) != machine]
         return others
+
+    def _of_samples(self, machine: int, epoch: int, step: int) -> int:
+        """The fewest bytes by which a machine's batches of a step are sampled."""
+        found, of_id = 0, id_dtype(self.num_rows).itemsize
+        for task in self._rows_of[machine].tasks:
+            batch: Any = task.sampled(epoch, step)
+            for block in batch.blocks:
+                is_elsewhere = self._partition.owner(batch.node_ids[: block.num_dst]) != machine
+                num_draws = int(np.diff(block.indptr)[is_elsewhere].sum())
+                found += int(is_elsewhere.sum()) * (of_id + _COUNT.itemsize) + num_draws * (of_id + block.edge_ids.itemsize)
+        return found
 
     def _in_bytes(self, rows: int) -> int:
         """What rows are when they travel, each with the id that it was asked for by."""
@@ -75,12 +105,12 @@ class Cluster:
 
     def unplanned(self) -> int:
         """Bytes, where each step asks for all that lies elsewhere."""
-        return self._in_bytes(sum(sum(map(len, own)) for own in self._steps))
+        return self.samples + self._in_bytes(sum(sum(map(len, own)) for own in self._steps))
 
     def optimum(self, slots: Sequence[int]) -> int:
         """The fewest bytes that any plan could send with so many slots on each machine."""
         pairs = zip(self._steps, slots, strict=True)
-        return self._in_bytes(sum(optimum.fewest(optimum.windows(own, self.num_steps), number) for own, number in pairs))
+        return self.samples + self._in_bytes(sum(optimum.fewest(optimum.windows(own, self.num_steps), number) for own, number in pairs))
 
     def planned(self, slots: Sequence[int], most_foreseen: int | None = None) -> int:
         """Bytes by the plan as it is, which stores so many accesses at most on each machine."""
@@ -90,8 +120,9 @@ class Cluster:
             def of_others(epoch: int, step: int, machine: int = machine) -> Array:
                 return self._of_others(machine, epoch, step)
 
-            found += sum(map(len, optimum.planned(of_others, self.num_rows, number, self.num_steps, EPOCHS, most_foreseen)))
-        return self._in_bytes(found)
+            size = self.num_rows, number, self.num_steps, EPOCHS, most_foreseen
+            found += sum(map(len, optimum.planned(of_others, *size, sampled=PARTED_LOOKAHEAD if self.num_sampled else None)))
+        return self.samples + self._in_bytes(found)
 
     def filled(self, slots: Sequence[int]) -> list[Filled]:
         """What the caches' processes do, each in a thread, whose trainers take every step at once."""
@@ -101,9 +132,10 @@ class Cluster:
         def fill(machine: int) -> None:
             rows = self._machines[machine]
             shared = SharedRows.make([CachedTable(len(rows), rows.row_bytes, slots[machine], _PLENTY)], 1)
+            ahead = self._ahead[machine]
             task = FillTask(
-                shared=shared, files=[rows], names=["x"], rows_of=self._rows_of[machine], num_steps=self.num_steps, lookahead=LOOKAHEAD,
-                window=LOOKAHEAD // WINDOWS, exchange=exchanges[machine],
+                shared=shared, files=[rows], names=["x"], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
+                lookahead=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=optimum.WINDOW, exchange=exchanges[machine], ahead=ahead,
             )  # fmt: skip
             try:
                 for epoch in range(EPOCHS):

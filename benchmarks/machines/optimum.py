@@ -48,19 +48,34 @@ def fewest(accesses: Sequence[Array], num_slots: int) -> int:
 
 
 def planned(
-    rows_of: Callable[[int, int], Array], num_rows: int, num_slots: int, num_steps: int, num_epochs: int, most_foreseen: int | None = None
+    rows_of: Callable[[int, int], Array],
+    num_rows: int,
+    num_slots: int,
+    num_steps: int,
+    num_epochs: int,
+    most_foreseen: int | None = None,
+    sampled: int | None = None,
 ) -> list[Array]:
-    """The distinct rows that the plan reads in each window, of the rows (B,) that each epoch and step uses; it stores ``most_foreseen`` accesses at most."""
-    plan = RowPlan(np.empty(num_rows, np.int32), num_slots, LOOKAHEAD, most_foreseen)
+    """The distinct rows that the plan reads in each window, of the rows (B,) that each epoch and step uses.
+
+    It stores ``most_foreseen`` accesses at most. Where ``sampled`` is given, so many steps of an epoch are known ahead of a window, and none of the next epoch.
+    """
+    plan = RowPlan(np.empty(num_rows, np.int32), num_slots, sampled or LOOKAHEAD, most_foreseen)
     later = (rows_of(epoch, step) for epoch in count() for step in range(num_steps))
-    plan.foresee(next(later))
+    if sampled is None:
+        plan.foresee(next(later))
     found: list[Array] = []
     for epoch in range(num_epochs):
+        unknown = num_steps
+        if sampled is not None:
+            plan.forget()
         for first in range(0, num_steps, WINDOW):
             read = []
             for step in range(first, min(first + WINDOW, num_steps)):
-                for _ in range(plan.wanted):
+                number = plan.wanted if sampled is None else min(plan.wanted, unknown - max(0, num_steps - first - sampled))
+                for _ in range(number):
                     plan.foresee(next(later))
+                unknown -= number
                 read.append(plan.next(tag_of(epoch + 1, step)).rows)
             found.append(np.unique(np.concatenate(read)))
     return found

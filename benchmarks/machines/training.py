@@ -25,54 +25,74 @@ _FIT = (
 )
 
 
-def cells(num_ranks: int, machines: Sequence[int], methods: Sequence[str]) -> list[dict[str, Any]]:
-    """A record of each run, with the largest difference of a weight from those of one machine; None where there are none."""
+def cells(num_ranks: int, machines: Sequence[int], ways: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """A record of each run, for each way to part features and graph, with the largest difference of a weight from those of one machine."""
     records = []
     with tempfile.TemporaryDirectory() as folder:
         _, plain = _run(Path(folder) / "one", num_ranks, 1, ())
         for number in machines:
-            for method in methods:
-                own = Path(folder) / f"{method}{number}"
+            for method, topology in ways:
+                own = Path(folder) / f"{method}{number}{topology}"
                 own.mkdir()
-                write_partition(load_dataset(_DATA), own / "parts", number, method)
+                write_partition(load_dataset(_DATA), own / "parts", number, method, graph=topology)
                 for memory in ("300KiB", "auto"):
-                    print(f"{_DATA}: {num_ranks} ranks on {number} machines, parts by {method}, memory {memory}", file=sys.stderr)
+                    print(
+                        f"{_DATA}: {num_ranks} ranks on {number} machines, parts by {method}, graph {topology}, memory {memory}",
+                        file=sys.stderr,
+                    )
                     outcome, weights = _run(
                         own / memory, num_ranks, number, ("--data.partitions", "parts", "--data.memory", memory), own / "parts"
                     )
                     worst = worst_difference(plain, weights)
-                    facts = {"graph": _DATA, "machines": number, "parts": method, "memory": memory, "outcome": outcome}
+                    facts = {
+                        "graph": _DATA,
+                        "topology": topology,
+                        "machines": number,
+                        "parts": method,
+                        "memory": memory,
+                        "outcome": outcome,
+                    }
                     records.append(facts | {"weight_difference": worst})
     return records
 
 
 def _run(folder: Path, num_ranks: int, number: int, options: Sequence[str], parts: Path | None = None) -> tuple[str, dict[str, Any] | None]:
     """How a run ended, and its weights; each machine's folder has its part alone."""
+    for machine in range(number):
+        own = folder / str(machine)
+        own.mkdir(parents=True)
+        link_parts(parts, machine, own / "parts")
+    outcome = outcome_of(started(folder, num_ranks, number, (*_FIT, *options)))
+    if outcome != "ended":
+        tell_logs(folder)
+        return outcome, None
+    return outcome, weights_of(folder / "runs")
+
+
+def started(folder: Path, num_ranks: int, number: int, options: Sequence[str]) -> list[subprocess.Popen[bytes]]:
+    """The ranks of ``hoptrain fit`` on machines that are processes of this one; machine m runs in the folder of this name."""
     each = num_ranks // number
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks), "TORCHELASTIC_RUN_ID": "bench"}
     shared |= {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(each)}
-    processes = []
+    sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(each), "--trainer.default_root_dir", str(folder / "runs"))
+    command, processes = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", *sizes, *options], []
     for rank in range(num_ranks):
         machine, place = divmod(rank, each)
         own = folder / str(machine)
-        if place == 0:
-            own.mkdir(parents=True)
-            link_parts(parts, machine, own / "parts")
         variables = shared | {"RANK": str(rank), "LOCAL_RANK": str(place), "GROUP_RANK": str(machine), "HOPTRAIN_MACHINE": str(machine)}
-        sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(each), "--trainer.default_root_dir", str(folder / "runs"))
-        command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", *_FIT, *sizes, *options]
         with (own / f"{rank}.txt").open("w") as told:
             processes.append(
                 subprocess.Popen(command, cwd=own, env=os.environ | variables, stdout=told, stderr=told, start_new_session=True)
             )
-    outcome = outcome_of(processes)
-    if outcome != "ended":
-        for rank in range(num_ranks):
-            print((folder / str(rank // each) / f"{rank}.txt").read_text()[-2000:], file=sys.stderr)
-        return outcome, None
-    return outcome, weights_of(folder / "runs")
+    return processes
+
+
+def tell_logs(folder: Path) -> None:
+    """The ends of what a run's ranks have said."""
+    for log in sorted(folder.glob("*/*.txt")):
+        print(log.read_text()[-2000:], file=sys.stderr)
 
 
 def weights_of(runs: Path) -> dict[str, Any]:

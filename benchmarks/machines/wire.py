@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import csv
 import os
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from typing import Any
 
 from hoptrain.benchmarks.machines.counts import EPOCHS, RANKS, Cluster
 from hoptrain.benchmarks.machines.namespaces import INTERFACE, Network, joined
-from hoptrain.benchmarks.machines.training import link_parts, outcome_of, weights_of, worst_difference
+from hoptrain.benchmarks.machines.training import link_parts, outcome_of, tell_logs, weights_of, worst_difference
+from hoptrain.benchmarks.machines.what_if_machines import gradients_sent, predict
 from hoptrain.engine import Dataset
+from hoptrain.engine.features.quantized import format_of
 from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.storage.filler import FORESEEN_BYTES
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, shared_out, slots_for
@@ -25,8 +28,10 @@ _PORT = 29500
 _MOST_MEMORY = 1 << 40
 
 
-def cells(data: Dataset, machines: Sequence[int], methods: Sequence[str], shares: Sequence[float], args: Any) -> list[dict[str, Any]]:
-    """A record of each run; ``rows`` are the bytes that it has sent beyond a run with the features whole on each machine."""
+def cells(
+    data: Dataset, machines: Sequence[int], ways: Sequence[tuple[str, str]], shares: Sequence[float], args: Any
+) -> list[dict[str, Any]]:
+    """A record of each run, for each way to part features and graph; ``rows`` are bytes beyond a run with all data on each machine."""
     data = replace(
         data, splits={"train": data.split("train")}, validate=False
     )  # without evaluation, which sends rows that no plan has counted
@@ -42,20 +47,26 @@ def cells(data: Dataset, machines: Sequence[int], methods: Sequence[str], shares
         whole = ("--data.dataset", str(folder / "whole"))
         parted = ("--data.dataset", data.name, "--data.scale", str(data.meta.get("scale", 1.0)), "--data.partitions", "parts")
         alone = _run(folder / "alone", 1, (*fit, *whole), args.rate_mbit)
-        records.append({"graph": data.name, "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
+        x: Any = data.x
+        about = {"graph": data.name, "features": format_of(x)}
+        records.append(about | {"topology": "whole", "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
         for number in machines:
             plain = _run(folder / f"plain{number}", number, (*fit, *whole), args.rate_mbit)
-            records.append({"graph": data.name, "machines": number, "parts": "", "share": None} | _facts(plain, alone, 0, 0))
-            for method in methods:
-                parts = folder / f"{method}{number}"
-                write_partition(data, parts, number, method)
+            records.append(
+                {"graph": data.name, "topology": "whole", "machines": number, "parts": "", "share": None} | _facts(plain, alone, 0, 0)
+            )
+            for method, topology in ways:
+                parts = folder / f"{method}{number}{topology}"
+                write_partition(data, parts, number, method, graph=topology)
                 cluster = Cluster(data, number, parts, args)
                 for share in shares:
                     memory, minimum = _memory_and_minimum(cluster, share)
                     options = (*fit, *parted, "--data.memory", f"{memory}B")
-                    run = _run(folder / f"{method}{number} {share}", number, options, args.rate_mbit, parts)
-                    facts = {"graph": data.name, "machines": number, "parts": method, "share": share}
-                    records.append(facts | _facts(run, alone, sum(plain["sent"]), minimum))
+                    run = _run(folder / f"{parts.name} {share}", number, options, args.rate_mbit, parts)
+                    told = {"topology": topology, "machines": number, "parts": method, "share": share}
+                    sent = minimum / number / EPOCHS / cluster.num_steps
+                    foretold = _foretold(run, alone, sent, args.rate_mbit)
+                    records.append(about | told | _facts(run, alone, sum(plain["sent"]), minimum) | foretold)
     return records
 
 
@@ -88,9 +99,26 @@ def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, pa
         outcome = outcome_of(processes)
         seconds, sent = time.perf_counter() - begin, network.sent()
     if outcome != "ended":
-        for machine in range(number):
-            print((folder / str(machine) / "log.txt").read_text()[-2000:], file=sys.stderr)
-    return {"outcome": outcome, "weights": weights_of(folder / "runs") if outcome == "ended" else None, "sent": sent, "seconds": seconds}
+        tell_logs(folder)
+    is_whole = outcome == "ended"
+    weights, step_s = (weights_of(folder / "runs"), _step_seconds(folder / "runs")) if is_whole else (None, None)
+    return {"outcome": outcome, "weights": weights, "sent": sent, "seconds": seconds, "step_s": step_s}
+
+
+def _step_seconds(runs: Path) -> float:
+    """Mean seconds of a step of the last epoch, waits included."""
+    with (runs / "version_0/metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row.get("time/train")]
+    return sum(float(rows[-1][f"time/{stage}"]) for stage in ("wait", "copy", "train"))
+
+
+def _foretold(run: dict[str, Any], alone: dict[str, Any], sent: float, mbit: float) -> dict[str, Any]:
+    """What a step should have taken by the step of one machine and the bytes that are counted for it; nothing where a run did not end."""
+    if run["step_s"] is None or alone["step_s"] is None:
+        return {}
+    gradients = gradients_sent(sum(4 * tensor.numel() for tensor in alone["weights"].values()), RANKS)
+    foretold = predict(alone["step_s"], sent=sent, gradients=gradients, mbit=mbit)
+    return {"step_s": run["step_s"], "foretold_s": foretold, "error": foretold / run["step_s"] - 1}
 
 
 def torchrun(network: Network, machine: int, number: int, ranks_each: int, *options: str) -> list[str]:

@@ -16,23 +16,19 @@ from hoptrain.engine.partition.exchange import NOTHING, Exchange
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.meeting import meeting_of
 
-_RUN = np.dtype(np.int64)
-
 
 class WindowRows:
     """The rounds of the process that fills a machine's cache.
 
     Attributes:
-        num_rounds: rounds so far.
-        num_sent: bytes that were sent in them.
-        num_fetched: rows that came.
+        num_fetched: rows that came so far.
     """
 
     def __init__(self, rows: PartedRows, exchange: Exchange) -> None:
         """Begin before the first run."""
         self._rows, self._exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
-        self.num_rounds = self.num_sent = self.num_fetched = 0
+        self.num_fetched = 0
         self.begin()
 
     def begin(self) -> None:
@@ -40,15 +36,11 @@ class WindowRows:
         none = np.empty(0, self._dtype)
         self._asked, self._owed = [none] * self._exchange.size, [none] * self._exchange.size
 
-    def next(self, run: int, wanted: Array) -> bool:
+    def next(self, wanted: Array) -> None:
         """Make a round: what was asked for in the one before comes, for ``PartedRows.read``.
 
         Args:
-            run: number of the run, the same on all machines.
             wanted: (M,) distinct vertices, ascending, whose rows are needed for the next window; those of this machine do not count.
-
-        Returns:
-            False where others are in a later run: this one was left early, and nothing comes.
 
         Raises:
             InputError: as ``Exchange``, and as rows are read.
@@ -56,25 +48,14 @@ class WindowRows:
         rows, here, size = self._rows, self._exchange.rank, self._exchange.size
         owners = rows.owner(wanted)
         asks = [wanted[owners == part] if part != here else wanted[:0] for part in range(size)]
-        head = np.array([run], _RUN).view(np.uint8)
         to = [
             NOTHING
             if part == here
-            else np.concatenate([head, rows.of_own(self._owed[part]).reshape(-1), _as_bytes(rows.numbers(asks[part], part), self._dtype)])
+            else np.concatenate([rows.of_own(self._owed[part]).reshape(-1), _as_bytes(rows.numbers(asks[part], part), self._dtype)])
             for part in range(size)
         ]
-        while True:
-            got = self._exchange.exchange(to)
-            self.num_rounds += 1
-            self.num_sent += sum(map(len, to))
-            runs = [run if part == here else int(got[part][: _RUN.itemsize].copy().view(_RUN)[0]) for part in range(size)]
-            if max(runs) > run:
-                return False
-            if min(runs) == run:
-                break  # else those behind learn by this round that their run was left, and come anew
-        self._take(got)
+        self._take(self._exchange.exchange(to))
         self._asked = asks
-        return True
 
     def _take(self, got: Sequence[Array]) -> None:
         """What the others sent: rows that were asked for, and what they ask for."""
@@ -83,8 +64,8 @@ class WindowRows:
         for part, message in enumerate(got):
             if part == here:
                 continue
-            end = _RUN.itemsize + len(self._asked[part]) * rows.row_bytes
-            came.append(message[_RUN.itemsize : end].reshape(-1, rows.row_bytes))
+            end = len(self._asked[part]) * rows.row_bytes
+            came.append(message[:end].reshape(-1, rows.row_bytes))
             self._owed[part] = message[end:].copy().view(self._dtype)
         ids = np.concatenate(self._asked)
         self.num_fetched += len(ids)

@@ -24,7 +24,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartedRows
-from hoptrain.engine.partition.topology.runs import LeftRunError, RunExchange
+from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, StepReads, in_order, plan_together
@@ -154,8 +154,7 @@ class FillTask:
     _run: int = 0
     _first: int = 0
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
-    _rounds: WindowRows | None = None
-    _of_run: RunExchange | None = None
+    _rounds: tuple[RunExchange, WindowRows] | None = None
     _sampled: int = 0
     _foreseen: int = 0
 
@@ -207,49 +206,47 @@ class FillTask:
     def _fetch(self, run: int, epoch: int, step: int, exchange: Exchange) -> _Planned | None:
         """See that a step is planned, and what others have of it is here; None where they are in a later run."""
         if self._rounds is None:
-            self._rounds = WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), exchange)
-        rounds, fetched = self._rounds, Filled()
+            of_run = RunExchange(exchange)
+            self._rounds = of_run, WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), of_run)
+        rounds, rows = self._rounds
+        before, seconds, rounds.run = (rows.num_fetched, rounds.num_rounds, rounds.num_sent), 0.0, run
         if not self._planned:  # the run begins
             self._first = step
-            rounds.begin()
+            rows.begin()
             starts = [step, step + self.window]
         else:
             starts = [step + self.window] if (step - self._first) % self.window == 0 else []
-        for start in starts:
-            sampled = self._sample(run, epoch, min(start + self.lookahead, self.num_steps), exchange)
-            if sampled is None:
-                return None
-            fetched = fetched.plus(sampled)
-            before = rounds.num_fetched, rounds.num_rounds, rounds.num_sent
-            wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
-            begin = time.perf_counter()
-            if not rounds.next(run, wanted):
-                return None
-            counts = rounds.num_fetched - before[0], rounds.num_rounds - before[1], rounds.num_sent - before[2]
-            fetched = fetched.plus(Filled(0, 0, 0, 0, 0.0, 0.0, *counts, time.perf_counter() - begin))
+        try:
+            for start in starts:
+                seconds += self._sample(run, epoch, min(start + self.lookahead, self.num_steps), rounds)
+                wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
+                begin = time.perf_counter()
+                rows.next(wanted)
+                seconds += time.perf_counter() - begin
+        except LeftRunError:
+            return None
+        fetched = Filled(
+            num_fetched=rows.num_fetched - before[0],
+            num_rounds=rounds.num_rounds - before[1],
+            num_sent=rounds.num_sent - before[2],
+            fetch_s=seconds,
+        )
         landed, reads = self._planned.popleft()
         waited = self._wait_until_taken(landed)
         for table, own in enumerate(reads):
             self.shared.slot_of(table)[own.rows] = own.slots
         return waited, fetched, [[own] for own in reads]
 
-    def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> Filled | None:
-        """Where the graph is parted, see that the steps before ``last`` are sampled; None where others are in a later run."""
+    def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> float:
+        """Where the graph is parted, see that the steps before ``last`` are sampled; returns the seconds that it took."""
         if self.ahead is None or last <= self._sampled:
-            return Filled()
-        if self._of_run is None:
-            self._of_run = RunExchange(exchange)
-        rounds = self._of_run
-        before, rounds.run = (rounds.num_rounds, rounds.num_sent), run
+            return 0.0
         if (overwritten := last - 1 - self.ahead.num_places) >= self._first:
             self.shared.wait_until_taken(tag_of(run, overwritten))
         begin = time.perf_counter()
-        try:
-            self.ahead.sample(run, epoch, range(self._sampled, last), rounds)
-        except LeftRunError:
-            return None
+        self.ahead.sample(run, epoch, range(self._sampled, last), exchange)
         self._sampled = last
-        return Filled(0, 0, 0, 0, 0.0, 0.0, 0, rounds.num_rounds - before[0], rounds.num_sent - before[1], time.perf_counter() - begin)
+        return time.perf_counter() - begin
 
     def _plan_window(self, run: int, steps: range) -> Array:
         """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""

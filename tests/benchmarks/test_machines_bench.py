@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from hoptrain.benchmarks.machines.namespaces import joined, lacking
+from hoptrain.benchmarks.machines.what_if_machines import gradients_sent, predict
 from hoptrain.trainers.cli import main
 
 
@@ -14,16 +15,92 @@ def test_counts(tmp_path):
     options = ("--quick", "--only", "counts", "--scale", "0.0005", "--machines", "2", "--methods", "range", "--batch-size", "4")
     assert main(["bench", "machines", *options, "--shares", "0", "0.2", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "results.json").read_text())
-    none, cached = found["records"]
-    assert none["rounds"] == none["windows"] + 2  # one more in each of two epochs
-    assert cached["sent"] < none["sent"] < none["unplanned"]
-    heads = 2 * none["rounds"] * 8
-    assert none["sent"] == none["minimum"] + heads
+    whole, parted = found["records"][:2], found["records"][2:]
+    for none, cached in (whole, parted):
+        assert (
+            none["rounds"] == none["windows"] + 2 + 2 * 2 * none["sampled_windows"]
+        )  # one more in each of two epochs; two for each of two hops
+        assert cached["sent"] < none["sent"] < none["unplanned"]
+    none, cached = whole
+    assert none["sent"] == none["minimum"] + 2 * none["rounds"] * 8
+    assert none["sampled_windows"] == none["samples"] == 0
+    assert parted[0]["samples"] > 0
+    assert [record["unplanned"] - record["samples"] for record in parted] == [none["unplanned"]] * 2
+    assert parted[0]["sampled_windows"] == 2
+    batches = none["steps"] * 4
+    of_round, of_question, of_answer, of_batch = 8, 16, 32, 32
+    heads = of_round * 2 * parted[0]["rounds"] + 2 * parted[0]["sampled_windows"] * 2 * (of_question + of_answer) + 2 * batches * of_batch
+    assert parted[0]["sent"] == parted[0]["minimum"] + heads
     assert found["summary"]["bytes_over_minimum"] < 1.02
     for record in found["records"]:
         assert record["optimum"] <= record["sent"] < 1.2 * record["optimum"]
     assert found["summary"]["bytes_over_optimum"] == max(record["sent"] / record["optimum"] for record in found["records"])
-    assert found["summary"]["bytes_saved_by_cache"] == none["unplanned"] / cached["sent"]
+    assert found["summary"]["bytes_saved_by_cache"] == parted[1]["unplanned"] / parted[1]["sent"]
+
+
+def test_codes_send_a_quarter(tmp_path):
+    options = (
+        "--quick",
+        "--only",
+        "counts",
+        "--scale",
+        "0.0005",
+        "--machines",
+        "2",
+        "--methods",
+        "range",
+        "--batch-size",
+        "4",
+        "--shares",
+        "0",
+    )
+    assert main(["bench", "machines", *options, "--features", "as-stored", "int8", "--out", str(tmp_path)]) == 0
+    numbers, _, codes, _ = json.loads((tmp_path / "results.json").read_text())["records"]
+    assert (numbers["features"], codes["features"]) == ("float32", "int8")
+    assert numbers["unplanned"] / codes["unplanned"] == (4 * 100 + 4) / (100 + 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            ("--graphs", "digits-knn"),
+            "graphs has digits-knn: memory is measured beside a small one of the same kind; name a synthetic: set",
+        ),
+        (("--features", "int8"), "features are ['int8']: memory is measured with those that are stored; leave them out"),
+        (("--cache-mib", "0"), "cache-mib is 0: it is mebibytes, at least 1; correct it"),
+    ],
+)
+def test_what_memory_is_not_measured_of(tmp_path, capsys, options, line):
+    assert main(["bench", "machines", "--quick", "--only", "memory", "--scale", "0.0005", *options, "--out", str(tmp_path)]) == 2
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_memory_beside_the_share(tmp_path):
+    """What is held is at least the half of the share, whose pages are touched, and is set beside it."""
+    options = ("--quick", "--only", "memory", "--scale", "0.05", "--topologies", "parted", "--methods", "range", "--batch-size", "64")
+    assert main(["bench", "machines", *options, "--cache-mib", "16", "--fanouts", "10", "5", "--out", str(tmp_path)]) == 0
+    [record] = json.loads((tmp_path / "results.json").read_text())["records"]
+    assert record["outcome"] == "ended"
+    assert record["share"] > 0.05 * 2_449_029 * 100 * 4 / 2  # at least its half of the features
+    assert record["beyond"] > 0.5 * record["share"]
+    assert record["memory_over_share"] == record["beyond"] / (record["share"] + (16 << 20))
+
+
+@pytest.mark.parametrize(
+    ("sent", "mbit", "expected"),
+    [
+        (0.0, 8.0, 1.0 + 3.0),  # the gradients' 3 MB take 3 s
+        (5e5, 8.0, 1.0 + 3.0),  # rows travel beside the step
+        (9e6, 8.0, 9.0 + 3.0),  # the network decides
+        (9e6, 8e3, 1.0 + 0.003),
+    ],
+)
+def test_a_step_that_is_foretold(sent, mbit, expected):
+    gradients = gradients_sent(2_000_000, 4)
+    assert gradients == 3e6
+    assert predict(1.0, sent=sent, gradients=gradients, mbit=mbit) == pytest.approx(expected)
 
 
 def test_bad_input(tmp_path, capsys):

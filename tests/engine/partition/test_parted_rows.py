@@ -19,6 +19,7 @@ from hoptrain.engine.partition.folder import open_partition, part_folder, write_
 from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
 from hoptrain.engine.partition.rounds import RankRows, WindowRows, take_parted
 from hoptrain.engine.partition.rows import PartedRows, open_parted
+from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows
 
 NUMBER, ROW_BYTES, ID_BYTES, HEAD_BYTES = 60, 12, 4, 8
@@ -60,15 +61,16 @@ def test_rows_come_in_the_fewest_bytes(parts, data, windows, number):
     wanted = [[np.array(sorted(window[machine]), np.int32) for window in windows] for machine in range(number)]
 
     def run(machine):
-        rounds, rows = WindowRows(machines[machine], exchanges[machine]), machines[machine]
+        exchange, rows = RunExchange(exchanges[machine]), machines[machine]
+        rounds = WindowRows(rows, exchange)
         asked = [*wanted[machine], np.empty(0, np.int32)]
         for window, later in enumerate(asked):
-            assert rounds.next(1, later)
+            rounds.next(later)
             ids = rows.elsewhere(asked[window - 1] if window else asked[-1])
             found = np.empty((len(ids), ROW_BYTES), np.uint8)
             rows.read(ids, np.arange(len(ids)), found)
             assert np.array_equal(found.view(np.float32), data.x[ids])
-        return rounds.num_sent, rounds.num_rounds, rounds.num_fetched
+        return exchange.num_sent, exchange.num_rounds, rounds.num_fetched
 
     told = in_threads([lambda machine=machine: run(machine) for machine in range(number)])
     owner = open_partition(parts / str(number)).owner
@@ -83,20 +85,32 @@ def test_a_machine_that_is_in_an_earlier_run_is_told(parts):
     machines, exchanges = machines_of(parts, 2), LocalExchange.among(2)
     wanted = np.arange(NUMBER, dtype=np.int32)
 
+    def begun(machine, run):
+        exchange = RunExchange(exchanges[machine])
+        exchange.run = run
+        return exchange, WindowRows(machines[machine], exchange)
+
     def behind():
-        rounds = WindowRows(machines[0], exchanges[0])
-        assert rounds.next(1, wanted)
-        assert not rounds.next(1, wanted)  # the other has left the run
+        exchange, rounds = begun(0, 1)
+        rounds.next(wanted)
+        with pytest.raises(LeftRunError):
+            rounds.next(wanted)
+        exchange.run = 2
         rounds.begin()
-        return rounds.next(2, wanted), rounds.next(2, wanted[:0])
+        rounds.next(wanted)
+        rounds.next(wanted[:0])
+        return exchange.num_rounds, rounds.num_fetched
 
     def ahead():
-        rounds = WindowRows(machines[1], exchanges[1])
-        assert rounds.next(1, wanted)
+        exchange, rounds = begun(1, 1)
+        rounds.next(wanted)
+        exchange.run = 2
         rounds.begin()
-        return rounds.next(2, wanted), rounds.next(2, wanted[:0]), rounds.num_rounds
+        rounds.next(wanted)
+        rounds.next(wanted[:0])
+        return exchange.num_rounds, rounds.num_fetched
 
-    assert in_threads([behind, ahead]) == [(True, True), (True, True, 4)]
+    assert in_threads([behind, ahead]) == [(4, NUMBER // 2)] * 2
 
 
 @pytest.mark.parametrize("ranks_each", [1, 2])

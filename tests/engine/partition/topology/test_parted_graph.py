@@ -10,7 +10,7 @@ from ranks import in_threads
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import GRAPH, open_partition, write_partition
-from hoptrain.engine.partition.topology.runs import LeftRunError, RunExchange
+from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ class LeftRunError(Exception):
 
 
 class RunExchange:
-    """An ``Exchange`` whose messages begin with the number of the run, as those of ``WindowRows`` do.
+    """An ``Exchange`` whose messages begin with the number of the run.
 
     Attributes:
         rank: of this machine.
