@@ -8,8 +8,8 @@ knows all epochs. The plan, and its optimum, do not write the slots of steps in 
 read only once the step before has been taken.
 
 *Speed*: mini-batches a second, in interleaved rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line
-of the features; the tier has another one, which reads ahead, and DGL's does all in one, with the same two batches each round. What
-has a cache of rows takes an epoch before the first round. Policies read by the
+of the features, or with ``train`` takes a step on them; the tier has another one, which reads ahead, and DGL's, which only loads and is left out with
+``train``, does all in one, with the same two batches each round. What has a cache of rows takes an epoch before the first round. Policies read by the
 tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``memory``, the page
 cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
 
@@ -17,8 +17,8 @@ Each round also has a second of reads at random places, of as many bytes as the 
 Its line has what that permits the tier: the rate over the tier's reads a batch.
 
 ``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
-features in memory, ``share_of_bound`` that of the bound; ``misses_over_optimum`` is of the plan that looks 64 batches ahead; ``reads_over_best_policy`` the
-default plan's reads over the best policy's. Of several cases the summary has the worst.
+features in memory, ``share_permitted`` what that is at most by the disk's bound, ``share_of_bound`` the tier's over the bound; ``misses_over_optimum`` is of
+the plan that looks 64 batches ahead; ``reads_over_best_policy`` the default plan's reads over the best policy's. Of several cases the summary has the worst.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from hoptrain.benchmarks.peers.loaders import Case as Load
 from hoptrain.benchmarks.storage import counts, speed
 from hoptrain.benchmarks.storage.disk import Disk
 from hoptrain.benchmarks.storage.sources import features_of
-from hoptrain.engine import Dataset, Schedule
+from hoptrain.benchmarks.storage.train import Steps
+from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import shared_out
 from hoptrain.samplers import NeighborSampler, Sampler
@@ -77,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--share", type=float, default=0.25, metavar="S", help="bytes of memory over those of the features, for speed (default 0.25)")
     add("--batches", type=int, metavar="K", help="mini-batches of a round, about (default 16, with --quick 4)")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 5, with --quick 1)")
+    add("--train", type=int, metavar="WIDTH", help="speed with a training step of GraphSAGE so many channels wide on each mini-batch")
     add("--only", choices=("reads", "speed"), help="one of the two things")
     others = [_MEMORY, _RANDOM, _MAP, *counts.POLICIES, _DGL]
     add("--without", nargs="+", default=[], choices=others, metavar="NAME", help=f"speed without these systems: {'; '.join(others)}")
@@ -111,6 +113,8 @@ class Case:
 
 def run(args: argparse.Namespace) -> Result:
     """Count, and measure; see the module's docstring."""
+    if args.train and args.only == "reads":
+        raise InputError(f"--train is {args.train} with --only reads: it is for speed; leave one of them out")
     records: list[dict[str, Any]] = []
     answers: list[dict[str, float]] = []
     for name in args.graphs:
@@ -148,11 +152,14 @@ def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     batches = args.batches or (4 if args.quick else 16)
     rounds = args.rounds or (1 if args.quick else 5)
     policies = {name: make for name, make in counts.policies(case.data, case.epochs[0], num_slots).items() if name not in args.without}
-    sizes = {"memory": memory, "num_slots": num_slots, "lookahead": LOOKAHEAD}
-    systems = speed.opened(case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches, without=args.without)
+    use = speed.read_lines if args.train is None else Steps(case.data, len(args.fanouts), args.train)
+    sizes: dict[str, Any] = {"memory": memory, "num_slots": num_slots, "lookahead": LOOKAHEAD}
+    systems = speed.opened(
+        case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches, use=use, without=args.without
+    )
     first = np.concatenate([case.schedule.batch_items(0, step) for step in range(min(_PEER_BATCHES, case.schedule.num_steps))])
     load = Load(fanouts=tuple(args.fanouts), batch_size=case.schedule.batch_size, seeds=first)
-    peer = None if _DGL in args.without else speed.Dgl.opened(case.data, load, memory)
+    peer = None if _DGL in args.without or args.train else speed.Dgl.opened(case.data, load, memory)
     everyone: dict[str, speed.System | speed.Dgl] = {**systems, **({_DGL: peer} if peer else {})}
     try:
         for name in (_TIER, *policies):
@@ -181,4 +188,6 @@ def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     )
     ratios = {"min_ratio_mmap": _RANDOM, "min_ratio_mmap_read_ahead": _MAP, "share_of_memory_speed": _MEMORY}
     summary = {name: costs[other].over(tier.ns) for name, other in ratios.items() if other in costs}
+    if _MEMORY in costs:
+        summary["share_permitted"] = min(1.0, bound * costs[_MEMORY].median * 1e-9)
     return rows, summary | {"share_of_bound": statistics.median(1e9 / ns / each for ns, each in zip(tier.ns, bounds, strict=True))}

@@ -55,6 +55,7 @@ class System:
         schedule: what is in which batch.
         pool: the process.
         batches: steps of a call.
+        use: what is done with a batch.
         tier: the loader's own, if this is it.
         group: the control group of the process.
         dropped: a file that the system forgets before each call.
@@ -64,6 +65,7 @@ class System:
     schedule: Schedule
     pool: WorkerPool
     batches: int
+    use: Callable[[Any], None]
     tier: Tier | None
     group: Path | None
     dropped: str | None
@@ -77,11 +79,11 @@ class System:
         return self.take(epoch + 1, steps)
 
     def take(self, epoch: int, steps: range) -> int:
-        """Take the batches of some steps, and read one value of every cache line of their features; returns how many there were."""
+        """Take the batches of some steps, and use them; returns how many there were."""
         before = self.tier.filled if self.tier else Filled()
-        for arrays, _ in self._made(epoch, steps):
-            touch(arrays["x"].view(np.uint8).reshape(len(arrays["x"]), -1), _LINE_BYTES)
-            arrays.clear()
+        for arrays, header in self._made(epoch, steps):
+            self.use(header.filled(arrays))
+            arrays.clear()  # the slot is free before the wait for the next one
         if self.tier:
             self.filled.append(tuple(b - a for a, b in zip(before, self.tier.filled, strict=True)))
         return len(steps)
@@ -144,6 +146,11 @@ class Dgl:
             self.group.rmdir()
 
 
+def read_lines(batch: Any) -> None:
+    """Read one value of every cache line of the features of a mini-batch."""
+    touch(batch.x.view(np.uint8).reshape(len(batch.x), -1), _LINE_BYTES)
+
+
 def piece(num_steps: int, batches: int, call: int) -> tuple[int, range]:
     """Epoch and steps of a call: an epoch is cut into pieces of about as many batches."""
     pieces = max(1, round(num_steps / batches))
@@ -161,6 +168,7 @@ def opened(
     lookahead: int,
     policies: Mapping[str, Callable[[], Policy]],
     batches: int,
+    use: Callable[[Any], None] = read_lines,
     without: Collection[str] = (),
 ) -> dict[str, System]:
     """The systems by name; each reads the features from the data set's file.
@@ -174,6 +182,7 @@ def opened(
         lookahead: of the tier.
         policies: what makes them.
         batches: of a call.
+        use: what is done with each.
         without: names that are left out.
     """
     file = features_of(data)
@@ -183,16 +192,16 @@ def opened(
         if name not in without:  # a group that nobody joins would be left behind
             sources[name] = Mapped(file=file, advice=advice, group=control_group(f"{advice:d}", memory))
     sources |= {name: Cached(file=file, num_slots=num_slots, make=make) for name, make in policies.items()}
-    systems = {}
+    systems, own = {}, {name: store for name, store in (("x", data.x), ("y", data.y)) if store is not None}
     for name, source in ((name, source) for name, source in sources.items() if name not in without):
-        task = SampleTask(graph=data.graph, stores={"x": data.x}, sampler=sampler, schedule=schedule, workspace=Workspace())
+        task = SampleTask(graph=data.graph, stores=dict(own), sampler=sampler, schedule=schedule, workspace=Workspace())
         tier = None if source else Tier(task, memory, lookahead, 1, DEFAULTS)
         if source:
             task.stores["x"] = source
         pool = WorkerPool(task, 1, batch_bytes=task.rehearse(0))
         group = source.group if source else None
         dropped = file.path if isinstance(source, Mapped) and not group else None
-        systems[name] = System(schedule=schedule, pool=pool, batches=batches, tier=tier, group=group, dropped=dropped, filled=[])
+        systems[name] = System(schedule=schedule, pool=pool, batches=batches, use=use, tier=tier, group=group, dropped=dropped, filled=[])
     return systems
 
 

@@ -1,0 +1,34 @@
+"""A training step on each mini-batch, so that a source of features is compared by what a run takes, and not by what a loader gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hoptrain.benchmarks.common.options import SEED
+from hoptrain.engine import Dataset
+
+
+class Steps:
+    """GraphSAGE and Adam, the same for all systems."""
+
+    def __init__(self, data: Dataset, num_hops: int, width: int) -> None:
+        """Build the model, ``width`` wide, for batches with features and labels."""
+        import torch  # here, lest what only counts waits for it
+
+        from hoptrain.trainers.models import GNN
+
+        torch.manual_seed(SEED)
+        self._model = GNN("sage", data.num_features, width, data.num_classes, num_hops).train()
+        self._degrees = torch.empty(0)  # which GraphSAGE does not ask for
+        self._optimizer = torch.optim.Adam(self._model.parameters())
+
+    def __call__(self, made: Any) -> None:
+        """Train on a mini-batch."""
+        import torch
+        import torch.nn.functional as F
+
+        batch = made.to("cpu")
+        loss = F.cross_entropy(self._model(batch.x.float(), batch.blocks, self._degrees), batch.y.long())
+        self._optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        self._optimizer.step()
