@@ -36,7 +36,7 @@ CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("co
 PRODUCTS = "synthetic_products"
 FOLDED = ["mutag_gin", "enzymes_gin", "proteins_gin"]
 """Small graphs in ten folds: seed 1 is tested on fold 0, seed 2 on fold 1, ..."""
-PLAIN = [*FOLDED, "flickr_attr_sage", "physics_gcn", "diabetes_sage", "wordnet_edges", "acm_rgcn", "acm_hgt"]
+PLAIN = [*FOLDED, "flickr_attr_sage", "physics_gcn", "diabetes_sage", "wordnet_edges", "acm_rgcn", "acm_hgt", "acm_links"]
 PAIRED = ["ogbl_ddi", "fb15k237_distmult", "fb15k237_rgcn"]
 """Those whose plain PyG has the CPU time that hoptrain took with the same seed."""
 
@@ -136,14 +136,15 @@ def _test_score(config: str, options: Mapping[str, str], scratch: str, seed: int
 def _plain_score(name: str, spent: Mapping[int, float], seed: int) -> float:
     from hoptrain.benchmarks.peers.plain import plain_score
     from hoptrain.benchmarks.peers.plain_pairs import plain_pairs_score
-    from hoptrain.benchmarks.peers.whole_typed import whole_graph_accuracy
+    from hoptrain.benchmarks.peers.whole_typed import whole_graph_accuracy, whole_graph_links_auc
 
     config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     if name in FOLDED:
         config["data"]["fold"] = fold_of(seed)
     if name in PAIRED:
         return plain_pairs_score(config, seed, spent[seed])
-    return whole_graph_accuracy(config, seed) if config.get("task") == "hetero" else plain_score(config, seed)
+    of_task = {"hetero": whole_graph_accuracy, "hetero_links": whole_graph_links_auc}
+    return of_task.get(config.get("task"), plain_score)(config, seed)
 
 
 def fold_of(seed: int) -> int:

@@ -51,6 +51,7 @@ class HeteroDataset:
         y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 targets of a regression, NaN
             for none; or None.
         splits: vertex ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
+        edge_splits: edge ids (N,) int64 of a relation by name, ``train``, ``val``, ``test``, by relation: links to learn from and to be judged by.
         num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
         meta: source, licence, where the split comes from: anything JSON can hold.
         path: the folder it was opened from, or None.
@@ -71,6 +72,7 @@ class HeteroDataset:
     edge_attr: Mapping[Relation, Rows] = field(default_factory=dict)
     y: Array | None = None
     splits: Mapping[str, Array] = field(default_factory=dict)
+    edge_splits: Mapping[Relation, Mapping[str, Array]] = field(default_factory=dict)
     name: str = "data"
     num_classes: int = 0
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -96,6 +98,11 @@ class HeteroDataset:
                 relations = ", ".join(map(relation_name, self.graph.relations))
                 raise InputError(f"{self.name}: edge_attr of {relation}: the graph has the relations {relations}; choose one of them")
             check_edge_features(f"{self.name}, {relation_name(relation)}", rows, num_edge_ids(columns))
+        for relation, own in self.edge_splits.items():
+            for split, ids in own.items():
+                check_split(
+                    f"{self.name}, {relation_name(relation)}", split, ids, num_edge_ids(self.graph.relations[relation]), None, "edge"
+                )
         check = check_targets if self.y is not None and self.y.dtype.kind == "f" else check_labels
         check(self.name, self.y, self.num_seed_nodes, self.num_classes)
         for split, ids in self.splits.items():
@@ -115,21 +122,33 @@ class HeteroDataset:
 
     def _take_in(self) -> None:
         """Tensors as arrays, masks as ids, labels as int64 where they are classes."""
-        for field_name in ("x", "edge_attr", "splits"):
+        for field_name in ("x", "edge_attr", "splits", "edge_splits"):
             if not isinstance(getattr(self, field_name), Mapping):
                 raise InputError(
-                    f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, edge_attr by relation, splits by name; give one"
+                    f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, edge_attr by relation, splits by name, edge_splits by "
+                    "relation and name; give one"
                 )
         number = self.graph.num_nodes.get(self.seed_type, 0)
         object.__setattr__(self, "x", {key: taken_in(rows) for key, rows in self.x.items()})
         of_edges = {relation: taken_in(rows) for relation, rows in self.edge_attr.items()}
         object.__setattr__(self, "edge_attr", {key: rows[:, None] if rows.ndim == 1 else rows for key, rows in of_edges.items()})
         object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})
+        object.__setattr__(self, "edge_splits", {relation: self._edge_ids(relation, own) for relation, own in self.edge_splits.items()})
         if self.y is not None:
             y = as_labels(as_array(self.y))
             object.__setattr__(self, "y", y)
             if not self.num_classes and y.ndim in (1, 2) and y.dtype.kind in "iubf":
                 object.__setattr__(self, "num_classes", num_classes_of(y))
+
+    def _edge_ids(self, relation: Relation, splits: Mapping[str, Any]) -> dict[str, Array]:
+        """Splits of a relation's edges as int64 ids."""
+        columns = self.graph.relations.get(relation)
+        if columns is None or not isinstance(splits, Mapping):
+            known = ", ".join(map(relation_name, self.graph.relations))
+            raise InputError(f"{self.name}: edge_splits of {relation}: ids by name, of one of the relations {known}; correct it")
+        name = f"{self.name}, {relation_name(relation)}"
+        made = {split: as_ids(name, split, as_array(ids), num_edge_ids(columns), "edges") for split, ids in splits.items()}
+        return {split: ids.astype(np.int64, copy=False) for split, ids in made.items()}
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} ({len(ids):,})" for split, ids in self.splits.items()) or "none"
@@ -174,7 +193,10 @@ class HeteroDataset:
         for name, array in self._arrays(tables).items():
             writer.add(name, array)
         facts = {"name": self.name, "seed_type": self.seed_type, "num_classes": self.num_classes, "info": dict(self.meta)}
-        writer.meta.update(facts, features=list(self.x), edge_features=[list(relation) for relation in self.edge_attr])
+        by_relation = {"edge_features": self.edge_attr, "edge_splits": self.edge_splits}
+        writer.meta.update(
+            facts, features=list(self.x), **{name: [list(relation) for relation in own] for name, own in by_relation.items()}
+        )
 
     def _tables(self) -> dict[str, Rows]:
         """Features by the number of their type or relation among those in the header, since a type may be called anything."""
@@ -184,7 +206,8 @@ class HeteroDataset:
     def _arrays(self, tables: Mapping[str, Rows]) -> dict[str, Array]:
         """By the name of its file, with features ``tables``."""
         x = {file: array for name, rows in tables.items() for file, array in files_of(name, rows).items()}
-        return x | ({} if self.y is None else {"y": self.y}) | {f"split_{name}": ids for name, ids in self.splits.items()}
+        of_edges = {f"edge_split_{number}_{name}": ids for number, own in enumerate(self.edge_splits.values()) for name, ids in own.items()}
+        return x | ({} if self.y is None else {"y": self.y}) | {f"split_{name}": ids for name, ids in self.splits.items()} | of_edges
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> HeteroDataset:
@@ -210,7 +233,8 @@ class HeteroDataset:
                     for number, (source, name, destination) in enumerate(meta.get("edge_features", []))  # older folders have none
                 },
                 y=arrays.get("y"),
-                splits={name.removeprefix("split_"): ids for name, ids in arrays.items() if name.startswith("split_")},
+                splits=_with_prefix(arrays, "split_"),
+                edge_splits={tuple(own): _with_prefix(arrays, f"edge_split_{i}_") for i, own in enumerate(meta.get("edge_splits", []))},
                 num_classes=meta["num_classes"],
                 meta=meta["info"],
                 path=path,
@@ -283,6 +307,11 @@ class HeteroDataset:
             splits={split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None},
             meta=_not_carried(name, left, seed_type, "y"),
         )
+
+
+def _with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """Those whose names begin so, by what follows."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _not_carried(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str) -> dict[str, Any]:

@@ -234,10 +234,11 @@ def parts(case, folder):
         module = typed_module(str(data / "typed"), num_workers=case["workers"])
         return module, typed_classifier(module, scheduled(HeteroClassifier, case), arch=case["arch"])
     if task == "hetero_links":
-        sampler = s.HeteroLinkSampler(s.HeteroSampler([3, 3]), ("author", "writes", "paper"), 2, negatives="filtered")
+        relations = [("author", "writes", "paper"), ("paper", "on", "subject")]
+        sampler = s.HeteroLinkSampler(s.HeteroSampler([3, 3]), relations, 2, negatives="filtered")
         module = HeteroLinkDataModule(str(data / "typed"), sampler, batch_size=32, num_workers=case["workers"], seed=4)
         sizes = {name: getattr(module, name) for name in ("num_vertices", "relations", "link_relation")}
-        options = {"hidden_channels": 8, "heads": 2, "embeddings": True, "dropout": 0.3, "arch": case["arch"]}
+        options = {"hidden_channels": 8, "heads": 2, "embeddings": True, "dropout": 0.3, "arch": case["arch"], "decoder": "distmult"}
         make = scheduled(HeteroLinkPredictor, case)
         return module, make(in_channels=module.num_features, num_layers=module.num_hops, **sizes, **options)
     if task == "links":

@@ -97,12 +97,12 @@ def hold_out_latest(graph: Graph, shares: Mapping[str, float]) -> LinkSplit:
     return graph.with_edges(is_kept), {name: held[name] for name in shares}
 
 
-def given_links(data: Dataset, shared_links: SharedLinks | None = None) -> LinkSplit:
+def given_links(data: Dataset, shared_links: SharedLinks | None = None, first: int = 0) -> LinkSplit:
     """The links of ``data.edge_splits`` but ``train``; the graph that is left has the edges of ``train``, without it those of no split.
 
     A link that is held out may have copies among the edges that are left, or its reverse, under ids of their own. ``shared_links`` tells what becomes of
     them: refuse; ``drop``, which leaves them out of the graph; or ``keep``, for contacts that recur. By default what ``data.meta`` states under this
-    name, as OGB's sets do, whose splits are taken as published; else refuse.
+    name, as OGB's sets do, whose splits are taken as published; else refuse. Messages tell destinations less ``first``.
 
     Raises:
         InputError: the data set has no such splits, two of them share an edge, or links are shared and that is refused.
@@ -112,7 +112,7 @@ def given_links(data: Dataset, shared_links: SharedLinks | None = None) -> LinkS
         raise InputError(
             f"split is given and {data.name} has no edge_splits but for training: give Dataset some, or hold links out by share"
         )
-    check_apart(data)
+    check_apart(data, first)
     ends = np.stack([graph.indices.astype(np.int64), graph.destinations()])
     is_kept = np.full(graph.num_edges, "train" not in splits)
     for name, places in splits.items():
@@ -122,7 +122,7 @@ def given_links(data: Dataset, shared_links: SharedLinks | None = None) -> LinkS
         keys = link_keys(graph)
         is_shared = is_kept & (keys >= 0) & np.isin(keys, keys[np.concatenate([own for name, own in splits.items() if name != "train"])])
         if choice == "refuse" and is_shared.any():
-            u, v = ends[:, np.flatnonzero(is_shared)[0]]
+            u, v = ends[:, np.flatnonzero(is_shared)[0]] - np.array([0, first])
             raise InputError(
                 f"{data.name}: edges to learn from ({is_shared.sum():,}, that from {u} to {v} for one) are copies or reverses of links that are held "
                 "out: what is asked for would be known; set data.shared_links to drop, which leaves them out, or to keep"
@@ -131,8 +131,8 @@ def given_links(data: Dataset, shared_links: SharedLinks | None = None) -> LinkS
     return graph.with_edges(is_kept), {name: ends[:, places] for name, places in splits.items() if name != "train"}
 
 
-def check_apart(data: Dataset) -> None:
-    """Refuse ``edge_splits`` that share an edge.
+def check_apart(data: Dataset, first: int = 0) -> None:
+    """Refuse ``edge_splits`` that share an edge; its destination is told less ``first``.
 
     Raises:
         InputError: two of them do.
@@ -141,7 +141,7 @@ def check_apart(data: Dataset) -> None:
         both = np.intersect1d(own, others)
         if len(both):
             place = data.graph.places_of(both[:1])
-            u, v = data.graph.indices[place][0], np.searchsorted(data.graph.indptr, place, side="right")[0] - 1
+            u, v = data.graph.indices[place][0], np.searchsorted(data.graph.indptr, place, side="right")[0] - 1 - first
             raise InputError(
                 f"the edge from {u} to {v} is in the splits {name} and {other} of {data.name}: what is asked for would be known; leave it out of one"
             )

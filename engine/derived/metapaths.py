@@ -21,7 +21,7 @@ def with_metapaths(data: HeteroDataset, metapaths: Sequence[Sequence[str]]) -> H
     """The data set with one relation for each metapath in place of those that it has; types on no end of one are left out, but that of the seeds.
 
     There is one edge from u to v where at least one path leads there (PyG's ``AddMetaPaths`` with ``drop_orig_edge_types``; Wang et al. 2019, "Heterogeneous
-    graph attention network"). A path of two types is a relation itself, without copies of edges. Edges have neither weights, times nor features.
+    graph attention network"). A path of two types is a relation itself, without copies of edges. Edges have neither weights, times, features nor splits.
 
     Args:
         data: the data set.
@@ -40,7 +40,7 @@ def with_metapaths(data: HeteroDataset, metapaths: Sequence[Sequence[str]]) -> H
     num_nodes = {name: number for name, number in graph.num_nodes.items() if name in ends}
     made = HeteroGraph(num_nodes, edges)
     x = {name: rows for name, rows in data.x.items() if name in ends}
-    return replace(data, graph=made, x=x, edge_attr={}, path=None, validate=False)
+    return replace(data, graph=made, x=x, edge_attr={}, edge_splits={}, path=None, validate=False)
 
 
 def _step_name(relation: Relation) -> str:

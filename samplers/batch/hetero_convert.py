@@ -21,7 +21,7 @@ def to_pyg(batch: Any) -> Any:
     * Each relation has ``edge_index`` (2, M) int64 in local ids, ``e_id`` (M,) int64, the ids of ``RelationColumns.edge_ids``, ``edge_weight`` (M,) where
       the blocks have weights, ``edge_attr`` (M, D) where features were gathered, and ``num_sampled_edges``, L numbers.
     * What the sampler tells in ``extra``: where its name ends in a type (``trees.paper``), with that type, else with the whole; of links,
-      ``edge_label_index`` and ``edge_label`` with ``seed_relation``; trees are ``batch``, and ``seed_times`` ``seed_time``.
+      ``edge_label_index`` and ``edge_label`` with ``seed_relation``, of several relations with the whole; trees are ``batch``, ``seed_times`` ``seed_time``.
 
     Of edges that several hops drew the law is that of ``hoptrain.samplers.batch.convert.to_pyg``, relation by relation.
 
@@ -53,7 +53,7 @@ def to_pyg(batch: Any) -> Any:
             data[relation].edge_attr = edges.edge_attr
     for name, value in batch.extra.items():
         what, _, kind = name.partition(".")
-        place = data[kind] if kind else data[batch.seed_relation] if what in ("pairs", "labels") else data
+        place = data[kind] if kind else data[batch.seed_relation] if what in ("pairs", "labels") and batch.seed_relation else data
         place[NAMES_IN_PYG.get(what, what)] = value if value.is_floating_point() else value.long()
     return data
 

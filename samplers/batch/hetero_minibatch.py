@@ -26,7 +26,7 @@ class HeteroMiniBatch(SampledBatch):
         blocks: one dictionary a hop, in the order in which a model applies them; the last one's destinations are the seeds.
         seed_counts: how many seeds there are of each type of the graph; ``num_seeds`` in all.
         seed_type: the type of the seeds; None where they may be of several.
-        seed_relation: where edges were asked for, their relation.
+        seed_relation: where edges were asked for, their relation; None of several.
         x: features of the nodes, by type; empty where none were gathered.
         y: labels of the seeds of ``seed_type``, or None.
         extra: further arrays of a sampler, by names that its docstring tells.

@@ -1,11 +1,11 @@
-"""Edges of a typed graph as seeds, for link prediction: positive edges of one relation, negatives, and the neighbourhoods of all their end points."""
+"""Edges of a typed graph as seeds, for link prediction: positive edges of some relations, negatives, and the neighbourhoods of all their end points."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -38,8 +38,26 @@ from hoptrain.samplers.typed import TypedSampler
 TypedNegatives = Literal["uniform", "in_batch", "degree", "filtered"]
 
 
+class _Asked(NamedTuple):
+    """What a batch asks for.
+
+    Attributes:
+        seeds: (P,) numbers of the links.
+        pairs: (2, P + P k) sources above destinations, the links first and then the negatives of each in turn.
+        labels: (P + P k,) float32.
+        relations: (P + P k,) int32.
+        of_relations: of each relation how many links of it there are, and the places of its pairs, those of the links first.
+    """
+
+    seeds: Array
+    pairs: Array
+    labels: Array
+    relations: Array
+    of_relations: list[tuple[int, Array]]
+
+
 class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
-    """Deals out edges of one relation; a batch holds P of them, k vertices that each was not asked for, and the blocks that lead to all end points.
+    """Deals out edges of one relation, or of several; a batch holds P of them, k vertices that each was not asked for, and the blocks that lead to all ends.
 
     What is dealt out, and what ``sample`` takes as seeds, are the edges' places in the relation's ``indices``; ``RelationColumns.places_of`` tells those
     of ids. Every positive edge u -> v comes with ``num_negatives`` pairs (u, w); w is a vertex of the destinations' type. Its law is one of
@@ -49,7 +67,11 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
     destinations. ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids of their types, the positives first and then the
     negatives of each in turn; and ``labels`` (P + P k,) float32, 1 for the positives. ``seed_relation`` is the relation.
 
-    With ``exclude`` no message passes along the edges that are to be predicted: "self" drops every copy of the batch's positive edges u -> v from the
+    Of several relations the edges are numbered by one count, those of each relation behind those of the one before: such numbers are dealt out, and are
+    the seeds of ``sample``. ``extra`` holds ``relations`` (P + P k,) int32 as well, which relation each pair is of, by its place among those given; there
+    is no ``seed_relation``.
+
+    With ``exclude`` no message passes along the edges that are to be predicted: "self" drops every copy of the batch's positive edges u -> v from their
     relation's blocks, "reverse" also the edges v -> u from those of ``reverse_relation``. They are dropped after sampling, as in ``LinkSampler``.
 
     With a ``HeteroTemporalSampler`` every pair is asked for at the time of its positive edge. Seeds are then the sources of the positives, their
@@ -70,22 +92,22 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
     def __init__(
         self,
         sampler: TypedSampler,
-        relation: Relation,
+        relation: Relation | Sequence[Relation],
         num_negatives: int = 1,
         exclude: Literal["none", "self", "reverse"] = "self",
-        reverse_relation: Relation | None = None,
-        edges: Sequence[int] | Array | None = None,
+        reverse_relation: Relation | Sequence[Relation | None] | None = None,
+        edges: Sequence[int] | Array | Literal["all"] | None = None,
         negatives: TypedNegatives = "uniform",
     ) -> None:
         """State what a batch holds.
 
         Args:
             sampler: samples the neighbourhoods of the end points, for instance HeteroSampler without seed_type.
-            relation: whose edges are predicted: (source type, name, destination type).
+            relation: whose edges are predicted: (source type, name, destination type); or several, which share the batches by their numbers of edges.
             num_negatives: k, negatives of each positive edge; may be 0.
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
-            reverse_relation: with exclude="reverse", the relation of edges v -> u.
-            edges: (N,) ids of the edges that an epoch deals out; by default all edges into the vertices of the split.
+            reverse_relation: with exclude="reverse", the relation of edges v -> u; of several relations that of each, None where there is none.
+            edges: (N,) ids of the edges that an epoch deals out, of one relation; or "all"; by default all edges into the vertices of the split.
             negatives: the law of the negatives: uniform, degree, in_batch or filtered.
 
         Raises:
@@ -95,14 +117,14 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             raise InputError(f"sampler is {sampler!r}: the ends of links are of the relation's types; give the sampler no seed_type")
         if exclude not in EXCLUSIONS:
             raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
-        if (exclude == "reverse") != (reverse_relation is not None):
+        relations, reverses = _relations(relation, reverse_relation)
+        if (exclude == "reverse") != any(reverses):
             raise InputError(
                 f"exclude is {exclude!r} and reverse_relation {reverse_relation}: give both of them for reverse edges, or neither"
             )
-        if reverse_relation is not None and (reverse_relation[0], reverse_relation[2]) != (relation[2], relation[0]):
-            raise InputError(
-                f"reverse_relation is {reverse_relation}: edges of {relation_name(relation)} turned round lead elsewhere; correct it"
-            )
+        for own, turned in zip(relations, reverses, strict=True):
+            if turned is not None and (turned[0], turned[2]) != (own[2], own[0]):
+                raise InputError(f"reverse_relation is {turned}: edges of {relation_name(own)} turned round lead elsewhere; correct it")
         check_choice("negatives", negatives, get_args(TypedNegatives))
         most = most_negatives(negatives)
         if not 0 <= num_negatives < most:
@@ -110,22 +132,35 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         self.sampler: TypedSampler = sampler
         self.distinct_nodes: bool = sampler.distinct_nodes
         self.repeats_edges: bool = sampler.repeats_edges
-        self.relation: Relation = (relation[0], relation[1], relation[2])
+        self.relations: tuple[Relation, ...] = relations
+        self.reverses: tuple[Relation | None, ...] = reverses
+        self.relation, self.reverse_relation = (own[0] if len(own) == 1 else own for own in (relations, reverses))  # as they were given
         self.num_negatives = num_negatives
         self.negatives = negatives
         self.exclude = exclude
-        self.reverse_relation: Relation | None = None
-        if reverse_relation is not None:
-            self.reverse_relation = (reverse_relation[0], reverse_relation[1], reverse_relation[2])
-        self.edges: Array | None = None if edges is None else np.asarray(edges)
-        self._law = OncePerGraph[NegativeLaw]()
+        self.edges: Array | Literal["all"] | None = "all" if isinstance(edges, str) else None if edges is None else np.asarray(edges)
+        if isinstance(edges, str):
+            check_choice("edges", edges, ["all"])
+        if len(relations) > 1:
+            self._check_several()
+        self._laws = OncePerGraph[list[NegativeLaw]]()
+
+    def _check_several(self) -> None:
+        """Refuse what is of one relation alone."""
+        if self.negatives == "in_batch":
+            raise InputError('negatives is "in_batch" with several relations: a batch may have one link of some; draw them "uniform"')
+        if isinstance(self.sampler, HeteroTemporalSampler):
+            raise InputError("HeteroTemporalSampler with several relations: links at times are of one; name one, or take HeteroSampler")
+        if isinstance(self.edges, np.ndarray):
+            raise InputError('edges are ids with several relations: each relation has its own; set edges "all", or leave them out')
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
         """What the sampler within refuses; and without ``edges`` a split of vertices that no edge of the relation leads into."""
         self.sampler.check_data(data)
-        if isinstance(data, HeteroDataset) and self.edges is None and data.seed_type != self.relation[2]:
+        other = next((own for own in self.relations if isinstance(data, HeteroDataset) and own[2] != data.seed_type), None)
+        if isinstance(data, HeteroDataset) and self.edges is None and other is not None:
             raise InputError(
-                f"seed_type of {data.name} is {data.seed_type!r}, and edges of {relation_name(self.relation)} lead into {self.relation[2]!r}: "
+                f"seed_type of {data.name} is {data.seed_type!r}, and edges of {relation_name(other)} lead into {other[2]!r}: "
                 "give the sampler edges"
             )
 
@@ -136,95 +171,124 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroLinkSampler:
         """With the sampler of neighbourhoods prepared."""
-        self._law.get(graph, self._law_of)
+        self._laws.get(graph, self._laws_of)
         prepared = copy(self)
         prepared.sampler = self.sampler.prepare(graph, seeds)  # type: ignore[assignment]  # it prepares itself
         return prepared
 
     def items(self, graph: HeteroGraph, seeds: Array) -> Array:
-        """Places in the relation's ``indices`` (U,): those of ``edges``, or of all edges into ``seeds``, column by column.
+        """Numbers of edges (U,), of one relation their places in its ``indices``: those of ``edges``, or of all edges into ``seeds``, column by column.
 
         Raises:
             InputError: an edge outside the graph, or none at all.
         """
-        columns = self._columns(graph)
-        return edges_into(columns, seeds) if self.edges is None else places_of(columns, self.edges)
+        parts, begin = [], 0
+        for columns in self._columns(graph):
+            if self.edges is None:
+                places = edges_into(columns, seeds)
+            else:
+                places = np.arange(columns.num_edges) if isinstance(self.edges, str) else places_of(columns, self.edges)
+            parts.append(begin + places)
+            begin += columns.num_edges
+        return np.concatenate(parts)
 
-    def _columns(self, graph: HeteroGraph) -> RelationColumns:
-        """The relation's."""
-        for relation in (self.relation, self.reverse_relation):
+    def _columns(self, graph: HeteroGraph) -> list[RelationColumns]:
+        """The relations'."""
+        for relation in (*self.relations, *self.reverses):
             if relation is not None and relation not in graph.relations:
                 known = ", ".join(map(relation_name, graph.relations))
-                raise InputError(f"relation {':'.join(relation)} is not in the graph: it has {known}; choose one of them")
-        return graph.relations[self.relation]
+                raise InputError(f"relation {relation_name(relation)} is not in the graph: it has {known}; choose one of them")
+        return [graph.relations[relation] for relation in self.relations]
 
     def sample_on_cpu(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace) -> HeteroMiniBatch:
-        """Sample one mini-batch for the edges at the places ``seeds`` (P,) of the relation; see ``Sampler.sample_on_cpu``."""
-        columns, (source, _, destination) = self._columns(graph), self.relation
-        places = check_ids(seeds, columns.num_edges, "edge", "edge", "edges")
-        pairs, labels = self._pairs(graph, places, address, workspace)
+        """Sample one mini-batch for the edges with the numbers ``seeds`` (P,); see ``Sampler.sample_on_cpu``."""
+        asked = self._asked(graph, seeds, address, workspace)
+        pairs = asked.pairs
         options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
         if isinstance(self.sampler, HeteroTemporalSampler):
-            ends, times, local = self._ends_at_times(columns, places, pairs)
+            source, _, destination = self.relations[0]
+            (own, other), times, local = self._ends_at_times(graph.relations[self.relations[0]], asked.seeds, pairs)
             options["times"] = times
+            ends = [(source, own), (destination, other)]
         else:
-            ends, local = self._ends(graph, pairs, workspace), pairs
-        numbers = np.concatenate([graph.numbered({kind: ids}) for kind, ids in zip((source, destination), ends, strict=False)])
+            ends, local = self._ends(graph, asked, workspace), pairs
+        numbers = np.concatenate([graph.numbered({kind: ids}) for kind, ids in ends])
         sampled = self.sampler.sample(graph, numbers, **options)
         if self.exclude != "none" and not isinstance(self.sampler, HeteroTemporalSampler):
-            sampled = self._without(sampled, pairs[:, : len(places)].astype(np.int64))
-        return replace(sampled, extra=sampled.extra | {"pairs": local, "labels": labels}, seed_relation=self.relation)
+            sampled = self._without(sampled, [pairs[:, places[:own]].astype(np.int64) for own, places in asked.of_relations])
+        several = len(self.relations) > 1
+        extra = sampled.extra | {"pairs": local, "labels": asked.labels} | ({"relations": asked.relations} if several else {})
+        return replace(sampled, extra=extra, seed_relation=None if several else self.relations[0])
 
-    def _law_of(self, graph: HeteroGraph) -> NegativeLaw:
-        """Made once for a graph; it travels to the workers with the sampler."""
-        columns = self._columns(graph)
-        bounds = (0, columns.num_nodes)
-        tables = tables_by_degree(columns, bounds) if self.negatives == "degree" else None
-        is_sorted = self.negatives == "filtered" and bool(columns_sorted(columns.indptr, columns.indices))
-        return NegativeLaw(self.negatives, bounds, tables, is_sorted, self.relation[0] == self.relation[2])
+    def _laws_of(self, graph: HeteroGraph) -> list[NegativeLaw]:
+        """Made once for a graph; they travel to the workers with the sampler."""
+        laws = []
+        for relation, columns in zip(self.relations, self._columns(graph), strict=True):
+            bounds = (0, columns.num_nodes)
+            tables = tables_by_degree(columns, bounds) if self.negatives == "degree" else None
+            is_sorted = self.negatives == "filtered" and bool(columns_sorted(columns.indptr, columns.indices))
+            laws.append(NegativeLaw(self.negatives, bounds, tables, is_sorted, relation[0] == relation[2]))
+        return laws
 
-    def _pairs(self, graph: HeteroGraph, places: Array, address: Address, workspace: Workspace) -> tuple[Array, Array]:
-        """The pairs, global ids, and their labels."""
-        columns, number = graph.relations[self.relation], len(places)
+    def _asked(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace) -> _Asked:
+        """The links with the numbers ``seeds`` (P,), and their negatives, as global ids."""
+        all_columns, laws = self._columns(graph), self._laws.get(graph, self._laws_of)
+        begins = np.cumsum([0, *(columns.num_edges for columns in all_columns)])
+        seeds, number = check_ids(seeds, int(begins[-1]), "edge", "edge", "edges"), len(seeds)
         count = 0 if self.negatives == "in_batch" and number == 1 else self.num_negatives
         total = number * (1 + count)
-        pairs = workspace.array("link_pairs", 2 * total, id_dtype(max(columns.num_src, columns.num_nodes))).reshape(2, total)
+        dtype = id_dtype(max(max(columns.num_src, columns.num_nodes) for columns in all_columns))
+        pairs = workspace.array("link_pairs", 2 * total, dtype).reshape(2, total)
         labels = workspace.array("link_labels", total, np.float32)
         labels[:number], labels[number:] = 1, 0
-        src, dst = pairs[:, :number]
-        kernels.end_points(columns.indptr, columns.indices, places, src, dst)
-        pairs[0, number:].reshape(number, count)[:] = src[:, None]
-        draw_negatives(self._law.get(graph, self._law_of), columns, places, (src, dst), count, address, pairs[1, number:])
-        return pairs, labels
+        relations = workspace.array("link_relations", total, np.int32)
+        relations[:number] = np.searchsorted(begins, seeds, side="right") - 1
+        relations[number:].reshape(number, count)[:] = relations[:number, None]
+        of_relations = []
+        for place, (columns, law) in enumerate(zip(all_columns, laws, strict=True)):
+            own = np.flatnonzero(relations[:number] == place)
+            src, dst, drawn = (np.empty(size, dtype) for size in (len(own), len(own), len(own) * count))
+            kernels.end_points(columns.indptr, columns.indices, seeds[own] - begins[place], src, dst)
+            draw_negatives(law, columns, seeds[own], (src, dst), count, address, drawn)
+            others = (number + own[:, None] * count + np.arange(count)).reshape(-1)
+            pairs[:, own], pairs[:, others] = (src, dst), (np.repeat(src, count), drawn)
+            of_relations.append((len(own), np.concatenate([own, others])))
+        return _Asked(seeds, pairs, labels, relations, of_relations)
 
-    def _ends(self, graph: HeteroGraph, pairs: Array, workspace: Workspace) -> list[Array]:
-        """The distinct sources and destinations, or where they are of one type all in one; ``pairs`` become local ids."""
-        source, _, destination = self.relation
-        if source == destination:
-            return [distinct_ends(graph.num_nodes[source], pairs, workspace)]
-        rows = (source, pairs[0], "link_sources"), (destination, pairs[1], "link_destinations")
-        return [distinct_ends(graph.num_nodes[kind], row, workspace, name) for kind, row, name in rows]
+    def _ends(self, graph: HeteroGraph, asked: _Asked, workspace: Workspace) -> list[tuple[str, Array]]:
+        """The distinct sources and destinations of each type; the pairs become local ids."""
+        rows: dict[str, list[tuple[int, Array]]] = {}
+        for (source, _, destination), (_, places) in zip(self.relations, asked.of_relations, strict=True):
+            for kind, side in ((source, 0), (destination, 1)):
+                rows.setdefault(kind, []).append((side, places))
+        ends = []
+        for kind, parts in rows.items():
+            ids = np.concatenate([asked.pairs[side, places] for side, places in parts])
+            ends.append((kind, distinct_ends(graph.num_nodes[kind], ids, workspace, f"link_nodes.{kind}")))
+            begins = np.cumsum([len(places) for _, places in parts])[:-1]
+            for (side, places), own in zip(parts, np.split(ids, begins), strict=True):
+                asked.pairs[side, places] = own
+        return ends
 
     def _ends_at_times(self, columns: RelationColumns, places: Array, pairs: Array) -> tuple[list[Array], Array, Array]:
         """The sources of the positives and the destinations of all pairs, their times, and the pairs as local ids."""
         if columns.times is None:
-            raise InputError(f"{relation_name(self.relation)} has no times: give them to HeteroGraph, or take HeteroSampler")
+            raise InputError(f"{relation_name(self.relations[0])} has no times: give them to HeteroGraph, or take HeteroSampler")
         number, total = len(places), pairs.shape[1]
         each = np.r_[np.arange(number), np.repeat(np.arange(number), total // number - 1)]  # the positive of each pair
         bounds = columns.times[places] - (0 if self.exclude == "none" else 1)
-        first = number if self.relation[0] == self.relation[2] else 0
+        first = number if self.relations[0][0] == self.relations[0][2] else 0
         local = np.stack([each, first + np.arange(total)]).astype(pairs.dtype)
         return [pairs[0, :number], pairs[1]], np.concatenate([bounds, bounds[each]]), local
 
-    def _without(self, batch: HeteroMiniBatch, positives: Array) -> HeteroMiniBatch:
-        """The batch without the edges that are predicted; the memory of its blocks is used again. Nodes that are seeds stand first."""
-        pairs = {self.relation: positives}
-        if self.reverse_relation is not None:
-            reversed_pairs = positives[::-1]
-            if self.reverse_relation == self.relation:
-                pairs[self.relation] = np.concatenate([positives, reversed_pairs], axis=1)
-            else:
-                pairs[self.reverse_relation] = reversed_pairs
+    def _without(self, batch: HeteroMiniBatch, positives: Sequence[Array]) -> HeteroMiniBatch:
+        """The batch without the edges that are predicted, (2, P) of each relation; the memory of its blocks is used again. Seeds stand first."""
+        parts: dict[Relation, list[Array]] = {}
+        for relation, reverse, own in zip(self.relations, self.reverses, positives, strict=True):
+            parts.setdefault(relation, []).append(own)
+            if reverse is not None:
+                parts.setdefault(reverse, []).append(own[::-1])
+        pairs = {relation: np.concatenate(own, axis=1) for relation, own in parts.items()}
         seed_of = {
             kind: np.minimum(np.arange(len(ids), dtype=np.int32), np.int32(batch.seed_counts[kind])) for kind, ids in batch.node_ids.items()
         }
@@ -243,3 +307,20 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         hops = batch.blocks[:1] if batch.nested else batch.blocks
         made = tuple({relation: without(relation, block) for relation, block in hop.items()} for hop in hops)
         return replace(batch, blocks=nested_hops(made[0], batch.node_counts) if batch.nested else made)
+
+
+def _relations(given: Any, reverse: Any) -> tuple[tuple[Relation, ...], tuple[Relation | None, ...]]:
+    """The relations as triples, and as many reverse ones.
+
+    Raises:
+        InputError: none, the same one twice, or not a reverse one for each.
+    """
+    relations = [given] if given and isinstance(given[0], str) else list(given)
+    reverses = [reverse] * len(relations) if reverse is None else [reverse] if isinstance(reverse[0], str) else list(reverse)
+    named = [None if own is None else cast(Relation, tuple(own)) for own in (*relations, *reverses)]
+    first = named[: len(relations)]
+    if not first or len(set(first)) < len(first):
+        raise InputError(f"relation is {given}: it is (source type, name, destination type), or several such, each once; correct it")
+    if len(reverses) != len(relations):
+        raise InputError(f"reverse_relation is {reverse} for {len(relations)} relations: give one for each, null where there is none")
+    return cast(tuple[Relation, ...], tuple(first)), tuple(named[len(relations) :])

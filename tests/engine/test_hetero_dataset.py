@@ -231,3 +231,23 @@ def test_features_and_splits_are_dictionaries():
     for changed in ({"x": np.ones((4, 2))}, {"splits": np.arange(2)}):
         with pytest.raises(InputError, match=r"(x|splits) is no mapping: it is a dictionary"):
             data(**changed)
+
+
+def test_splits_of_edges_are_kept_and_checked(tmp_path):
+    graph = HeteroGraph.from_edges({"a": 2, "b": 3}, {("a", "to", "b"): ([0, 0, 1], [0, 1, 2]), ("b", "on", "b"): ([0], [1])})
+    splits = {("b", "on", "b"): {"test": [0]}, ("a", "to", "b"): {"train": np.array([True, False, True]), "val": [1]}}
+    HeteroDataset(graph=graph, seed_type="b", edge_splits=splits).save(tmp_path / "data")
+    found = HeteroDataset.open(tmp_path / "data").edge_splits
+    assert {relation: {name: ids.tolist() for name, ids in own.items()} for relation, own in found.items()} == {
+        ("b", "on", "b"): {"test": [0]},
+        ("a", "to", "b"): {"train": [0, 2], "val": [1]},
+    }
+    for wrong, message in (
+        ({("a", "of", "b"): {"val": [0]}}, r"edge_splits of .*: ids by name, of one of the relations a:to:b, b:on:b; correct it"),
+        ({("a", "to", "b"): [0]}, "ids by name, of one of the relations"),
+        ({("a", "to", "b"): {"val": [3]}}, "data, a:to:b: split val names edge 3: edges are 0 to 2"),
+        ({("a", "to", "b"): {"val": [1, 1]}}, "data, a:to:b: split val names an edge twice"),
+        ([0], "edge_splits is no mapping"),
+    ):
+        with pytest.raises(InputError, match=message):
+            HeteroDataset(graph=graph, seed_type="b", edge_splits=wrong)

@@ -141,7 +141,8 @@ class ScoredModule(LightningModule):
             self._update(stage, *counted)
 
     def _update(self, stage: str, outputs: Tensor, y: Tensor, total: Tensor) -> None:
-        metric_of(self.losses, stage).update(total / len(y), weight=len(y))
+        # The mean once for each example: with nan_strategy disable torchmetrics takes no weights.
+        metric_of(self.losses, stage).update((total / len(y)).expand(len(y)))
         if stage in self.scores:
             metric_of(self.scores, stage).update(outputs, y)
 

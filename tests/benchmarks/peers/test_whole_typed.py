@@ -4,21 +4,22 @@ import numpy as np
 import torch
 from reference.typed import typed_classifier, typed_data, typed_module
 
-from hoptrain.benchmarks.peers.whole_typed import WholeGraphModel, edge_index_of, whole_graph_accuracy
+from hoptrain.benchmarks.peers.whole_typed import WholeGraphModel, edge_index_of, whole_graph_accuracy, whole_graph_links_auc
+from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.trainers.models.typed.inference import exact_typed_logits
 
 
 def test_the_same_model():
     data = typed_data()
     ours = typed_classifier(typed_module(data)).model.eval()
-    theirs = WholeGraphModel(data, 2, {"arch": "rgcn", "hidden_channels": 8}).eval()
-    weights = {name.replace(".conv.", ".").replace("heads.paper.", "head."): rows for name, rows in ours.state_dict().items()}
+    theirs = WholeGraphModel(data, 2, {"arch": "rgcn", "hidden_channels": 8}, ["paper"], 3).eval()
+    weights = {name.replace(".conv.", "."): rows for name, rows in ours.state_dict().items()}
     assert theirs.load_state_dict(weights, strict=False).unexpected_keys == []
     x = {name: torch.from_numpy(rows) for name, rows in data.x.items()}
     edges = {relation: edge_index_of(columns) for relation, columns in data.graph.relations.items()}
     nodes = np.arange(90)
     expected = exact_typed_logits(ours, data, {"paper": nodes}, normalize=False, device=torch.device("cpu"))["paper"]
-    torch.testing.assert_close(theirs(x, edges).detach(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(theirs(x, edges)["paper"].detach(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_it_learns(tmp_path):
@@ -31,3 +32,22 @@ def test_it_learns(tmp_path):
         "trainer": {"max_epochs": 30, "check_val_every_n_epoch": 5},
     }
     assert whole_graph_accuracy(config, 1) > 0.6
+
+
+def test_it_learns_links(tmp_path):
+    """Users buy items of their own group: the batch's own edges pass no messages, so that what is learnt are the groups."""
+    rng = np.random.default_rng(1)
+    user, item = rng.integers(0, 60, 900), rng.integers(0, 10, 900)
+    item = user % 4 + 4 * item
+    edges = {("user", "buys", "item"): (user, item), ("item", "bought", "user"): (item, user)}
+    x = {"user": np.eye(4, dtype=np.float32)[np.arange(60) % 4]}
+    HeteroDataset(graph=HeteroGraph.from_edges({"user": 60, "item": 40}, edges), seed_type="item", x=x).save(tmp_path / "shop")
+    within = {"class_path": "s.HeteroSampler", "init_args": {"fanouts": [4, 4]}}
+    relations = {"relation": ["user", "buys", "item"], "exclude": "reverse", "reverse_relation": ["item", "bought", "user"]}
+    sampler = {"class_path": "s.HeteroLinkSampler", "init_args": {"sampler": within, **relations}}
+    config = {
+        "data": {"dataset": str(tmp_path / "shop"), "batch_size": 64, "sampler": sampler},
+        "model": {"arch": "rgcn", "hidden_channels": 16, "out_channels": 8, "dropout": 0.0, "lr": 0.03},
+        "trainer": {"max_epochs": 5},
+    }
+    assert whole_graph_links_auc(config, 1) > 0.8

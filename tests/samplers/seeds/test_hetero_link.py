@@ -59,7 +59,7 @@ def test_pairs_and_what_is_excluded(expand, exclude, reverse):
 
 
 def replace_exclude(sampler):
-    return HeteroLinkSampler(sampler.sampler, sampler.relation, sampler.num_negatives, "none")
+    return HeteroLinkSampler(sampler.sampler, sampler.relations, sampler.num_negatives, "none")
 
 
 @pytest.mark.parametrize("exclude", ["none", "self", "reverse"])
@@ -159,6 +159,70 @@ def test_workers_and_threads_change_nothing():
     assert [contents(batch) for batch in one] == [contents(batch) for batch in two]
 
 
+REVERSES = {BUYS: BOUGHT, KNOWS: None}
+
+
+@pytest.mark.parametrize("exclude", ["none", "reverse"])
+def test_several_relations_in_a_batch(exclude):
+    """Each with edges, negatives and exclusions of its own; negatives are those of the relation alone, if it is the first."""
+    reverse = tuple(REVERSES.values()) if exclude == "reverse" else None
+    sampler = HeteroLinkSampler(HeteroSampler([-1, -1]), list(REVERSES), 2, exclude, reverse, negatives="filtered")
+    numbers = np.array([3, 120, 70, 80, 11, 139])  # BUYS has 80 edges, KNOWS 60
+    batch = sampler.sample(GRAPH, numbers, seed=4)
+    assert batch.seed_relation is None
+    assert batch.extra["relations"].tolist() == [0, 1, 0, 1, 0, 1] + [0, 0, 1, 1] * 3
+    assert batch.extra["labels"].tolist() == [1] * 6 + [0] * 12
+    found, gone = edges_of(batch), {}
+    for place, relation in enumerate(REVERSES):
+        columns, (source, _, destination) = GRAPH.relations[relation], relation
+        known = set(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
+        local = batch.extra["pairs"][:, batch.extra["relations"] == place]
+        src, dst = batch.node_ids[source][local[0]].tolist(), batch.node_ids[destination][local[1]].tolist()
+        places = numbers[place::2] - 80 * place
+        assert (src[:3], dst[:3]) == (columns.indices[places].tolist(), columns.destinations()[places].tolist())
+        assert src[3:] == np.repeat(src[:3], 2).tolist()
+        assert not set(zip(src[3:], dst[3:], strict=True)) & known
+        gone[relation] = set(zip(src[:3], dst[:3], strict=True)) if exclude == "reverse" else set()
+    alone = HeteroLinkSampler(HeteroSampler([-1, -1]), BUYS, 2, negatives="filtered").sample(GRAPH, numbers[::2], seed=4)
+    own = batch.extra["pairs"][1, batch.extra["relations"] == 0]
+    assert batch.node_ids["item"][own].tolist() == ends(alone)[1].tolist()
+    gone[BOUGHT] = {(v, u) for u, v in gone[BUYS]}
+    whole = edges_of(
+        HeteroLinkSampler(HeteroSampler([-1, -1]), list(REVERSES), 2, "none", negatives="filtered").sample(GRAPH, numbers, seed=4)
+    )
+    for relation in GRAPH.relations:
+        assert gone[relation] <= whole[relation]
+        assert found[relation] == whole[relation] - gone[relation]
+
+
+def test_several_relations_over_an_epoch():
+    data = HeteroDataset(graph=GRAPH, seed_type="user", splits={"train": np.arange(12)})
+    both = HeteroLinkSampler(
+        HeteroSampler([3, 2]), list(REVERSES), exclude="reverse", reverse_relation=list(REVERSES.values()), edges="all"
+    )
+    batches = []
+    for options in ({}, {"num_workers": 2}):
+        with SampleLoader(data, both, batch_size=9, seed=5, **options) as loader:
+            batches.append([contents(batch) for batch in loader])
+    assert batches[0] == batches[1]
+    met = {relation: [] for relation in REVERSES}
+    for batch in SampleLoader(data, both, batch_size=9, seed=5):
+        for relation, place in zip(met, (0, 1), strict=True):
+            local = batch.extra["pairs"][:, (batch.extra["relations"] == place) & (batch.extra["labels"] > 0)]
+            met[relation] += zip(
+                batch.node_ids[relation[0]][local[0]].tolist(), batch.node_ids[relation[2]][local[1]].tolist(), strict=True
+            )
+    for relation, own in met.items():
+        columns = GRAPH.relations[relation]
+        assert sorted(own) == sorted(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
+    into = HeteroLinkSampler(HeteroSampler([3, 2]), [KNOWS, BOUGHT], 1).items(GRAPH, np.arange(12))  # both lead into users
+    sizes = [int(GRAPH.relations[relation].indptr[12]) for relation in (KNOWS, BOUGHT)]
+    assert into.tolist() == [*range(sizes[0]), *range(60, 60 + sizes[1])]
+    whole = both.sample(GRAPH, np.array([0, 100])).to_pyg()
+    assert whole.edge_label_index.shape == (2, 4)
+    assert whole.relations.tolist() == [0, 1, 0, 1]
+
+
 def test_pyg_has_pairs_with_their_relation():
     data = HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[5]).sample(GRAPH, PLACES).to_pyg()
     assert data[BUYS].edge_label_index.shape == (2, 8)
@@ -182,6 +246,16 @@ def test_given_edges_are_dealt_out_by_id():
         ({"reverse_relation": BOUGHT}, "exclude is 'self' and reverse_relation"),
         ({"exclude": "reverse", "reverse_relation": KNOWS}, "edges of user:buys:item turned round lead elsewhere"),
         ({"num_negatives": -1}, "num_negatives is -1"),
+        ({"edges": "some"}, "edges is 'some': it is one of all"),
+        ({"relation": []}, r"relation is \[\]: it is \(source type, name, destination type\), or several such, each once"),
+        ({"relation": [BUYS, BUYS]}, "or several such, each once"),
+        (
+            {"relation": [BUYS, KNOWS], "exclude": "reverse", "reverse_relation": [BOUGHT]},
+            "for 2 relations: give one for each, null where there is none",
+        ),
+        ({"relation": [BUYS, KNOWS], "negatives": "in_batch"}, 'negatives is "in_batch" with several relations'),
+        ({"relation": [BUYS, KNOWS], "sampler": HeteroTemporalSampler([1])}, "links at times are of one; name one, or take HeteroSampler"),
+        ({"relation": [BUYS, KNOWS], "edges": [3]}, 'each relation has its own; set edges "all", or leave them out'),
     ],
 )
 def test_bad_options(options, message):

@@ -52,6 +52,14 @@ def test_scores_of_vertices(dataset, tmp_path, change, found):
         fit(model, module)
 
 
+def test_a_loss_counts_each_example_once():
+    """Also where batches differ in size."""
+    model = NodeClassifier(4, 3, 1, hidden_channels=8)
+    for number, total in ((3, 6.0), (1, 10.0)):
+        model.count("val", torch.zeros(number, 3), torch.zeros(number, dtype=torch.int64), torch.tensor(total))
+    assert model.losses["val"].compute() == 4
+
+
 def test_scores_of_items():
     model = ItemClassifier(nn.Linear(4, 5), 3)
     with pytest.raises(InputError, match=r"^the model of ItemClassifier returned torch.float32 of shape \(2, 5\): .* shape \(2, 3\)"):

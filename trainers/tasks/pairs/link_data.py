@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -29,7 +30,7 @@ from hoptrain.trainers.tasks.pairs.top import directed
 
 Split = Literal["share", "time", "given"]
 EvalNegatives = Literal["uniform", "all", "given"]
-_SHARES = (0.05, 0.1)
+SHARES = (0.05, 0.1)
 
 
 class LinkBatch(NamedTuple):
@@ -74,8 +75,8 @@ class LinkDataModule(GraphDataModule):
         self,
         dataset: str | Dataset,
         sampler: Sampler,
-        val_share: float = _SHARES[0],
-        test_share: float = _SHARES[1],
+        val_share: float = SHARES[0],
+        test_share: float = SHARES[1],
         split_seed: int = 0,
         split: Split | None = None,
         eval_negatives: EvalNegatives | None = None,
@@ -131,15 +132,9 @@ class LinkDataModule(GraphDataModule):
 
     def _held_out_links(self, data: Dataset) -> LinkSplit:
         split = self._split or ("given" if data.edge_splits else "share")
+        check_split(split, data.name, self._shares, self._shared_links)
         if split == "given":
-            if tuple(self._shares.values()) != _SHARES:
-                shares = " and ".join(f"{name}_share {share}" for name, share in self._shares.items())
-                raise InputError(f"split is given with {shares}: the links held out are those of {data.name}'s edge_splits; leave them out")
             return given_links(data, self._shared_links)
-        if self._shared_links is not None:
-            raise InputError(
-                f"shared_links is {self._shared_links} and split {split}: links that are held out here have no copies among the others; leave it out"
-            )
         return hold_out_latest(data.graph, self._shares) if split == "time" else hold_out_links(data.graph, self._shares, self._split_seed)
 
     def _others(self, data: Dataset, graph: Graph, links: dict[str, Array]) -> dict[str, Array | None]:
@@ -196,6 +191,21 @@ class LinkDataModule(GraphDataModule):
     def test_dataloader(self) -> DataLoader[Any]:
         """This rank's share of the test links."""
         return link_batches(self, "test")
+
+
+def check_split(split: Split, name: str, shares: Mapping[str, float], shared_links: SharedLinks | None) -> None:
+    """Refuse options of a given split with another one, and the other way round.
+
+    Raises:
+        InputError: shares with a split of the data set ``name`` that is given, or ``shared_links`` with another one.
+    """
+    if split == "given" and tuple(shares.values()) != SHARES:
+        told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
+        raise InputError(f"split is given with {told}: the links held out are those of {name}'s edge_splits; leave them out")
+    if split != "given" and shared_links is not None:
+        raise InputError(
+            f"shared_links is {shared_links} and split {split}: links that are held out here have no copies among the others; leave it out"
+        )
 
 
 def check_top(score: str, number: int, is_among_all: bool, bounds: tuple[int, int]) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
-from hoptrain.trainers.models.decoders import Decoder, DecoderName, make_decoder
-from hoptrain.trainers.models.ranks import ranks_among, ranks_among_all, scores_in_parts
+from hoptrain.trainers.models.decoders import DecoderName, make_decoder
+from hoptrain.trainers.models.ranks import Bounds, ranks_among, ranks_among_all, scores_in_parts
 from hoptrain.trainers.scores.links import PooledScore, RankScore, title_of
 from hoptrain.trainers.scores.top import make_top_score, top_of
 from hoptrain.trainers.tasks.pairs.link_data import LinkBatch
@@ -22,6 +23,24 @@ from hoptrain.trainers.tasks.pairs.top import best_of_sources
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
 
 Loss = Literal["bce", "bpr"]
+
+
+class OfRelation(NamedTuple):
+    """What is known of one of the relations whose links are learnt.
+
+    Attributes:
+        name: its name; empty where there is but one.
+        decoder: scores its pairs.
+        ends: the numbers [begin, end) of its sources, and of its destinations; None for all vertices.
+        bounds: those of its destinations.
+        which: of some pairs those that are of it.
+    """
+
+    name: str
+    decoder: Any
+    ends: tuple[Bounds, Bounds] | None
+    bounds: Bounds
+    which: Any
 
 
 class Linked(ScoredModule):
@@ -32,13 +51,13 @@ class Linked(ScoredModule):
     negative).
 
     Attributes:
-        decoder: scores a pair by its vectors.
+        decoder: scores a pair by its vectors; of several relations a list of as many.
     """
 
     scored: tuple[str, ...] = STAGES[1:]
 
-    def decode(self, decoder: DecoderName, width: int, score: str, hard_negatives: int | None, loss: Loss) -> None:
-        """State how vectors of ``width`` channels become scores of pairs, and what these are judged by.
+    def decode(self, decoder: DecoderName, width: int, score: str, hard_negatives: int | None, loss: Loss, number: int = 1) -> None:
+        """State how vectors of ``width`` channels become scores of pairs of ``number`` relations, and what these are judged by.
 
         Raises:
             InputError: an unknown decoder, score or loss; no hard negatives.
@@ -48,7 +67,8 @@ class Linked(ScoredModule):
             raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
         self.score_name: str = score
         self.score_title: str = title_of(score)
-        self.decoder: Decoder = make_decoder(decoder, width)
+        made = [make_decoder(decoder, width) for _ in range(number)]
+        self.decoder: Any = made[0] if number == 1 else nn.ModuleList(made)
         self._loss, self._hard_negatives = loss, hard_negatives
 
     @abstractmethod
@@ -60,6 +80,11 @@ class Linked(ScoredModule):
     def links(self) -> Any:
         """The data module: ``held_out``, ``known``, ``passed`` and ``bounds`` as of ``LinkDataModule``, ``num_ends``, ``check_score``, ``sampler``."""
 
+    def by_relation(self, pairs: Tensor) -> Sequence[OfRelation]:
+        """Which of ``pairs`` (2, N), as they are numbered in the links held out, are of which relation: here all of one that has no name."""
+        data = self.links
+        return [OfRelation("", self.decoder, data.ends, data.bounds, slice(None))]
+
     def take_links(self) -> None:
         """Make the scores; those are of ranks where each link is told from pairs of its own.
 
@@ -70,11 +95,12 @@ class Linked(ScoredModule):
         self._ranked = any(own is None or (own.ndim == 3 and self.score_name not in ("auc", "ap")) for own in others)
         self._top = top_of(self.score_name)
         self.links.check_score(self.score_name, self._top)
-        if self._top:
-            self.make_scores(lambda: make_top_score(self.score_name))
-        else:
-            self.make_scores(lambda: (RankScore if self._ranked else PooledScore)(self.score_name))
+        make: Any = make_top_score if self._top else RankScore if self._ranked else PooledScore
+        self.make_scores(lambda: make(self.score_name))
+        names = [own.name for own in self.by_relation(torch.empty((2, 0))) if own.name]
+        self.further.update({own_score(stage, self.score_name, name): make(self.score_name) for stage in self.scored for name in names})
         self.scores.to(self.device)
+        self.further.to(self.device)
         self._check_negatives(self.links.sampler)
 
     def _check_negatives(self, sampler: Any) -> None:
@@ -120,8 +146,11 @@ class Linked(ScoredModule):
         vectors, local = self.infer(nodes), torch.from_numpy(places.reshape(2, -1)).to(self.device)
         if not len(nodes):
             return
-        scores = scores_in_parts(self.decoder, vectors, local)
-        labels = (torch.arange(len(scores), device=self.device) < number).float()
+        labels = (torch.arange(local.shape[1], device=self.device) < number).float()
+        scores = torch.empty_like(labels)
+        for name, decoder, _, _, which in self.by_relation(torch.from_numpy(pairs)):
+            scores[which] = scores_in_parts(decoder, vectors, local[:, which]).float()
+            self._count_own(stage, name, scores[which], labels[which])
         losses = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
         if self._ranked:
             ranks = ranks_among(scores[:number], scores[number:].reshape(shape))
@@ -135,14 +164,30 @@ class Linked(ScoredModule):
         vectors, links = self.infer(np.arange(data.num_ends)), links.to(self.device)
         if not links.shape[1]:
             return
-        loss = F.softplus(-scores_in_parts(self.decoder, vectors, links))
-        if self._top:
-            for best, own in best_of_sources(self.decoder, vectors, links, data.bounds, data.passed, self._top):
-                metric_of(self.scores, stage).update(best, own)
+        for name, decoder, ends, bounds, which in self.by_relation(links):
+            own = links[:, which]
+            if not own.shape[1]:
+                continue
+            loss = F.softplus(-scores_in_parts(decoder, vectors, own))
+            if not self._top:
+                ranks = ranks_among_all(decoder, vectors, own, data.known, ends)
+                self.count(stage, ranks, torch.ones_like(ranks), loss.repeat(2).sum())
+                self._count_own(stage, name, ranks, torch.ones_like(ranks))
+                continue
+            for found in best_of_sources(decoder, vectors, own, bounds, data.passed, self._top):
+                metric_of(self.scores, stage).update(*found)
+                self._count_own(stage, name, *found)
             metric_of(self.losses, stage).update(loss)
-        else:
-            ranks = ranks_among_all(self.decoder, vectors, links, data.known, data.ends)
-            self.count(stage, ranks, torch.ones_like(ranks), loss.repeat(2).sum())
+
+    def _count_own(self, stage: str, name: str, *found: Tensor) -> None:
+        """Count what was found of the relation ``name`` in its own score, where it has one."""
+        if (key := own_score(stage, self.score_name, name)) in self.further:
+            metric_of(self.further, key).update(*found)
+
+
+def own_score(stage: str, score: str, relation: str) -> str:
+    """Under which name a relation's own score is logged."""
+    return f"{stage}_{score}/{relation.replace('.', '_')}"  # a module's name has no point
 
 
 def with_hard_negatives(scores: Tensor, labels: Tensor, number: int | None) -> tuple[Tensor, Tensor]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from hoptrain.engine import Graph, HeteroDataset, InputError, load_hetero_dataset
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.derived.link_split import HeldOut, pairs_without_link
-from hoptrain.engine.derived.typed_link_split import hold_out_typed_links
+from hoptrain.engine.derived.link_split import HeldOut, SharedLinks, pairs_without_link
+from hoptrain.engine.derived.typed_link_split import TypedLinkSplit, given_typed_links, hold_out_typed_links
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.hetero_graph import relation_name
+from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroLinkSampler, HeteroMiniBatch, Sampler
 from hoptrain.trainers.models.decoders import DecoderName
 from hoptrain.trainers.models.ranks import Bounds
@@ -25,23 +27,23 @@ from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import dropout_seed
 from hoptrain.trainers.tasks.node_data import NodeBatch
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.pairs.link_data import check_top, link_batches
-from hoptrain.trainers.tasks.pairs.linked import Linked, Loss
+from hoptrain.trainers.tasks.pairs.link_data import SHARES, Split, check_split, check_top, link_batches
+from hoptrain.trainers.tasks.pairs.linked import Linked, Loss, OfRelation
 from hoptrain.trainers.tasks.shared_data import opened
 from hoptrain.trainers.tasks.typed_task import TypedDataModule, TypedTask, check_embeddings, check_within_reach
 
 
 class HeteroLinkDataModule(TypedDataModule):
-    """Holds links of one relation out of a typed graph, and feeds training with the others through a ``HeteroLinkSampler``.
+    """Holds links of one relation or of several out of a typed graph, and feeds training with the others through a ``HeteroLinkSampler``.
 
     Messages pass along all edges that are left, in validation and test too. Labels are not needed.
 
     Attributes:
-        held_out: the links of validation and test, and what they are told from. Ends are numbered by one count: source u is u, destination v is
-            V_s + v, behind the V_s vertices of the sources' type, also where both are of one type.
-        known: the graph of all links of the relation, also those held out, in both directions, numbered so.
+        held_out: the links of validation and test, and what they are told from. Ends are numbered by one count: of each relation source u is begin + u,
+            destination v is begin + V_s + v, behind the V_s vertices of the sources' type, also where both are of one type.
+        known: the graph of all links of the relations, also those held out, in both directions, numbered so.
         passed: likewise that of the links that are left.
-        ends: the numbers [begin, end) of sources, and of destinations.
+        ends: of each relation the numbers [begin, end) of sources, and of destinations.
 
     Examples:
         >>> from hoptrain import HeteroLinkDataModule, HeteroLinkSampler, HeteroSampler
@@ -61,71 +63,75 @@ class HeteroLinkDataModule(TypedDataModule):
         scale: float = 1.0,
         add_reverse: bool = False,
         seed_type: str | None = None,
-        val_share: float = 0.05,
-        test_share: float = 0.1,
+        val_share: float = SHARES[0],
+        test_share: float = SHARES[1],
         split_seed: int = 0,
-        split: Literal["share", "time"] = "share",
+        split: Split | None = None,
         eval_negatives: Literal["uniform", "all"] = "uniform",
+        shared_links: SharedLinks | None = None,
         **feed: Any,
     ) -> None:
         """Open the data set and hold out links.
 
         Args:
             dataset: as ``HeteroDataModule``; labels are not needed.
-            sampler: a ``HeteroLinkSampler`` without edges; it says the relation, and its reverse one.
+            sampler: a ``HeteroLinkSampler`` without edges; it says the relations, and their reverse ones.
             root: folder with the data's files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set as a share of the real one.
             add_reverse: turn each relation round as well, as one more, rev_NAME.
             seed_type: any type, where no table of a folder has labels.
-            val_share: part of the relation's links for validation.
-            test_share: part of the links for the test.
+            val_share: part of each relation's links for validation.
+            test_share: part of them for the test.
             split_seed: of the choice of these links: another seed of the training has the same.
-            split: which links are held out: a share of them at random, or those of the latest time.
+            split: which links are held out: a share of them at random, those of the latest time, or those given by ``HeteroDataset.edge_splits``. By
+                default given ones where one of the relations has some, else share.
             eval_negatives: what links are told from in validation and test: as many uniform pairs of the relation's types that are no links, or ``all``:
                 each with all destinations for its source and with all sources for its destination, but for other links.
+            shared_links: as of ``LinkDataModule``.
             feed: as ``SampledDataModule``; ``batch_size`` counts edges.
 
         Raises:
-            InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; as ``hold_out_typed_links`` and ``check_within_reach``.
+            InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; shares that have no effect; as ``hold_out_typed_links``,
+                ``given_typed_links`` and ``check_within_reach``.
         """
-        check_choice("split", split, ["share", "time"])
-        check_choice("eval_negatives", eval_negatives, ["uniform", "all"])
-        if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
-            raise InputError(
-                f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
-            )
+        dealing = _checked(sampler, split, eval_negatives, shared_links)
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
-        kind, _, other = sampler.relation
-        options: dict[str, Any] = {"reverse": sampler.reverse_relation, "seed": split_seed, "by_time": split == "time"}
-        made = hold_out_typed_links(data.graph, sampler.relation, {"val": val_share, "test": test_share}, **options)
-        first = data.graph.num_nodes[kind]
+        made = _split_of(data, dealing, split, {"val": val_share, "test": test_share}, split_seed, shared_links)
         self.known: Graph = made.known
         self.passed: Graph = made.passed
-        self.ends: tuple[Bounds, Bounds] = ((0, first), (first, made.known.num_nodes))
-        draw = pairs_without_link(made.known, self.ends)
-        others = [
-            None if eval_negatives == "all" else draw(own.shape[1], split_seed, place) for place, own in enumerate(made.links.values())
-        ]
-        self.held_out: dict[str, HeldOut] = {name: HeldOut(own, none) for (name, own), none in zip(made.links.items(), others, strict=True)}
-        splits = {"train": np.arange(data.graph.num_nodes[other])}
-        splits |= {name: np.unique(own[1] - first) for name, own in made.links.items() if own.shape[1]}
-        left = replace(data, graph=made.graph, seed_type=other, y=None, num_classes=0, splits=splits, path=None, validate=False)
-        check_within_reach(left, [kind, other], sampler.num_hops)
-        super().__init__(left, sampler, **feed)
+        self.ends: list[tuple[Bounds, Bounds]] = list(ends_of(dealing.relations, data.graph.num_nodes))
+        self.held_out: dict[str, HeldOut] = {
+            name: HeldOut(own, None if eval_negatives == "all" else self._others(own, split_seed, place))
+            for place, (name, own) in enumerate(made.links.items())
+        }
+        kind = dealing.relations[0][2]
+        splits = {"train": np.arange(data.graph.num_nodes[kind])}
+        splits |= {name: self._judged(own) for name, own in made.links.items() if own.shape[1]}
+        changed: dict[str, Any] = {"edge_splits": {}, "seed_type": kind, "y": None, "num_classes": 0, "path": None, "validate": False}
+        left = replace(data, graph=made.graph, splits=splits, **changed)
+        check_within_reach(left, types_of(dealing.relations), dealing.num_hops)
+        super().__init__(left, dealing, **feed)
+
+    def _others(self, links: Array, seed: int, stream: int) -> Array:
+        """As many pairs (2, N) that are no links, relation by relation."""
+        numbers = np.bincount(relations_of(links, self.ends), minlength=len(self.ends))
+        parts = [pairs_without_link(self.known, own)(int(number), seed, stream) for own, number in zip(self.ends, numbers, strict=True)]
+        return np.concatenate(parts, axis=1)
+
+    def _judged(self, links: Array) -> Array:
+        """The first relation's destinations among ``links`` (2, N), which stand for what is judged where a split of vertices is asked for."""
+        begin, end = self.ends[0][1]
+        return np.unique(links[1][(links[1] >= begin) & (links[1] < end)] - begin)
 
     @property
-    def link_relation(self) -> str:
-        """``source:name:destination`` of the links."""
-        return relation_name(self.sampler.relation)  # type: ignore[attr-defined]
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The numbers [begin, end) of destinations."""
-        return self.ends[1]
+    def link_relation(self) -> str | list[str]:
+        """``source:name:destination`` of the links; a list of several relations'."""
+        names = list(map(relation_name, self.sampler.relations))  # type: ignore[attr-defined]
+        return names[0] if len(names) == 1 else names
 
     @property
     def num_ends(self) -> int:
-        """Sources and destinations, by one count."""
+        """Sources and destinations of all relations, by one count."""
         return self.known.num_nodes
 
     def check_score(self, score: str, number: int) -> None:
@@ -135,7 +141,8 @@ class HeteroLinkDataModule(TypedDataModule):
             InputError: the best are not found among all destinations, or these are fewer.
         """
         is_among_all = all(held.others is None for held in self.held_out.values())
-        check_top(score, number, is_among_all, self.bounds)
+        for _, destinations in self.ends:
+            check_top(score, number, is_among_all, destinations)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """This rank's share of the validation links."""
@@ -146,15 +153,69 @@ class HeteroLinkDataModule(TypedDataModule):
         return link_batches(self, "test")
 
     def predict_dataloader(self) -> DataLoader[NodeBatch]:
-        """This rank's share of all sources and, behind them, all destinations; where both are of one type, of these once."""
-        source, _, destination = self.sampler.relation  # type: ignore[attr-defined]
-        return self._node_batches(np.arange(self.num_ends if source != destination else self.ends[0][1]))
+        """This rank's share of the vertices of all types that links join, type by type."""
+        relations = self.sampler.relations  # type: ignore[attr-defined]
+        return self._node_batches(np.arange(sum(self.data.graph.num_nodes[kind] for kind in types_of(relations))))
+
+
+def _checked(sampler: Sampler, split: str | None, eval_negatives: str, shared_links: str | None) -> HeteroLinkSampler:
+    """The sampler as it deals out all edges of a graph, once all options are among those that there are."""
+    for name, value, choices in (("split", split, Split), ("shared_links", shared_links, SharedLinks)):
+        if value is not None:
+            check_choice(name, value, get_args(choices))
+    check_choice("eval_negatives", eval_negatives, ["uniform", "all"])
+    if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
+        raise InputError(
+            f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
+        )
+    dealing = copy(sampler)
+    dealing.edges = "all"
+    return dealing
+
+
+def _split_of(
+    data: HeteroDataset,
+    sampler: HeteroLinkSampler,
+    split: Split | None,
+    shares: Mapping[str, float],
+    seed: int,
+    shared_links: SharedLinks | None,
+) -> TypedLinkSplit:
+    """The links that are held out; see ``HeteroLinkDataModule``."""
+    relations = dict(zip(sampler.relations, sampler.reverses, strict=True))
+    taken: Split = split or ("given" if data.edge_splits.keys() & relations.keys() else "share")
+    check_split(taken, data.name, shares, shared_links)
+    if taken == "given":
+        return given_typed_links(data, relations, shared_links)
+    return hold_out_typed_links(data.graph, relations, shares, seed=seed, by_time=taken == "time")
+
+
+def types_of(relations: Sequence[Relation]) -> list[str]:
+    """The types that relations join, each once, the sources' before the destinations'."""
+    return list(dict.fromkeys(kind for source, _, destination in relations for kind in (source, destination)))
+
+
+def ends_of(relations: Sequence[Relation], num_nodes: Mapping[str, int]) -> Iterator[tuple[Bounds, Bounds]]:
+    """Of each relation the numbers [begin, end) of sources and of destinations, as of ``hold_out_typed_links``."""
+    begin = 0
+    for source, _, destination in relations:
+        middle = begin + num_nodes[source]
+        end = middle + num_nodes[destination]
+        yield (begin, middle), (middle, end)
+        begin = end
+
+
+def relations_of(pairs: Array, ends: Sequence[tuple[Bounds, Bounds]]) -> Array:
+    """(N,) the places of the relations that ``pairs`` (2, N) are of."""
+    places: Array = np.searchsorted([begin for (begin, _), _ in ends], pairs[0], side="right") - 1
+    return places
 
 
 class HeteroLinkPredictor(TypedTask, Linked):
-    """A ``TypedGNN`` that gives vectors of both of a relation's types, and a decoder, which scores a source and a destination by theirs.
+    """A ``TypedGNN`` that gives vectors of the types that links join, and a decoder for each relation, which scores a source and a destination by theirs.
 
-    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``LinkPredictor``.
+    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``LinkPredictor``. Of several
+    relations the score is that of all links together, and the score of each one's own is logged too, as ``val_auc/author:writes:paper``.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -177,7 +238,7 @@ class HeteroLinkPredictor(TypedTask, Linked):
         in_channels: dict[str, int],
         num_vertices: dict[str, int],
         relations: list[str],
-        link_relation: str,
+        link_relation: str | list[str],
         num_layers: int,
         hidden_channels: int = 64,
         out_channels: int = 64,
@@ -198,7 +259,7 @@ class HeteroLinkPredictor(TypedTask, Linked):
             in_channels: features of a vertex, by type, of the types that have some.
             num_vertices: vertices of the types without features.
             relations: ``source:name:destination`` of each.
-            link_relation: that of the links.
+            link_relation: that of the links, or those.
             num_layers: hops of the sampler.
             hidden_channels: width of all layers (with attention over all heads together).
             out_channels: width of the vectors that are scored.
@@ -220,10 +281,13 @@ class HeteroLinkPredictor(TypedTask, Linked):
         super().__init__(None)
         self.save_hyperparameters()
         self.note_defaults(TypedGNN)
-        self.decode(decoder, out_channels, score, hard_negatives, loss)
-        self._relation: Any = tuple(link_relation.split(":"))
+        names = [link_relation] if isinstance(link_relation, str) else link_relation
+        self._relations: Any = [tuple(name.split(":")) for name in names]
+        self.decode(decoder, out_channels, score, hard_negatives, loss, len(names))
         known: Any = [tuple(relation.split(":")) for relation in relations]
-        self.model = TypedGNN(arch, in_channels, num_vertices, known, self._relation[::2], hidden_channels, out_channels, num_layers, **gnn)
+        self.model = TypedGNN(
+            arch, in_channels, num_vertices, known, types_of(self._relations), hidden_channels, out_channels, num_layers, **gnn
+        )
         check_embeddings(self.model, num_vertices, embeddings)
 
     @property
@@ -249,20 +313,56 @@ class HeteroLinkPredictor(TypedTask, Linked):
     def training_step(self, batch: HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the pairs of a mini-batch, links and others."""
         torch.manual_seed(dropout_seed(batch))
-        vectors, (source, destination) = self(batch), batch.extra["pairs"].long()
-        scores = self.decoder(vectors[self._relation[0]][source], vectors[self._relation[2]][destination])
-        return self.loss_of(scores, batch.extra["labels"])
+        vectors, pairs = self(batch), batch.extra["pairs"].long()
+        own = batch.extra.get("relations", torch.zeros_like(pairs[0]))
+        parts, order = [], []
+        for number, ((kind, _, other), decoder) in enumerate(zip(self._relations, self._decoders, strict=True)):
+            order.append(torch.nonzero(own == number)[:, 0])
+            source, destination = pairs[:, order[-1]]
+            parts.append(decoder(vectors[kind][source], vectors[other][destination]))
+        return self.loss_of(torch.cat(parts)[torch.argsort(torch.cat(order))], batch.extra["labels"])
+
+    @property
+    def _decoders(self) -> list[Any]:
+        return list(self.decoder) if isinstance(self.decoder, nn.ModuleList) else [self.decoder]
+
+    def by_relation(self, pairs: Tensor) -> list[OfRelation]:
+        """See ``Linked``."""
+        ends, several = self.links.ends, len(self._relations) > 1
+        own = torch.from_numpy(relations_of(pairs.cpu().numpy(), ends)).to(self.device)
+        names = [relation_name(relation) if several else "" for relation in self._relations]
+        whiches = [torch.nonzero(own == number)[:, 0] for number in range(len(names))]
+        return [
+            OfRelation(name, decoder, end, end[1], which)
+            for name, decoder, end, which in zip(names, self._decoders, ends, whiches, strict=True)
+        ]
 
     def infer(self, nodes: Array) -> Tensor:
         """Vectors (N, C) of ``nodes`` (N,), ascending numbers as of ``HeteroLinkDataModule.held_out``, from full neighbourhoods."""
-        first, (kind, _, other) = self.links.ends[0][1], self._relation
-        sources, destinations = nodes[nodes < first], nodes[nodes >= first] - first
-        if kind != other:
-            made = self.exact({kind: sources, other: destinations})
-            return torch.cat([made[kind], made[other]])
-        both, places = np.unique(np.concatenate([sources, destinations]), return_inverse=True)
-        return self.exact({kind: both})[kind][torch.from_numpy(places).to(self.device)]
+        asked = []
+        for (kind, _, other), (sources, destinations) in zip(self._relations, self.links.ends, strict=True):
+            for each, (begin, end) in ((kind, sources), (other, destinations)):
+                low, high = np.searchsorted(nodes, (begin, end))
+                asked.append((each, nodes[low:high] - begin))
+        return self._vectors(asked)
+
+    def _vectors(self, asked: Sequence[tuple[str, Array]]) -> Tensor:
+        """Vectors (N, C) of vertices of some types, which are asked for in parts."""
+        wanted = {kind: np.unique(np.concatenate([ids for other, ids in asked if other == kind])) for kind, _ in asked}
+        made = self.exact(wanted)
+        return torch.cat([made[kind][torch.from_numpy(np.searchsorted(wanted[kind], ids)).to(self.device)] for kind, ids in asked])
+
+    @property
+    def predicted(self) -> str:  # type: ignore[override]
+        """See ``ScoredModule``."""
+        return f"the vectors of all vertices of type {', and behind them of type '.join(types_of(self._relations))}"
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """Vectors of this rank's share of the sources and, behind them, of the destinations, (N, C) float32 on the CPU."""
-        return self.infer(batch.node_ids.cpu().numpy()).float().cpu()
+        """Vectors of this rank's share of the vertices of all types that links join, type by type, (N, C) float32 on the CPU."""
+        numbers, asked, begin = batch.node_ids.cpu().numpy(), [], 0
+        for kind in types_of(self._relations):
+            end = begin + self.links.data.graph.num_nodes[kind]
+            low, high = np.searchsorted(numbers, (begin, end))
+            asked.append((kind, numbers[low:high] - begin))
+            begin = end
+        return self._vectors(asked).float().cpu()

@@ -1,6 +1,7 @@
 """Links of typed graphs: runs that learn, exact evaluation beside a slow one, what is dealt out, and what is refused."""
 
 import operator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,47 +63,105 @@ def scores_after_a_step(module, predictor):
     return trainer.test(predictor, module, verbose=False)[0]
 
 
-@pytest.mark.parametrize("relation", [BUYS, KNOWS])
-@pytest.mark.parametrize("arch", ["rgcn", "han"])
-def test_ranks_among_all_are_those_of_a_slow_program(relation, arch):
-    """By vectors from batches with all neighbours, pair by pair, in plain loops."""
-    dealt = sampler() if relation == BUYS else sampler(KNOWS, "self", None)
-    module = module_of(dealt=dealt, eval_negatives="all")
-    predictor = predictor_of(module, score="mrr", decoder="distmult", arch=arch, heads=2).eval()
-    found = scores_after_a_step(module, predictor)["test_mrr"]
-    predictor.eval()
-    kind, _, other = relation
-    numbers = {name: np.arange(module.data.graph.num_nodes[name]) for name in {kind, other}}
+def both(**options):
+    return sampler([BUYS, KNOWS], "reverse", [BOUGHT, None], **options)
+
+
+def pairs_of(columns):
+    return set(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
+
+
+def vectors_by_type(module, predictor):
+    """Of all users and all items, from batches with all neighbours."""
+    numbers = {kind: np.arange(number) for kind, number in module.data.graph.num_nodes.items()}
     whole = HeteroSampler([-1, -1]).sample(module.data.graph, module.data.graph.numbered(numbers)).to("cpu")
     x = {name: torch.from_numpy(rows)[whole.node_ids[name].long()] for name, rows in module.data.x.items()}
     with torch.no_grad():
-        vectors = predictor.model(x, whole.node_ids, whole.blocks)
-    sources, destinations = vectors[kind][: len(numbers[kind])], vectors[other][: len(numbers[other])]
-    weights, first = predictor.decoder.weights.detach(), len(numbers[kind])
-    scores = ((sources * weights) @ destinations.T).tolist()
-    columns = shop().graph.relations[relation]
-    known = set(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
-    ranks = []
-    for u, v in (module.held_out["test"].links - np.array([[0], [first]])).T.tolist():
+        return predictor.model(x, whole.node_ids, whole.blocks)
+
+
+def ranks_of_a_slow_program(links, scores, known):
+    """Of each link's destination and of its source, filtered; pair by pair, in plain loops."""
+    ranks, (num_sources, num_destinations) = [], (len(scores), len(scores[0]))
+    for u, v in links:
         for own in (
-            [scores[u][w] for w in range(len(destinations)) if w == v or (u, w) not in known],
-            [scores[w][v] for w in range(len(sources)) if w == u or (w, v) not in known],
+            [scores[u][w] for w in range(num_destinations) if w == v or (u, w) not in known],
+            [scores[w][v] for w in range(num_sources) if w == u or (w, v) not in known],
         ):
             above, at_least = (sum(compare(each, scores[u][v]) for each in own) for compare in (operator.gt, operator.ge))
             ranks.append(1 + (above + at_least - 1) / 2)
-    assert found == pytest.approx(np.mean(1 / np.array(ranks)), rel=1e-3)
+    return ranks
+
+
+@pytest.mark.parametrize("relations", [[BUYS], [KNOWS], [BUYS, KNOWS]])
+@pytest.mark.parametrize("arch", ["rgcn", "han"])
+def test_ranks_among_all_are_those_of_a_slow_program(relations, arch):
+    dealt = {BUYS: sampler(), KNOWS: sampler(KNOWS, "self", None)}[relations[0]] if len(relations) == 1 else both()
+    module = module_of(dealt=dealt, eval_negatives="all")
+    predictor = predictor_of(module, score="mrr", decoder="distmult", arch=arch, heads=2).eval()
+    logged = scores_after_a_step(module, predictor)
+    vectors = vectors_by_type(module, predictor.eval())
+    decoders = [predictor.decoder] if len(relations) == 1 else predictor.decoder
+    ranks, links = [], module.held_out["test"].links
+    for relation, decoder, ((begin, first), _) in zip(relations, decoders, module.ends, strict=True):
+        scores = ((vectors[relation[0]] * decoder.weights.detach()) @ vectors[relation[2]].T).tolist()
+        own = links[:, (links[0] >= begin) & (links[0] < first)] - np.array([[begin], [first]])
+        ranks.append(ranks_of_a_slow_program(own.T.tolist(), scores, pairs_of(shop().graph.relations[relation])))
+        if len(relations) > 1:
+            assert logged[f"test_mrr/{':'.join(relation)}"] == pytest.approx(np.mean(1 / np.array(ranks[-1])), rel=1e-3)
+    assert all(ranks)
+    assert logged["test_mrr"] == pytest.approx(np.mean(1 / np.concatenate(ranks)), rel=1e-3)
+
+
+def test_pairs_of_several_relations_are_scored_by_their_own_decoders():
+    module = module_of(dealt=both())
+    predictor = predictor_of(module, decoder="distmult").eval()
+    logged = scores_after_a_step(module, predictor)
+    vectors = vectors_by_type(module, predictor.eval())
+    held, scores, own = module.held_out["test"], {True: [], False: []}, {}
+    for relation, decoder, ((begin, first), _) in zip((BUYS, KNOWS), predictor.decoder, module.ends, strict=True):
+        of_relation = {}
+        for is_link, pairs in ((True, held.links), (False, held.others)):
+            local = pairs[:, (pairs[0] >= begin) & (pairs[0] < first)] - np.array([[begin], [first]])
+            of_relation[is_link] = [
+                float((vectors[relation[0]][u] * decoder.weights.detach() * vectors[relation[2]][v]).sum()) for u, v in local.T
+            ]
+            scores[is_link] += of_relation[is_link]
+        own[relation] = of_relation
+    for name, found in [("test_auc", scores), *((f"test_auc/{':'.join(relation)}", found) for relation, found in own.items())]:
+        won = [(link > other) + (link == other) / 2 for link in found[True] for other in found[False]]
+        assert logged[name] == pytest.approx(np.mean(won), abs=1e-3)
+
+
+def test_a_batch_of_several_relations_trains_all_decoders():
+    module = module_of(dealt=both(num_negatives=2))
+    predictor = predictor_of(module, decoder="distmult")
+    assert predictor.hparams["link_relation"] == ["user:buys:item", "user:knows:user"]
+    before = [decoder.weights.detach().clone() for decoder in predictor.decoder]
+    scores_after_a_step(module, predictor)
+    assert all((old != decoder.weights).any() for old, decoder in zip(before, predictor.decoder, strict=True))
+    batch = next(iter(module.make_loader(0, 1, 2))).to("cpu")
+    seen = []
+    predictor.loss_of = lambda scores, labels: seen.append(scores)
+    predictor.eval().training_step(batch, 0)
+    vectors = predictor(batch)
+    for pair, number, score in zip(batch.extra["pairs"].T.tolist(), batch.extra["relations"].tolist(), seen[0], strict=True):
+        kind, _, other = (BUYS, KNOWS)[number]
+        assert predictor.decoder[number](vectors[kind][pair[0]], vectors[other][pair[1]]).item() == pytest.approx(score.item(), rel=1e-4)
 
 
 def test_uniform_others_are_of_the_relations_types_and_no_links():
-    module = module_of()
-    columns = shop().graph.relations[BUYS]
-    known = set(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
-    for held in module.held_out.values():
-        assert held.links.shape == held.others.shape
-        assert (held.others[0] < 60).all()
-        assert ((held.others[1] >= 60) & (held.others[1] < 100)).all()
-        assert {(u, v - 60) for u, v in held.links.T.tolist()} <= known
-        assert not {(u, v - 60) for u, v in held.others.T.tolist()} & known
+    module, sizes = module_of(dealt=both()), shop().graph.num_nodes
+    for relation, ((begin, first), (_, end)) in zip((BUYS, KNOWS), module.ends, strict=True):
+        assert (first - begin, end - first) == (sizes[relation[0]], sizes[relation[2]])
+        known = pairs_of(shop().graph.relations[relation])
+        for held in module.held_out.values():
+            links, others = (own[:, (own[0] >= begin) & (own[0] < first)] - np.array([[begin], [first]]) for own in held)
+            assert links.shape == others.shape
+            assert others.min() >= 0
+            assert (others.max(1) < [first - begin, end - first]).all()
+            assert set(map(tuple, links.T.tolist())) <= known
+            assert not set(map(tuple, others.T.tolist())) & known
 
 
 @pytest.mark.parametrize("score", ["auc", "ap", "hits@10", "recall@3"])
@@ -113,22 +172,45 @@ def test_scores_and_losses(score, loss):
     assert 0 <= found[f"test_{score}"] <= 1
 
 
-@pytest.mark.parametrize(("relation", "exclude", "reverse"), [(BUYS, "reverse", BOUGHT), (KNOWS, "self", None)])
-def test_nothing_that_is_held_out_is_dealt_out_or_passes_a_message(relation, exclude, reverse):
-    module = module_of(dealt=sampler(relation, exclude, reverse))
-    kind, _, other = relation
-    first = shop().graph.num_nodes[kind]
-    held = {(u, v - first) for own in module.held_out.values() for u, v in own.links.T.tolist()}
-    met = set()
+@pytest.mark.parametrize("relations", [[BUYS], [KNOWS], [BUYS, KNOWS]])
+def test_nothing_that_is_held_out_is_dealt_out_or_passes_a_message(relations):
+    module = module_of(dealt={BUYS: sampler(), KNOWS: sampler(KNOWS, "self", None)}[relations[0]] if len(relations) == 1 else both())
+    met = {relation: set() for relation in relations}
     for batch in module.train_dataloader():
-        pairs = batch.extra["pairs"][:, batch.extra["labels"] > 0]
-        met |= set(zip(batch.node_ids[kind][pairs[0]].tolist(), batch.node_ids[other][pairs[1]].tolist(), strict=True))
+        for place, relation in enumerate(relations):
+            own = batch.extra["labels"] > 0
+            pairs = batch.extra["pairs"][:, own & (batch.extra["relations"] == place) if len(relations) > 1 else own]
+            met[relation] |= set(
+                zip(batch.node_ids[relation[0]][pairs[0]].tolist(), batch.node_ids[relation[2]][pairs[1]].tolist(), strict=True)
+            )
     left = module.data.graph.relations
-    passed = set(zip(left[relation].indices.tolist(), left[relation].destinations().tolist(), strict=True))
-    assert met == passed
-    assert not met & held
-    if reverse is not None:
-        assert {(u, v) for v, u in zip(left[reverse].indices.tolist(), left[reverse].destinations().tolist(), strict=True)} == passed
+    for relation, ((begin, first), _) in zip(relations, module.ends, strict=True):
+        of_all = np.concatenate([own.links for own in module.held_out.values()], axis=1)
+        held = {(u - begin, v - first) for u, v in of_all.T.tolist() if begin <= u < first}
+        assert held
+        assert met[relation] == pairs_of(left[relation]) == pairs_of(shop().graph.relations[relation]) - held
+    if BUYS in relations:
+        assert {(u, v) for v, u in pairs_of(left[BOUGHT])} == met[BUYS]
+
+
+def test_given_splits_are_taken_as_they_are():
+    data = shop()
+    ids = np.random.default_rng(3).permutation(900)
+    given = dict(zip(("val", "test", "train"), np.split(ids, [50, 150]), strict=True))
+    data = replace(data, edge_splits={BUYS: given})
+    module = module_of(data, shared_links="drop")
+    columns = data.graph.relations[BUYS]
+    ends = {name: np.stack([columns.indices, columns.destinations()])[:, columns.places_of(own)] for name, own in given.items()}
+    for name in ("val", "test"):
+        assert (module.held_out[name].links - np.array([[0], [60]])).tolist() == ends[name].tolist()
+    held = set(map(tuple, np.concatenate([ends["val"], ends["test"]], axis=1).T.tolist()))
+    assert pairs_of(module.data.graph.relations[BUYS]) == set(map(tuple, ends["train"].T.tolist())) - held
+    assert 0 <= scores_after_a_step(module, predictor_of(module))["test_auc"] <= 1
+    assert module_of(data, split="share").held_out["val"].links.shape != (2, 50)
+    with pytest.raises(InputError, match=r"user:buys:item: shop: edges to learn from .* set data.shared_links to drop"):
+        module_of(data)
+    with pytest.raises(InputError, match="user:knows:user: split is given and shop has no edge_splits but for training"):
+        module_of(data, both(), shared_links="drop")
 
 
 @pytest.mark.long
@@ -161,6 +243,7 @@ def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
     best = cli.trainer.checkpoint_callback.best_model_path
     run(["predict", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "scores"), "--ckpt_path", best])
     assert np.load(tmp_path / "scores" / "predictions.npy").shape == (100, 8)
+    assert "the vectors of all vertices of type user, and behind them of type item, in order: " in capsys.readouterr().out
 
 
 def test_what_does_not_fit():
@@ -170,7 +253,7 @@ def test_what_does_not_fit():
     for wrong in (HeteroSampler([2], "item"), NeighborSampler([2]), sampler(edges=[0])):
         with pytest.raises(InputError, match="links of a typed graph are dealt out by a HeteroLinkSampler without edges"):
             module_of(dealt=wrong)
-    with pytest.raises(InputError, match="split is time and the edges of user:buys:item have no times: give them to HeteroGraph"):
+    with pytest.raises(InputError, match="user:buys:item: split is time and the edges have no times: give them to HeteroGraph"):
         module_of(split="time")
     module = module_of()
     with pytest.raises(InputError, match="vertices of type item have no features: give them some, or set embeddings: true"):
