@@ -52,7 +52,7 @@ from hoptrain.engine.partition.methods import METHODS
 
 _SCALE, _QUICK_SCALE = 0.01, 0.001
 _WHAT = ("counts", "weights", "wire")
-_HARDLY_ANY = 0.001
+_HARDLY_ANY = 0.005  # of a twin: enough seeds for some windows of 4 ranks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

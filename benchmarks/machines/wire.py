@@ -52,9 +52,8 @@ def cells(
         records.append(about | {"topology": "whole", "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
         for number in machines:
             plain = _run(folder / f"plain{number}", number, (*fit, *whole), args.rate_mbit)
-            records.append(
-                {"graph": data.name, "topology": "whole", "machines": number, "parts": "", "share": None} | _facts(plain, alone, 0, 0)
-            )
+            told = {"topology": "whole", "machines": number, "parts": "", "share": None}
+            records.append(about | told | _facts(plain, alone, 0, 0) | _foretold(plain, alone, 0.0, args.rate_mbit))
             for method, topology in ways:
                 parts = folder / f"{method}{number}{topology}"
                 write_partition(data, parts, number, method, graph=topology)

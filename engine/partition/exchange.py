@@ -28,6 +28,8 @@ class Exchange(Protocol):
     def exchange(self, to: Sequence[Array]) -> list[Array]:
         """Send ``to[p]`` (n,) uint8 to each p and return what each has sent to this one, by number. Nothing goes to itself.
 
+        What came is good until the next round.
+
         Raises:
             InputError: another one has ended, or did not come in time.
         """

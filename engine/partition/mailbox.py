@@ -84,15 +84,16 @@ class Mailbox:
         head[-1] = os.getpid()
         head[0] = number
 
-    def get(self) -> tuple[int, list[Array]]:
-        """Kind and parts of the message that is there, as copies."""
+    def get(self, *, copy: bool = True) -> tuple[int, list[Array]]:
+        """Kind and parts of the message that is there, as copies, or as views that are good until the next one is."""
         kind, number = map(int, self._head()[1:3])
         sizes = self._head()[3 : 3 + number].tolist()
         if _HEAD + sum(sizes) > len(self._mapped()):
             self._map(0)
         content = np.frombuffer(self._mapped(), np.uint8)
         ends = np.cumsum([_HEAD, *sizes])
-        return kind, [content[begin:end].copy() for begin, end in pairwise(ends)]
+        parts = [content[begin:end] for begin, end in pairwise(ends)]
+        return kind, [part.copy() for part in parts] if copy else parts
 
     def _head(self) -> Array:
         return np.frombuffer(self._mapped(), np.int64, _HEAD // 8)
@@ -152,7 +153,7 @@ class CarriedExchange:
                     f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + see("rows")
                 )
             time.sleep(_LOOK_S)
-        kind, parts = self._answers.get()
+        kind, parts = self._answers.get(copy=False)
         if kind == FAILURE:
             raise InputError(parts[0].tobytes().decode(errors="replace"))
         return parts
@@ -164,7 +165,7 @@ def carry(letters: Mailbox, answers: Mailbox, exchange: Any) -> None:
     while True:
         while (number := letters.number) == done:
             time.sleep(_LOOK_S)
-        _, to = letters.get()
+        _, to = letters.get(copy=False)
         try:
             answers.put(number, exchange.exchange(to))
         except Exception as error:

@@ -220,8 +220,8 @@ class PartedRows:
         numbers: Array = (self._place[ids] - self._bounds[part]).astype(ids.dtype)
         return numbers
 
-    def of_own(self, numbers: Array) -> Array:
-        """The rows (N, row_bytes) uint8 of this machine's part, of several, by their numbers (N,) in it.
+    def of_own(self, numbers: Array, out: Array | None = None) -> Array:
+        """The rows (N, row_bytes) uint8 of this machine's part, of several, by their numbers (N,) in it; written to ``out`` (N, row_bytes) where that is given.
 
         Raises:
             InputError: there is no such row, or the part's file was cut off.
@@ -232,12 +232,15 @@ class PartedRows:
             raise InputError(
                 f"row {numbers.max()} of part {self.machine} was asked for, which has {len(own.rows):,}: machines have other parts"
             )
-        return np.take(own.rows, numbers, axis=0).view(np.uint8).reshape(len(numbers), self.row_bytes)
+        found = np.empty((len(numbers), self.row_bytes), np.uint8) if out is None else out
+        np.take(
+            own.rows.view(np.uint8).reshape(-1, self.row_bytes), numbers, axis=0, out=found, mode="clip"
+        )  # others write to a copy first
+        return found
 
     def put(self, ids: Array, rows: Array) -> None:
-        """Keep fetched rows (M, row_bytes) uint8 of vertices ``ids`` (M,), for ``read``, in place of those fetched before."""
-        order = np.argsort(ids, kind="stable")
-        self._fetched = ids[order], rows[order]
+        """Keep fetched rows (M, row_bytes) uint8 of vertices ``ids`` (M,), ascending, for ``read``, in place of those fetched before."""
+        self._fetched = ids, rows
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
         """As ``FileRows.read``; rows of other machines have to be fetched before.

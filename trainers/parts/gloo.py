@@ -12,6 +12,7 @@ from torch import distributed
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import see
+from hoptrain.engine.partition.exchange import NOTHING
 
 MOST_BYTES = 1 << 29
 """Of one collective, sent or received: counts are 32 bits wide below it."""
@@ -45,13 +46,12 @@ class GlooExchange:
         distributed.all_gather(counts, torch.tensor([len(array) for array in to]), group=self._group)
         sizes = torch.stack(counts).numpy()  # of what each sends to each
         piece = MOST_BYTES // self.size
-        got = [np.empty(number, np.uint8) for number in sizes[:, self.rank]]
+        got: list[list[Array]] = []
         for begin in range(0, int(sizes.max()), piece):
             splits = np.clip(sizes - begin, 0, piece)
             sent = [array[begin : begin + piece] for array in to]
             received = torch.empty(int(splits[:, self.rank].sum()), dtype=torch.uint8)
             inputs, outputs = splits[self.rank].tolist(), splits[:, self.rank].tolist()
             distributed.all_to_all_single(received, torch.from_numpy(np.concatenate(sent)), outputs, inputs, group=self._group)
-            for array, part in zip(got, np.split(received.numpy(), np.cumsum(outputs)[:-1]), strict=True):
-                array[begin : begin + len(part)] = part
-        return got
+            got.append(np.split(received.numpy(), np.cumsum(outputs)[:-1]))
+        return [np.concatenate(pieces) for pieces in zip(*got, strict=True)] if len(got) > 1 else got[0] if got else [NOTHING] * self.size
