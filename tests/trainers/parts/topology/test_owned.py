@@ -1,7 +1,9 @@
 """Exact evaluation of parts gives what one machine gives, and no rank holds more than its share; ranks are threads, two for each machine."""
 
-import gc
 import threading
+import weakref
+from collections import defaultdict
+from threading import current_thread
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.partition.rows import Links, open_parted
 from hoptrain.trainers.models import inference
+from hoptrain.trainers.parts.owned import Computed
 
 MACHINES, EACH = 2, 2
 RANKS, WIDTH = MACHINES * EACH, 13
@@ -47,7 +50,7 @@ def scores_of_one_machine(model, data, of_rank, monkeypatch):
     parts, barrier = [None] * RANKS, threading.Barrier(RANKS, timeout=60)
 
     def gather(part, share, total, device):
-        parts[int(threading.current_thread().name)] = part
+        parts[int(current_thread().name)] = part
         barrier.wait()
         whole = torch.cat(parts)[:total]
         barrier.wait()
@@ -88,7 +91,7 @@ def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, gra
     sizes, chunks = {}, inference.chunks  # of ranks, which have unequal numbers of them
 
     def unequal(indptr, nodes):
-        rank = threading.current_thread().name
+        rank = current_thread().name
         sizes[rank] = sizes.get(rank, 300 + 100 * int(rank)) + 50
         return chunks(indptr, nodes, sizes[rank])
 
@@ -102,28 +105,35 @@ def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, gra
             assert torch.equal(own, one)
 
 
-def rows_held():
-    """Rows of hidden layers that all ranks hold now: numbers of tensors as wide as those, each memory once."""
-    tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor and each.ndim == 2 and each.shape[1] == WIDTH]
-    return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() // (4 * WIDTH) for each in tensors}.values())
-
-
 @pytest.mark.parametrize("graph", ["whole", "parted"])
 def test_a_rank_holds_its_share_of_a_layer_and_a_chunk(tmp_path, monkeypatch, plain, graph):
-    """Of the layer that it reads and of the one that it makes."""
+    """Of the layer that it reads: what a rank computed and took is counted while it lives."""
     data, chunk = plain["stored"], 150
     write_partition(data, tmp_path / "parts", MACHINES, "range", graph=graph)
     model, number = model_of("sage", data), data.graph.num_nodes
-    chunks, layer, held, calls = inference.chunks, model.layer, [], iter(range(9999))
+    chunks, layer, start, take = inference.chunks, model.layer, Computed.__init__, Computed.__getitem__
+    seen, held, shares = defaultdict(list), defaultdict(list), defaultdict(list)  # of each rank
     monkeypatch.setattr(inference, "chunks", lambda indptr, nodes: chunks(indptr, nodes, chunk))
 
+    def started(self, own, *others):
+        start(self, own, *others)
+        seen[current_thread().name].append(weakref.ref(self._own))
+        shares[current_thread().name].append(len(self._own))
+
+    def taken(self, rows):
+        found = take(self, rows)
+        seen[current_thread().name].append(weakref.ref(found))
+        return found
+
     def counted(*inputs):
-        if next(calls) % 10 == 0:
-            held.append(rows_held())
+        rank = current_thread().name
+        held[rank].append(sum(len(rows) for each in seen[rank] if (rows := each()) is not None))
         return layer(*inputs)
 
+    monkeypatch.setattr(Computed, "__init__", started)
+    monkeypatch.setattr(Computed, "__getitem__", taken)
     monkeypatch.setattr(model, "layer", counted)
     scores_of_machines(model, tmp_path / "parts", np.array_split(np.arange(number), RANKS))
-    most = 2 * number + RANKS * 4 * chunk
-    assert most < RANKS * number  # what ranks would hold that gather the layer
-    assert number < max(held) <= most
+    for rank in map(str, range(RANKS)):
+        assert shares[rank][0] < max(held[rank]) <= shares[rank][0] + 4 * chunk < number
+    assert [sum(each) for each in zip(*shares.values(), strict=True)] == [number] * len(shares["0"])  # no row lies on two ranks
