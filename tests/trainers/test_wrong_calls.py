@@ -39,7 +39,7 @@ fit --config other.yaml                     | data.sampler is hoptrain.engine.Gr
 fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it takes a list of integers or numbers
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
 fit Q --task nodess                         | task 'nodess' is unknown: did you mean nodes?
-fit Q --task                                | task '' is unknown: choose one of nodes, images, ..., hops, steady, whole
+fit Q --task                                | task '' is unknown: choose one of nodes, adaptive, ..., hops, steady, whole
 fit Q --data.batchsize 5                    | there is no option --data.batchsize: did you mean --data.batch_size?
 fit Q --model.hidden 5                      | there is no option --model.hidden: did you mean --model.hidden_channels?
 fit Q --batch_size 5                        | there is no option --batch_size: did you mean --data.batch_size?

@@ -149,7 +149,7 @@ def test_which_task(arguments, task):
 def test_an_unknown_task(capsys):
     assert main(["fit", "--task", "molecules"]) == 2
     assert (
-        "task 'molecules' is unknown: choose one of nodes, images, graphs, links, triples, edges, hetero, hetero_links, events, hops"
+        "task 'molecules' is unknown: choose one of nodes, adaptive, images, graphs, links, triples, edges, hetero, hetero_links, events, hops"
         in capsys.readouterr().err
     )
 
