@@ -32,18 +32,6 @@ def _one_thread_a_rank():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True)
-def _headers_one_by_one(monkeypatch):
-    """Threads of Python 3.11 may not read headers of .npy files at once: its ast.literal_eval counts its depth for all of them together."""
-    load, lock = np.load, threading.Lock()
-
-    def locked(*args, **options):
-        with lock:
-            return load(*args, **options)
-
-    monkeypatch.setattr(np, "load", locked)
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """The digits as they are, and in codes."""
