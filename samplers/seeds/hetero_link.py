@@ -134,7 +134,9 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         self.repeats_edges: bool = sampler.repeats_edges
         self.relations: tuple[Relation, ...] = relations
         self.reverses: tuple[Relation | None, ...] = reverses
-        self.relation, self.reverse_relation = (own[0] if len(own) == 1 else own for own in (relations, reverses))  # as they were given
+        one = len(relations) == 1  # as they were given
+        self.relation: Relation | tuple[Relation, ...] = relations[0] if one else relations
+        self.reverse_relation: Relation | tuple[Relation | None, ...] | None = reverses[0] if one else reverses
         self.num_negatives = num_negatives
         self.negatives = negatives
         self.exclude = exclude
