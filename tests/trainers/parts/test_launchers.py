@@ -30,7 +30,8 @@ for task in "${tasks[@]}"; do wait "$task" || exit 1; done
 """
 SCONTROL = """\
 #!/bin/bash
-[ "$*" = "show hostnames n[01-02]" ] && printf '127.0.0.1\\n127.0.0.2\\n'
+# Prints one after the other, so that who reads the first alone ends it by a signal.
+[ "$*" = "show hostnames n[01-02]" ] && printf '127.0.0.1\\n' && sleep 0.2 && printf '127.0.0.2\\n'
 """
 
 
