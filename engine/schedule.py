@@ -65,8 +65,8 @@ class Schedule:
             raise InputError(f"batch_size is {self.batch_size}: a batch has a whole number of seeds, at least one; give 1 or more")
         if not 0 <= self.rank < self.world_size:
             raise InputError(f"rank {self.rank} of {self.world_size}: ranks are 0 to world_size - 1; check RANK and WORLD_SIZE")
-        if not 0 <= self.seed < 1 << 64:
-            raise InputError(f"seed is {self.seed}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
+        if not is_integer(type(self.seed)) or not 0 <= self.seed < 1 << 64:
+            raise InputError(f"seed is {self.seed!r}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
         batches = -(-len(self.items) // self.batch_size)
         if batches < self.world_size:
             raise InputError(

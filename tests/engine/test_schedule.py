@@ -67,6 +67,7 @@ def test_without_shuffle_the_seeds_keep_their_order():
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": 2, "seed": "a"}, "seed is 'a': seeds are 64-bit"),
         ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 1 << 64}, "64-bit"),

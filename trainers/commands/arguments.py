@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a mistake as InputError, like everything else."""
+    """Reports a mistake as InputError, like everything else; takes no option by a part of its name, as Lightning's commands do not."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""

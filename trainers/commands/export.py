@@ -90,7 +90,7 @@ def with_run_config(arguments: Sequence[str]) -> list[str]:
     """The arguments with the configuration of the run that wrote the checkpoint, where none is named and it lies where a run leaves it.
 
     Raises:
-        InputError: no checkpoint, or no file to write, is named.
+        InputError: no checkpoint, or no file to write, is named; or no configuration is named or found.
     """
     options = dict(options_of(arguments))
     if "--help" not in arguments and short_help.ALL not in arguments and "-h" not in arguments:
@@ -102,8 +102,10 @@ def with_run_config(arguments: Sequence[str]) -> list[str]:
         raise InputError(f"--ckpt_path {given} is no file: give the path of a checkpoint that is there")
     found = Path(given).absolute().parents[1:2]
     config = [str(folder / "config.yaml") for folder in found if (folder / "config.yaml").is_file()]
-    if "--config" in options or "-c" in options or not config or "--ckpt_path" not in options:
+    if "--config" in options or "-c" in options or not given:
         return list(arguments)
+    if not config:
+        raise InputError(f"no config.yaml lies in the folder above that of {given}, where a run leaves its own: name the run's by --config")
     return [arguments[0], "--config", config[0], *arguments[1:]]
 
 

@@ -231,7 +231,9 @@ class HoptrainCLI(LightningCLI):
             _say(f"no step was left to train: the checkpoint is at step {trainer.global_step}, the end; --trainer.max_epochs asks for more")
         if self.trainer.interrupted or "test" not in self.datamodule.data.splits:
             return
-        best = self._checkpoint().best_model_path or None  # none was written by a run of no epochs
+        best = self._checkpoint().best_model_path or None
+        if not trainer.global_step:
+            _say("no step was trained: the score is of the weights that the model began with; --trainer.max_epochs asks for more")
         results = self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False, weights_only=True)
         if self.trainer.is_global_zero:
             print(f"test {self.model.score_title} {results[0][f'test_{self.model.score_name}']:.3f}", flush=True)

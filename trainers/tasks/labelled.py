@@ -66,8 +66,8 @@ class Labelled(ScoredModule):
         if mine != theirs and not is_wider:
             a = "an" if self.example[0] in "aeiou" else "a"
             raise InputError(
-                f"the model tells {mine} {a} {self.example}, {name} has {theirs} {a} {self.example}: give num_classes and "
-                "multilabel as the data module has them (num_classes, is_multilabel), and a score of such labels"
+                f"the model tells {mine} {a} {self.example}, {name} has {theirs} {a} {self.example}: choose a score of such "
+                "labels, and in Python give num_classes and multilabel as the data module has them (num_classes, is_multilabel)"
             )
         if self._is_balanced and train is not None:
             self._class_weights = class_weights(y[train], mine).to(self.device)

@@ -80,6 +80,7 @@ def read_plain(
     opened, without = partial(Table, delimiter=delimiter, header=header), _Without(drop)
     table = without(_edge_table(opened(edges), columns))
     about = _about({"features": features, "label": labels, "split": own_split}, opened, without, bad, progress)
+    _check_sources(about, split)
     tables = [own for own in about.values() if isinstance(own, VertexTable)]
     vertices = _vertices(about, is_number=not is_text, or_by=table)
     own = _edges(table, vertices, bad, scratch, progress)
@@ -89,6 +90,11 @@ def read_plain(
     meta = _meta((edges, features, labels, own_split), classes, bad)
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
+        if min(map(len, splits.values())) == 0:
+            raise InputError(
+                f"{name}: {sum(map(len, splits.values()))} labelled vertices cannot be split at random: train, val and test need one each; "
+                "label more, or give the split as a table"
+            )
     x = rows.x if isinstance(rows := about.get("features"), VertexTable) else rows
     graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
     meta |= {"repeated_rows": repeats} if repeats else {}
@@ -124,6 +130,16 @@ def _about(
             about[role] = VertexTable(without(_vertex_table(opened(path), None if role == "features" else role)), bad, progress)
     without.check()
     return about
+
+
+def _check_sources(about: Mapping[str, VertexTable | Array], split: Path | str | None) -> None:
+    """Refuse labels, or splits, that two of the inputs have."""
+    for role in _VERTEX_NAMES:
+        sources = [own.path.name for own in about.values() if isinstance(own, VertexTable) and role in own.texts]
+        sources += ["--labels"] if role == "label" and isinstance(about.get(role), np.ndarray) else []
+        sources += ["--split random"] if role == "split" and split == "random" else []
+        if len(sources) > 1:
+            raise InputError(f"{' and '.join(sources)} state a {role} of vertices: one may; leave the column out of the others")
 
 
 def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows) -> dict[str, Any]:
@@ -264,15 +280,18 @@ class _Without:
 
 def _npy(path: Path) -> Array:
     try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read ({reason_of(error)}): it is an array as np.save writes it; write it anew") from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{path} is of {array.dtype}: features and labels are real numbers; encode them, or give names in a table")
+    return array
 
 
 def _of_vertices(
     tables: Sequence[VertexTable], vertices: Vertices, bad: BadRows
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
-    """Labels (V,), splits and the names of classes; of later tables where several have some."""
+    """Labels (V,), splits and the names of classes."""
     y, splits, classes = None, {}, None
     for table in tables:
         numbers = numbers_of(table.ids, vertices, table, bad)

@@ -76,7 +76,7 @@ class Table:
             self.delimiter = delimiter or next((mark for mark in ",\t;|" if mark in first), " ")
             cells, below = self._cells(first), self._cells(second)
             self.has_header = _is_header(cells, below) if header is None else header
-            self.names = [cell.strip() for cell in cells] if self.has_header else [str(place) for place in range(len(cells))]
+            self.names = cells if self.has_header else [str(place) for place in range(len(cells))]
             self._first_row = dict(zip(self.names, below if self.has_header else cells, strict=False))
         self._all = list(self.names)
         if len(set(self.names)) < len(self.names):
@@ -132,7 +132,7 @@ class Table:
         if self.delimiter == " ":
             return line.split()
         try:
-            return next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])
+            return [cell.strip() for cell in next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])]
         except csv.Error:  # a cell longer than 131,072 characters
             return [line]
 
@@ -185,7 +185,10 @@ class Table:
             return None  # of a column with 7.0 pandas reads all numbers as doubles
         if frame.iloc[:, -1].dtype.kind not in "if" and frame.iloc[:, -1].isna().any():
             return None  # rows with fewer cells
-        return {name: frame[name].to_numpy(object if DTYPES[kind] is str else None) for name, kind in kinds.items()}
+        texts = [name for name, kind in kinds.items() if DTYPES[kind] is str]
+        for name in texts if b" " in block else ():
+            frame[name] = frame[name].str.strip()
+        return {name: frame[name].to_numpy(object if name in texts else None) for name in kinds}
 
     def _line_by_line(self, block: bytes, places: Array, kinds: Mapping[str, Kind], bad: BadRows) -> Piece:
         values: dict[str, list[Any]] = {name: [] for name in kinds}

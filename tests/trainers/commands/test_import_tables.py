@@ -109,7 +109,7 @@ def test_arrays(tmp_path):
 
 def test_names_of_columns_in_any_case(tmp_path, capsys):
     (tmp_path / "e.csv").write_text("Source,Target,Weight,TIME,Age\n0,1,2.5,7,1\n")
-    (tmp_path / "v.csv").write_text("Age,ID,Label,Split\n5,0,1,train\n6,1,0,val\n")
+    (tmp_path / "v.csv").write_text("Age,ID\n5,0\n6,1\n")
     (tmp_path / "l.csv").write_text("Id,Label,Split,other\n0,1,test,9\n")
     data = imported("--edges", "e.csv", "--features", "v.csv", "--labels", "l.csv")
     assert (data.graph.weights.tolist(), data.graph.times.tolist(), data.edge_attr.tolist()) == ([2.5], [7], [[1]])
@@ -163,6 +163,9 @@ def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
     assert "rows left out: 5" in capsys.readouterr().out
 
 
+LABELLED = {"x": "id,a,label,split\n0,1,2,train\n1,2,3,test\n"}
+
+
 def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
     (tmp_path / "bad.csv").write_text("src,dst\n0,1\n" + "x,1\n" * 30)
     imported("--edges", "bad.csv", code=2)
@@ -202,10 +205,16 @@ def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
         ({"e": "0 1\n"}, ("--features", "x.npy"), "e, line 1: dst is '1': the array of features or labels has rows 0 to 0"),
         ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split is a table of ids and names of splits, or 'random'"),
         ({"e": "0 1\n", "x.npy": "0 1"}, ("--features", "x.npy"), "x.npy cannot be read"),
+        ({"e": "0 1\n"}, ("--features", "names.npy"), "names.npy is of <U1: features and labels are real numbers; encode them"),
+        ({"e": "0 1\n", **LABELLED, "y": "0,1\n1,2\n"}, ("--features", "x", "--labels", "y"), "x and y state a label of vertices: one may; leave the column out"),
+        ({"e": "0 1\n", **LABELLED}, ("--features", "x", "--split", "random"), "x and --split random state a split of vertices: one may"),
+        ({"e": "0 1\n", "y": "0,1\n1,2\n"}, ("--labels", "y", "--split", "random"), "mine: 2 labelled vertices cannot be split at random"),
+        ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(files, options, message, tmp_path, capsys):
     np.save("x.npy", np.ones((1, 2)))
+    np.save("names.npy", np.array([["a"], ["b"]]))
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     imported("--edges", "e", *options, code=2)

@@ -75,8 +75,11 @@ def test_the_command_finds_the_run_s_configuration(tmp_path, monkeypatch, capsys
     assert all(torch.equal(weights[name], tensor) for name, tensor in program.state_dict().items())
     assert main(["export", "--ckpt_path", checkpoint, "--out", "m.txt"]) == 2
     assert main(["export", "--out", "m.pt2"]) == 2
+    Path("mine.ckpt").write_text("no checkpoint")
+    assert main(["export", "--ckpt_path", "mine.ckpt", "--out", "m.pt2"]) == 2
     wrong = capsys.readouterr().err.splitlines()
-    assert len(wrong) == 2
+    assert len(wrong) == 3
+    assert "no config.yaml lies in the folder above that of mine.ckpt, where a run leaves its own: name the run's by --config" in wrong[2]
     assert "the end of --out is '.txt': it is one of .pt2, .onnx" in wrong[0]
 
 

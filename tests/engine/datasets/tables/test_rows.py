@@ -115,3 +115,14 @@ def test_whole_numbers_of_parquet_have_to_fit(tmp_path):
     parquet.write_table(pyarrow.table({"a": pyarrow.array([1, 2**63], pyarrow.uint64())}), tmp_path / "t.parquet")
     with pytest.raises(InputError, match=r"column a has 9223372036854775808: whole numbers are less than 2\*\*63"):
         list(Table(tmp_path / "t.parquet").pieces({"a": "id"}, BadRows()))
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_spaces_around_a_cell_do_not_count(is_fast, tmp_path, monkeypatch):
+    (tmp_path / "t.csv").write_text('src, dst ,a\na, b,1 \n b ,c, 2\n" c ","a b", 3 \n')
+    if not is_fast:
+        monkeypatch.setattr(Table, "_fast", lambda *_: None)
+    table = Table(tmp_path / "t.csv")
+    [piece] = table.pieces({"src": "key", "dst": "key", "a": "number"}, BadRows())
+    assert table.names == ["src", "dst", "a"]
+    assert [piece.columns[name].tolist() for name in table.names] == [["a", "b", "c"], ["b", "c", "a b"], [1, 2, 3]]
