@@ -206,7 +206,11 @@ def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
         ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split is a table of ids and names of splits, or 'random'"),
         ({"e": "0 1\n", "x.npy": "0 1"}, ("--features", "x.npy"), "x.npy cannot be read"),
         ({"e": "0 1\n"}, ("--features", "names.npy"), "names.npy is of <U1: features and labels are real numbers; encode them"),
-        ({"e": "0 1\n", **LABELLED, "y": "0,1\n1,2\n"}, ("--features", "x", "--labels", "y"), "x and y state a label of vertices: one may; leave the column out"),
+        (
+            {"e": "0 1\n", **LABELLED, "y": "0,1\n1,2\n"},
+            ("--features", "x", "--labels", "y"),
+            "x and y state a label of vertices: one may; leave the column out",
+        ),
         ({"e": "0 1\n", **LABELLED}, ("--features", "x", "--split", "random"), "x and --split random state a split of vertices: one may"),
         ({"e": "0 1\n", "y": "0,1\n1,2\n"}, ("--labels", "y", "--split", "random"), "mine: 2 labelled vertices cannot be split at random"),
         ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
