@@ -143,16 +143,20 @@ def test_nothing_is_under_way_after_an_early_end(how):
 
 
 def test_ctrl_c_arrives_while_a_batch_is_awaited():
-    task = Noted(seconds=0.5)
-    batches = run_ahead(task, 0, range(50))
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    class Interrupts(Noted):
+        """Sends it from the thread, for which the main one waits."""
+
+        def make_batch(self, epoch, step, allocate):
+            time.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGINT)
+            return super().make_batch(epoch, step, allocate)
+
+    batches = run_ahead(Interrupts(seconds=0.5), 0, range(50))
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         next(batches)
     assert time.monotonic() - begin < 30
     assert threads() == []
-    timer.join()
 
 
 def test_what_changed_since_a_batch_was_begun_makes_it_anew():

@@ -8,13 +8,13 @@ import json
 import multiprocessing
 import os
 import shutil
-import socket
 import time
 from pathlib import Path
 
 import pytest
 import resume_case
 import torch
+from ranks.on_machines import free_port
 
 COUNT = int(os.environ.get("HOPTRAIN_FAULTS", "0")) or 10
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
@@ -42,9 +42,7 @@ def folder(tmp_path_factory):
 
 def train(case, folder, name, checkpoint=None):
     """Every rank's exit code. A rank that waits for one that is gone, or that does not end by itself once it was struck, is killed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     out = folder / str(case["number"]) / name
     ranks = [_CONTEXT.Process(target=resume_case.train, args=(case, folder, out, checkpoint, rank, port)) for rank in range(case["ranks"])]
     for rank in ranks:
