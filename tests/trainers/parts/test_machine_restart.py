@@ -1,6 +1,7 @@
 """A run on several machines that is started again goes on to the weights of an undisturbed one.
 
-``HOPTRAIN_FAULTS=N`` strikes N tenths of N runs with the graph whole and as many with the graph in parts; HOPTRAIN_FAULTS_SEED draws who is struck.
+One run with the graph in parts is struck. ``HOPTRAIN_FAULTS=N`` strikes N tenths of N runs with the graph whole and as many with the graph in parts;
+HOPTRAIN_FAULTS_SEED draws who is struck.
 """
 
 import os
@@ -20,7 +21,7 @@ STRUCK = {"machine": "", "rank": "trainers.cli", "carrier": "parts.carrier", "fi
 pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * START_S)]
 
 
-@pytest.fixture(scope="module", params=["whole", "parted"])
+@pytest.fixture(scope="module", params=[pytest.param("whole", marks=EACH_FAULT), "parted"])
 def parts(tmp_path_factory, request):
     return digits_in_parts(tmp_path_factory.mktemp("digits"), graph=request.param)
 
