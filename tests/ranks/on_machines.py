@@ -72,6 +72,13 @@ def processes_in(folder):
     return found
 
 
+def send(pids, number):
+    """A signal to processes, of which some may have ended since they were found: others end by the end of one."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def ended(folder, ranks, seconds):
     """What the ranks said; all of their processes have ended."""
     try:
@@ -82,9 +89,7 @@ def ended(folder, ranks, seconds):
         assert processes_in(folder) == {}
         return told
     finally:
-        for pid in processes_in(folder):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        send(processes_in(folder), signal.SIGKILL)
         for rank in ranks:
             rank.communicate()
 

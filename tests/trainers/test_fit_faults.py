@@ -9,11 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, free_port
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, free_port, processes_in, send
 
 TESTS = Path(__file__).parents[1]
 ON_EXCEPTION = ("--trainer.callbacks+=OnExceptionCheckpoint", "--trainer.callbacks.dirpath=end")
@@ -43,27 +42,16 @@ def wait_for(path, run, seconds=START_S):
         time.sleep(0.1)
 
 
-def left_of(run):
-    """Processes in the run's folder: ranks (torchrun gives each a session of its own), their watches, and the samplers that they started."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        with suppress(OSError):
-            if os.readlink(folder / "cwd") == run.folder:  # a zombie has none
-                found.append(folder.name)
-    return found
-
-
 def none_left(run, seconds=5):
     """Whether all of them are gone, or within seconds: a process closes its output, by which its end is seen here, before it ends."""
     deadline = time.monotonic() + seconds
-    while left_of(run) and time.monotonic() < deadline:
+    while processes_in(run.folder) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not left_of(run)
+    return not processes_in(run.folder)
 
 
 def end_all(run):
-    for pid in left_of(run):
-        os.kill(int(pid), signal.SIGKILL)
+    send(processes_in(run.folder), signal.SIGKILL)
     run.communicate()
 
 

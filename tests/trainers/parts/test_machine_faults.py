@@ -11,11 +11,11 @@ import random
 import re
 import signal
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
-from ranks.on_machines import START_S, digits_in_parts, ended, learnt, place, processes_in, start
+from ranks.on_machines import START_S, digits_in_parts, ended, learnt, place, processes_in, send, start
 
 from hoptrain.benchmarks.machines.namespaces import joined, lacking
 
@@ -78,12 +78,6 @@ def record(*facts):
 def victims(folder, which):
     """Processes of a machine."""
     return [pid for pid, command in processes_in(folder).items() if re.search(PROCESSES[which], command)]
-
-
-def send(pids, number):
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def wait_until_trained(folder, ranks):

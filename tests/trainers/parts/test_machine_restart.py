@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, place, processes_in
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, place, processes_in, send
 
 RUNS = int(os.environ.get("HOPTRAIN_FAULTS", "1")) // 10 or 1
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
@@ -50,11 +50,6 @@ def wait_until_trained(folder, agents):
         time.sleep(0.02)
 
 
-def kill(pids):
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
 def result(folder, told):
     """The weights at the end, and the test's line."""
     weights, _ = learnt(folder / "runs")
@@ -77,7 +72,7 @@ def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
     wait_until_trained(tmp_path, agents)
     machine = draw.randrange(2)
     found = processes_in(tmp_path / f"m{machine}")
-    kill(pid for pid, command in found.items() if pid != agents[machine].pid and re.search(who, command))
+    send([pid for pid, command in found.items() if pid != agents[machine].pid and re.search(who, command)], signal.SIGKILL)
     told = ended(tmp_path, agents, 2 * START_S)
     assert [agent.returncode for agent in agents] == [0, 0], told
     assert "Restored all states from the checkpoint" in told[0][1]
@@ -90,7 +85,7 @@ def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
     place(tmp_path, parts)
     agents = start_agents(tmp_path, free_port())
     wait_until_trained(tmp_path, agents)
-    kill(processes_in(tmp_path / "m1"))
+    send(processes_in(tmp_path / "m1"), signal.SIGKILL)
     agents[1].communicate()
     agents[0].terminate()
     ended(tmp_path, agents[:1], START_S)
