@@ -1,26 +1,14 @@
 """The command line end to end: training runs, their equality, and what they leave."""
 
 import csv
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
+from ranks.command import TWO_RANKS, here, hoptrain
 from ranks.on_machines import QUICKSTART, START_S
 
-from hoptrain.trainers.cli import main
-
 pytestmark = [pytest.mark.timeout(2 * START_S), pytest.mark.filterwarnings("ignore")]  # Lightning's advice on a run this small
-TWO_RANKS = ("--trainer.accelerator", "cpu", "--trainer.devices", 2)
-
-
-def hoptrain(*arguments, cwd):
-    """Run the installed command in a folder of its own; what it printed."""
-    command = [Path(sys.executable).with_name("hoptrain"), *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=START_S, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def quick_fit(*arguments, epochs=2):
@@ -29,17 +17,10 @@ def quick_fit(*arguments, epochs=2):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, capsys):
-    """Runs the command in this process, which has imported what takes seconds, and in the test's folder; what it printed, and said."""
+def run_here(tmp_path, monkeypatch, capsys):
+    """Runs the command in this process and the test's folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        code = main([*map(str, arguments)])
-        printed = capsys.readouterr()
-        assert code == 0, printed.err
-        return printed
-
-    return run
+    return partial(here, capsys)
 
 
 def column(folder, name, version=0):
@@ -74,34 +55,34 @@ def test_a_run_leaves_logs_and_checkpoints(inline_run):
 
 
 @pytest.mark.long
-def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, here, tmp_path):
-    here(*quick_fit("--data.num_workers", 4))
+def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, run_here, tmp_path):
+    run_here(*quick_fit("--data.num_workers", 4))
     for name in ("train_loss_step", "val_loss", "val_acc"):
         assert column(tmp_path, name) == column(inline_run[0], name)
 
 
 @pytest.mark.long
-def test_another_seed_gives_another_curve(inline_run, here, tmp_path):
-    here(*quick_fit("--data.num_workers", 0, "--seed_everything", 2, epochs=1))
+def test_another_seed_gives_another_curve(inline_run, run_here, tmp_path):
+    run_here(*quick_fit("--data.num_workers", 0, "--seed_everything", 2, epochs=1))
     assert column(tmp_path, "train_loss_step") != column(inline_run[0], "train_loss_step")[:9]
 
 
 @pytest.mark.long
-def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, here, tmp_path):
+def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_path):
     """One epoch, then the second from the checkpoint with two workers: the losses are those of the run in one piece."""
-    here(*quick_fit("--data.num_workers", 0, epochs=1))
+    run_here(*quick_fit("--data.num_workers", 0, epochs=1))
     last = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"
-    here(*quick_fit("--data.num_workers", 2, "--ckpt_path", last))
+    run_here(*quick_fit("--data.num_workers", 2, "--ckpt_path", last))
     curve = column(tmp_path, "train_loss_step") + column(tmp_path, "train_loss_step", version=1)
     assert curve == column(inline_run[0], "train_loss_step")
 
 
 @pytest.mark.long
-def test_a_run_at_its_end_says_that_nothing_is_left_to_train(here):
+def test_a_run_at_its_end_says_that_nothing_is_left_to_train(run_here):
     said = "no step was left to train: the checkpoint is at step 9, the end"
-    assert said not in here(*quick_fit("--data.num_workers", 0, epochs=1)).err
-    assert said in here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=1)).err
-    assert said not in here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=2)).err
+    assert said not in run_here(*quick_fit("--data.num_workers", 0, epochs=1)).err
+    assert said in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=1)).err
+    assert said not in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=2)).err
 
 
 @pytest.mark.long
@@ -125,14 +106,14 @@ def checkpoint_of(run):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("command", "score"), [("validate", "val_acc"), ("test", "test_acc")])
-def test_a_checkpoint_is_evaluated(inline_run, here, command, score):
-    assert score in here(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run)).out
+def test_a_checkpoint_is_evaluated(inline_run, run_here, command, score):
+    assert score in run_here(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run)).out
 
 
 @pytest.mark.long
-def test_predictions_are_the_same_from_one_rank_and_two(inline_run, here, tmp_path):
+def test_predictions_are_the_same_from_one_rank_and_two(inline_run, run_here, tmp_path):
     predict = ("predict", "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run))
-    for printed in (here(*predict).out, hoptrain(*predict, *TWO_RANKS, cwd=tmp_path)):
+    for printed in (run_here(*predict).out, hoptrain(*predict, *TWO_RANKS, cwd=tmp_path)):
         assert printed.count("predictions.npy") == 1
     scores = [np.load(tmp_path / "runs" / f"version_{version}" / "predictions.npy") for version in range(2)]
     assert scores[0].shape == (1797, 10)
