@@ -21,7 +21,8 @@ RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
-LONG_OF_CUDA := tests/ptx tests/golden tests/kernels/cuda tests/samplers/cuda tests/benchmarks/device
+LONG_OF_CUDA := tests/ptx tests/golden tests/kernels/cuda tests/samplers/cuda tests/benchmarks/device \
+	tests/benchmarks/test_bulk_host_bench.py tests/trainers/commands/checks
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup train test test-all test-cuda test-gpu gpu test-faults soak check types release docs format clean

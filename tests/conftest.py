@@ -13,6 +13,9 @@ import pytest
 # Numba reads its variable when it is imported. `make test-gpu` runs the tests of CUDA on a device, else they run in Numba's simulator.
 os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") == "1" else "1"
 
+# So do the threads of torch. Each operation waits for the last of them: in a loop it keeps that one from a core, where other tests have the others.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.device import cuda_status
 from hoptrain.engine.queue.options import QueueOptions

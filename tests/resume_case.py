@@ -133,9 +133,10 @@ class StoppedError(RuntimeError):
 
 
 class Stopper(Callback):
-    """Stops the run at the n-th time of a moment; a moment that comes less often ends it at its last time by never coming."""
+    """Stops the run at the n-th time of a moment, and leaves ``mark`` then; a moment that comes less often ends it at its last time by never coming."""
 
-    def __init__(self, case, rank):
+    def __init__(self, case, rank, mark):
+        self.mark = mark
         self.left = case["at"] if case["moment"].startswith(("on_train_b", "on_b", "on_a")) else 1 + case["at"] % 3
         self.kind = case["kind"]
         self.is_victim = rank == case["victim"] % case["ranks"] or self.kind == "SIGTERM"
@@ -147,6 +148,7 @@ class Stopper(Callback):
     def come(self, *_):
         self.left -= 1
         if self.left == 0 and self.is_victim:
+            self.mark.touch()
             if self.kind == "exception":
                 raise StoppedError("stopped")
             os.kill(os.getpid(), getattr(signal, self.kind))
@@ -343,7 +345,7 @@ def train(case, folder, out, checkpoint, rank, port):
     try:
         module, model = parts(case, folder)
         addresses, record = Addresses(), Record()
-        extra = [Stopper(case, rank)] if out.name == "stopped" else []
+        extra = [Stopper(case, rank, out.with_suffix(".struck"))] if out.name == "stopped" else []
         ending, number = case["end"]
         trainer = Trainer(
             accelerator="cpu", devices=case["ranks"], strategy=strategy(case), precision=case["precision"],

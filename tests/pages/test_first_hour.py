@@ -1,4 +1,4 @@
-"""A newcomer's first hour, from the page alone: hoptrain from its wheel, the page's files, its lines in their order."""
+"""A newcomer's first hour, without the checkout: hoptrain from its wheel, the quickstart, then the page's files and its lines in their order."""
 
 import json
 import os
@@ -6,15 +6,39 @@ import re
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from wheel_case import build_wheel, new_environment
+import yaml
+from wheel_case import ROOT, build_wheel, new_environment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-PAGE = (Path(__file__).parents[2] / "docs" / "first_hour.md").read_text()
+PAGE = (ROOT / "docs" / "first_hour.md").read_text()
 LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Where hoptrain lies, and the variables to run in its environment: machine code that one test has compiled serves the next."""
+    folder = tmp_path_factory.mktemp("installed")
+    return new_environment(build_wheel(folder), folder)
+
+
+def run(line, folder, environment):
+    """What a line prints that goes well."""
+    done = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def test_a_user_without_the_checkout_trains_the_quickstart(installed, tmp_path):
+    site, environment = installed
+    assert run("python -c 'import hoptrain; print(hoptrain.__file__)'", tmp_path, environment) == f"{site}/hoptrain/__init__.py\n"
+    listed = run("hoptrain configs", tmp_path, environment)
+    runs = {path.stem for path in (ROOT / "configs").glob("*.yaml") if "data" in yaml.safe_load(path.read_text())}
+    assert runs <= {line.split()[0] for line in listed.splitlines() if line}
+    trained = run("hoptrain fit --config quickstart --trainer.max_steps 5 --trainer.enable_progress_bar false", tmp_path, environment)
+    assert trained.splitlines()[-1].startswith("test accuracy ")
 
 
 def files_of_the_page(folder):
@@ -28,19 +52,14 @@ def weights(folder):
     return checkpoint["epoch"], checkpoint["state_dict"]
 
 
-def test_from_tables_to_a_resumed_run(tmp_path):
-    _, environment = new_environment(build_wheel(tmp_path), tmp_path)
+def test_from_tables_to_a_resumed_run(installed, tmp_path):
+    _, environment = installed
     here, whole = tmp_path / "here", tmp_path / "whole"
     files_of_the_page(here)
 
-    def run(line, folder):
-        done = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        return done.stdout
-
     *before, first, again = LINES
     assert (first, again) == ("python train.py", "python train.py")
-    told = [run(line, here) for line in before]
+    told = [run(line, here, environment) for line in before]
     assert float(re.search(r"test accuracy ([\d.]+)", told[-1])[1]) > 0.5
 
     training = subprocess.Popen(first, shell=True, cwd=here, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
@@ -50,15 +69,15 @@ def test_from_tables_to_a_resumed_run(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(training.pid, signal.SIGINT)
-    training.wait(60)
+    training.wait(200)
     stopped_after = weights(here)[0]
-    told = run(again, here)
+    told = run(again, here, environment)
     assert stopped_after < 29
     assert float(re.search(r"test_acc\W+([\d.]+)", told)[1]) > 0.7
 
     files_of_the_page(whole)
     (whole / "people").symlink_to(here / "people")
-    run(first, whole)
+    run(first, whole, environment)
     (epoch, resumed), (end, uninterrupted) = weights(here), weights(whole)
     assert epoch == end == 29
     assert all(torch.equal(resumed[name], uninterrupted[name]) for name in uninterrupted)

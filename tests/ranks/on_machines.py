@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 import torch
@@ -24,9 +25,15 @@ EACH_FAULT = pytest.mark.skipif(not os.environ.get("HOPTRAIN_FAULTS"), reason="e
 START_S = 200  # a busy machine takes a minute to start two ranks
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+def free_port(ports=range(15_000, 32_000)):
+    """One that nobody listens at: below those that a system gives to connections, and drawn without the generator that trainings seed.
+
+    Else another test's process could have it before the ranks that it is for.
+    """
+    for port in SystemRandom().sample(ports, 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("a hundred ports are taken")
 
 
 def start(folder, machines, *arguments, network=None, variables=None):
@@ -65,6 +72,13 @@ def processes_in(folder):
     return found
 
 
+def send(pids, number):
+    """A signal to processes, of which some may have ended since they were found: others end by the end of one."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def ended(folder, ranks, seconds):
     """What the ranks said; all of their processes have ended."""
     try:
@@ -75,9 +89,7 @@ def ended(folder, ranks, seconds):
         assert processes_in(folder) == {}
         return told
     finally:
-        for pid in processes_in(folder):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        send(processes_in(folder), signal.SIGKILL)
         for rank in ranks:
             rank.communicate()
 

@@ -1,35 +1,26 @@
 """The command line end to end: training runs, their equality, and what they leave."""
 
 import csv
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
+from ranks.command import TWO_RANKS, here, hoptrain
+from ranks.on_machines import QUICKSTART, START_S
 
-QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
-
-
-def hoptrain(*arguments, cwd, check=True, **environment):
-    """Run the command in a folder of its own."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("hoptrain"), *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        env=os.environ | environment,
-        check=False,
-    )
-    assert not check or done.returncode == 0, done.stderr
-    return done
+pytestmark = [pytest.mark.timeout(2 * START_S), pytest.mark.filterwarnings("ignore")]  # Lightning's advice on a run this small
 
 
-def quick_fit(cwd, *arguments, epochs=2):
+def quick_fit(*arguments, epochs=2):
     options = ("--trainer.max_epochs", epochs, "--trainer.enable_progress_bar", "false", "--trainer.log_every_n_steps", 1)
-    return hoptrain("fit", "--config", QUICKSTART, *options, *arguments, cwd=cwd)
+    return ("fit", "--config", QUICKSTART, *options, *arguments)
+
+
+@pytest.fixture
+def run_here(tmp_path, monkeypatch, capsys):
+    """Runs the command in this process and the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    return partial(here, capsys)
 
 
 def column(folder, name, version=0):
@@ -41,11 +32,11 @@ def column(folder, name, version=0):
 @pytest.fixture(scope="module")
 def inline_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inline")
-    return folder, quick_fit(folder, "--data.num_workers", 0)
+    return folder, hoptrain(*quick_fit("--data.num_workers", 0), cwd=folder)
 
 
 def test_a_run_prints_its_accuracy_last(inline_run):
-    *_, last = inline_run[1].stdout.strip().splitlines()
+    *_, last = inline_run[1].strip().splitlines()
     name, value = last.rsplit(" ", 1)
     assert name == "test accuracy"
     assert 0.7 < float(value) <= 1
@@ -64,43 +55,42 @@ def test_a_run_leaves_logs_and_checkpoints(inline_run):
 
 
 @pytest.mark.long
-def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, tmp_path):
-    quick_fit(tmp_path, "--data.num_workers", 4)
+def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, run_here, tmp_path):
+    run_here(*quick_fit("--data.num_workers", 4))
     for name in ("train_loss_step", "val_loss", "val_acc"):
         assert column(tmp_path, name) == column(inline_run[0], name)
 
 
 @pytest.mark.long
-def test_another_seed_gives_another_curve(inline_run, tmp_path):
-    quick_fit(tmp_path, "--data.num_workers", 0, "--seed_everything", 2, epochs=1)
+def test_another_seed_gives_another_curve(inline_run, run_here, tmp_path):
+    run_here(*quick_fit("--data.num_workers", 0, "--seed_everything", 2, epochs=1))
     assert column(tmp_path, "train_loss_step") != column(inline_run[0], "train_loss_step")[:9]
 
 
 @pytest.mark.long
-def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, tmp_path):
+def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_path):
     """One epoch, then the second from the checkpoint with two workers: the losses are those of the run in one piece."""
-    quick_fit(tmp_path, "--data.num_workers", 0, epochs=1)
+    run_here(*quick_fit("--data.num_workers", 0, epochs=1))
     last = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"
-    quick_fit(tmp_path, "--data.num_workers", 2, "--ckpt_path", last)
+    run_here(*quick_fit("--data.num_workers", 2, "--ckpt_path", last))
     curve = column(tmp_path, "train_loss_step") + column(tmp_path, "train_loss_step", version=1)
     assert curve == column(inline_run[0], "train_loss_step")
 
 
 @pytest.mark.long
-def test_a_run_at_its_end_says_that_nothing_is_left_to_train(tmp_path):
+def test_a_run_at_its_end_says_that_nothing_is_left_to_train(run_here):
     said = "no step was left to train: the checkpoint is at step 9, the end"
-    assert said not in quick_fit(tmp_path, "--data.num_workers", 0, epochs=1).stderr
-    again = quick_fit(tmp_path, "--data.num_workers", 0, "--ckpt_path", "last", epochs=1)
-    assert said in again.stderr
-    assert said not in quick_fit(tmp_path, "--data.num_workers", 0, "--ckpt_path", "last", epochs=2).stderr
+    assert said not in run_here(*quick_fit("--data.num_workers", 0, epochs=1)).err
+    assert said in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=1)).err
+    assert said not in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=2)).err
 
 
 @pytest.mark.long
 def test_two_ranks_share_the_epoch(tmp_path):
     """Each rank makes the same steps; metrics count every vertex of both."""
-    done = quick_fit(tmp_path, "--trainer.accelerator", "cpu", "--trainer.devices", 2, "--data.num_workers", 1)
-    assert "test accuracy 0." in done.stdout
-    assert done.stdout.count("test accuracy") == 1
+    printed = hoptrain(*quick_fit(*TWO_RANKS, "--data.num_workers", 1), cwd=tmp_path)
+    assert "test accuracy 0." in printed
+    assert printed.count("test accuracy") == 1
     assert len(column(tmp_path, "train_loss_step")) == 10  # 1,078 seeds, 2 x 128 a step: five steps an epoch
     # An accuracy over all 359 validation vertices is a multiple of 1/359; over one rank's share it would not be.
     from hoptrain.engine import load_dataset
@@ -116,16 +106,15 @@ def checkpoint_of(run):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("command", "score"), [("validate", "val_acc"), ("test", "test_acc")])
-def test_a_checkpoint_is_evaluated(inline_run, tmp_path, command, score):
-    assert score in hoptrain(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run), cwd=tmp_path).stdout
+def test_a_checkpoint_is_evaluated(inline_run, run_here, command, score):
+    assert score in run_here(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run)).out
 
 
 @pytest.mark.long
-def test_predictions_are_the_same_from_one_rank_and_two(inline_run, tmp_path):
-    scores = []
-    for version, options in enumerate([(), ("--trainer.accelerator", "cpu", "--trainer.devices", 2)]):
-        done = hoptrain("predict", "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run), *options, cwd=tmp_path)
-        assert done.stdout.count("predictions.npy") == 1
-        scores.append(np.load(tmp_path / "runs" / f"version_{version}" / "predictions.npy"))
+def test_predictions_are_the_same_from_one_rank_and_two(inline_run, run_here, tmp_path):
+    predict = ("predict", "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run))
+    for printed in (run_here(*predict).out, hoptrain(*predict, *TWO_RANKS, cwd=tmp_path)):
+        assert printed.count("predictions.npy") == 1
+    scores = [np.load(tmp_path / "runs" / f"version_{version}" / "predictions.npy") for version in range(2)]
     assert scores[0].shape == (1797, 10)
     np.testing.assert_allclose(scores[1], scores[0], rtol=1e-4, atol=1e-5)

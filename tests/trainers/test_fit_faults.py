@@ -1,27 +1,21 @@
 """What ends or disturbs ``hoptrain fit`` from outside has one outcome within seconds, and leaves no process behind.
 
-``HOPTRAIN_FAULTS=1`` tries each fault of a rank, in each rank, under each launcher (``make test-faults``).
+``HOPTRAIN_FAULTS=1`` tries each fault of a rank, in each rank, under each launcher, and a rank that is started again (``make test-faults``).
 """
 
 import csv
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, free_port, processes_in, send
 
-QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 TESTS = Path(__file__).parents[1]
-SHORT = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu", "--data.num_workers=1")
-
 ON_EXCEPTION = ("--trainer.callbacks+=OnExceptionCheckpoint", "--trainer.callbacks.dirpath=end")
-
-START_S = 200  # a busy machine takes a minute to start two ranks
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * START_S + 50)]
 
 
@@ -48,27 +42,16 @@ def wait_for(path, run, seconds=START_S):
         time.sleep(0.1)
 
 
-def left_of(run):
-    """Processes in the run's folder: ranks (torchrun gives each a session of its own), their watches, and the samplers that they started."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        with suppress(OSError):
-            if os.readlink(folder / "cwd") == run.folder:  # a zombie has none
-                found.append(folder.name)
-    return found
-
-
 def none_left(run, seconds=5):
     """Whether all of them are gone, or within seconds: a process closes its output, by which its end is seen here, before it ends."""
     deadline = time.monotonic() + seconds
-    while left_of(run) and time.monotonic() < deadline:
+    while processes_in(run.folder) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not left_of(run)
+    return not processes_in(run.folder)
 
 
 def end_all(run):
-    for pid in left_of(run):
-        os.kill(int(pid), signal.SIGKILL)
+    send(processes_in(run.folder), signal.SIGKILL)
     run.communicate()
 
 
@@ -178,12 +161,6 @@ def test_a_rank_that_fails_is_named(tmp_path, monkeypatch, launcher, victim, fau
         end_all(run)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def column(folder, name):
     """A column of all runs' metrics.csv, empty cells left out."""
     found = []
@@ -193,6 +170,7 @@ def column(folder, name):
     return found
 
 
+@EACH_FAULT
 def test_a_killed_rank_is_started_again_and_the_metrics_are_those_of_an_undisturbed_run(tmp_path):
     """Rank 1 is killed in the middle of the third epoch; all go on from the end of the second."""
     options = ["--trainer.max_epochs=3", "--trainer.devices=2", "--ckpt_path=last", "--data.sampler=reference.samplers.KillingItsRank"]

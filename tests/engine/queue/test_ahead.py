@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -142,17 +143,29 @@ def test_nothing_is_under_way_after_an_early_end(how):
     assert [step for what, step in task.notes if what == "begins"] == [step for what, step in task.notes if what == "ends"] == [0, 1]
 
 
+def awaits_a_result():
+    """Whether the main thread does."""
+    stack = traceback.walk_stack(sys._current_frames()[threading.main_thread().ident])
+    return any(frame.f_code.co_name == "result" for frame, _ in stack)
+
+
 def test_ctrl_c_arrives_while_a_batch_is_awaited():
-    task = Noted(seconds=0.5)
-    batches = run_ahead(task, 0, range(50))
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    class Interrupts(Noted):
+        """Sends it from the thread, once the main one waits for it."""
+
+        def make_batch(self, epoch, step, allocate):
+            if step == 0:
+                while not awaits_a_result():
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().make_batch(epoch, step, allocate)
+
+    batches = run_ahead(Interrupts(seconds=0.5), 0, range(50))
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         next(batches)
     assert time.monotonic() - begin < 30
     assert threads() == []
-    timer.join()
 
 
 def test_what_changed_since_a_batch_was_begun_makes_it_anew():

@@ -4,11 +4,13 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from ranks import in_threads
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, InputError, Schedule
@@ -141,23 +143,12 @@ def test_ranks_of_a_machine_share_one_cache(loader_of, monkeypatch):
     monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
     tiered = [loader_of(memory=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
     plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
-    steps, failures = [0, 0], []
 
     def train(rank):
         local.meeting = Meeting(store, rank, 2)
-        try:
-            for _ in range(2):
-                steps[rank] += same(tiered[rank], plain[rank])
-        except BaseException as error:
-            failures.append(error)
+        return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
-    threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failures == []
-    assert steps == [26, 26]
+    assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
     first, second = (loader.tier for loader in tiered)
     assert first._pool is not None
     assert second._pool is None

@@ -1,14 +1,12 @@
 """Layers that read features of edges: PyG's on the whole graph, by name in a GNN, trained and evaluated with the right edge's row."""
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Trainer
+from ranks.command import here
 
 from hoptrain.engine import Dataset, InputError, to_bfloat16
 from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
@@ -88,18 +86,17 @@ def test_it_learns_from_edges_alone(tmp_path, arch):
     assert scores["test_acc"] > 0.9
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 @pytest.mark.long
-def test_by_name_on_the_command_line(tmp_path):
+def test_by_name_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     DATA.save(tmp_path / "telling")
-    config = Path(__file__).parents[3] / "configs" / "quickstart.yaml"
-    command = [Path(sys.executable).with_name("hoptrain"), "fit", "--config", config, "--data.dataset", tmp_path / "telling"]
     options = (
         "--data.batch_size 40 --model.arch transformer --model.hidden_channels 16 --model.dropout 0 --model.lr 0.03 --trainer.max_epochs 20"
     )
-    command += [*options.split(), "--trainer.enable_progress_bar", "false"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr
-    name, _, value = done.stdout.strip().splitlines()[-1].rpartition(" ")
+    quiet = ("--data.dataset", "./telling", "--trainer.enable_progress_bar", "false")
+    printed = here(capsys, "fit", "--config", "quickstart", *options.split(), *quiet).out
+    name, _, value = printed.strip().splitlines()[-1].rpartition(" ")
     assert (name, float(value) > 0.9) == ("test accuracy", True)
 
 

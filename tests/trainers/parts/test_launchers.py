@@ -1,19 +1,16 @@
 """Runs on several machines as Slurm and Ray start them, by the files that are shipped: they learn what two ranks of one machine do."""
 
 import os
-import random
-import socket
 import subprocess
 import sys
 import textwrap
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 from pytorch_lightning.plugins.environments import SLURMEnvironment
-from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, learnt, start
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, start
 
 LAUNCHERS = Path(__file__).parents[3] / "docs" / "launchers"
 SMALL = ("--trainer.max_epochs=1", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
@@ -35,14 +32,6 @@ SCONTROL = """\
 """
 
 
-def port_in(ports):
-    """One that is free."""
-    for port in random.sample(ports, len(ports)):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("all ports are taken")
-
-
 def slurm(folder):
     """The environment of a job of two nodes, with the commands that a cluster has."""
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
@@ -50,7 +39,7 @@ def slurm(folder):
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(0o755)
     job = {
-        "SLURM_JOB_ID": str(1_230_000 + port_in(range(15000, 25000)) - 15000),
+        "SLURM_JOB_ID": str(1_230_000 + free_port(range(15_000, 25_000)) - 15000),
         "SLURM_JOB_NAME": "hoptrain",
         "SLURM_JOB_NODELIST": "n[01-02]",
         "SLURM_NNODES": "2",

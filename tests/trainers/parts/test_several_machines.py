@@ -1,12 +1,11 @@
 """``hoptrain fit`` with features in parts: machines are processes of this one here, that tell one another apart by HOPTRAIN_MACHINE and speak by gloo."""
 
-import os
 import re
 import signal
 import time
 
 import pytest
-from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learnt, place, processes_in, start
+from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learnt, place, processes_in, send, start
 
 from hoptrain.engine import load_dataset
 
@@ -52,8 +51,7 @@ def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
         time.sleep(0.1)
     processes = processes_in(tmp_path / "m1")
     [carrier] = [pid for pid, command in processes.items() if "trainers.parts.carrier" in command]
-    for pid in {"machine": processes, "rank": [ranks[1].pid], "carrier": [carrier]}[what]:
-        os.kill(pid, signal.SIGKILL)
+    send({"machine": processes, "rank": [ranks[1].pid], "carrier": [carrier]}[what], signal.SIGKILL)
     (_, first), (_, second) = ended(tmp_path, ranks, 30)
     cause = (
         "failed: InputError: the process that exchanges rows with other machines was killed"

@@ -1,7 +1,5 @@
 """Events in time as a task: what a run learns, ranks that do as one does, evaluation that goes on from the training, and resuming to the bit."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +7,8 @@ import pytest
 import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
+from ranks.command import here, hoptrain
+from ranks.on_machines import START_S
 
 from hoptrain.engine import InputError
 from hoptrain.engine.datasets.events import Events
@@ -154,17 +154,17 @@ def test_the_command_learns(folder, capsys):
 
 
 @pytest.mark.long
-def test_two_ranks_train_as_one(folder):
-    """As processes: memory and scores are those of one rank with batches of twice the size, up to what the order of sums becomes."""
+@pytest.mark.timeout(2 * START_S)
+def test_two_ranks_train_as_one(folder, capsys):
+    """Memory and scores are those of one rank with batches of twice the size, up to what the order of sums becomes."""
     found = []
     for number, size in ((1, 20), (2, 10)):
         options = f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --model.lr=0.001 --trainer.default_root_dir=of{number}"
-        command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "run.yaml", *options.split()]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=100)
-        assert run.returncode == 0, run.stderr
+        arguments = ["fit", "--config", "run.yaml", *options.split()]
+        printed = here(capsys, *arguments).out if number == 1 else hoptrain(*arguments)
         checkpoint = torch.load(next((folder / f"of{number}").rglob("last.ckpt")), weights_only=True)
         assert len(checkpoint["hoptrain"]["ranks"]) == number
-        found.append((checkpoint["state_dict"], float(run.stdout.rsplit("test average precision ", 1)[1])))
+        found.append((checkpoint["state_dict"], float(printed.rsplit("test average precision ", 1)[1])))
     (one, score), (two, other) = found
     assert abs(score - other) < 0.01
     for name in ("num_taken", "last_update", "msg_s_store", "msg_d_store"):

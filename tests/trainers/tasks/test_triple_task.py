@@ -1,7 +1,5 @@
 """Knowledge graph completion as a task: its loss and its scores counted out, runs that learn, go on to the bit and share ranks, and mistakes."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
+from ranks.command import TWO_RANKS, here, hoptrain
+from ranks.on_machines import START_S
 
 from hoptrain.engine import InputError
 from hoptrain.engine.datasets.triples import Triples
@@ -182,32 +182,23 @@ def test_the_command_learns(folder, capsys, decoder):
 
 
 @pytest.mark.long
-def test_two_ranks_and_one_judge_alike(folder):
-    """As processes, on the same weights: shares of the vectors and of the queries."""
+@pytest.mark.timeout(2 * START_S)
+def test_two_ranks_and_one_judge_alike(folder, capsys):
+    """On the same weights: shares of the vectors and of the queries."""
     assert command("fit") in (0, None)
-    last = next((folder / "runs").rglob("last.ckpt"))
-    found = []
-    for number in (1, 2):
-        options = f"--data.root=. --ckpt_path {last} --trainer.devices={number} --trainer.default_root_dir=of{number}"
-        run = subprocess.run(
-            [sys.executable, "-m", "hoptrain.trainers.cli", "test", "--config", "run.yaml", *options.split()],
-            capture_output=True, text=True, timeout=100,
-        )  # fmt: skip
-        assert run.returncode == 0, run.stderr
-        found.append([float(word) for word in run.stdout.split() if word.startswith("0.") or word.startswith("1.")])
-    assert len(found[0]) == 4, "hits and mrr"
-    assert found[0] == pytest.approx(found[1], abs=1e-3)
+    capsys.readouterr()
+    test = ("test", "--config", "run.yaml", "--data.root=.", "--ckpt_path", next((folder / "runs").rglob("last.ckpt")))
+    printed = here(capsys, *test, "--trainer.default_root_dir=of1").out, hoptrain(*test, *TWO_RANKS, "--trainer.default_root_dir=of2")
+    one, two = ([float(word) for word in text.split() if word.startswith(("0.", "1."))] for text in printed)
+    assert len(one) == 4, "hits and mrr"
+    assert one == pytest.approx(two, abs=1e-3)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train(folder):
-    run = subprocess.run(
-        [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "run.yaml", "--data.root=.", "--trainer.devices=2", "--trainer.max_epochs=8",
-         "--data.batch_size=50", "--data.num_workers=1"],
-        capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert float(run.stdout.rsplit("test MRR ", 1)[1]) > 0.5
+    options = ("--data.root=.", "--trainer.max_epochs=8", "--data.batch_size=50", "--data.num_workers=1")
+    assert float(hoptrain("fit", "--config", "run.yaml", *TWO_RANKS, *options).rsplit("test MRR ", 1)[1]) > 0.5
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from ranks.on_machines import send
 
 RANK = Path(__file__).parents[2] / "reference" / "light_rank.py"
-END_S = 60  # a busy machine
+END_S = 100  # a busy machine
+pytestmark = pytest.mark.timeout(3 * END_S)
 
 
 class Ranks:
@@ -24,6 +26,10 @@ class Ranks:
 
     def start(self, *actions):
         self.begin(*actions)
+        deadline = time.monotonic() + END_S
+        while connections_to(int(self.address.split()[1])) < len(self.ranks):
+            assert time.monotonic() < deadline, "the watches do not meet"
+            time.sleep(0.05)
         time.sleep(0.5)  # by then each has told its place
         self.go()
 
@@ -68,12 +74,17 @@ class Ranks:
 
     def close(self):
         for process in self.ranks:
-            for pid in of_session(process.pid):
-                os.kill(pid, signal.SIGKILL)
+            send(of_session(process.pid), signal.SIGKILL)
             process.wait()
             with suppress(BrokenPipeError):
                 process.stdin.close()
             process.stdout.close()
+
+
+def connections_to(port):
+    """How many there are to what listens at a port of this machine."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
 
 def of_session(session):

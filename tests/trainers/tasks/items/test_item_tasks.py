@@ -1,8 +1,6 @@
 """Tasks on independent items (images, small graphs, features of hops): their batches, and the command from end to end."""
 
 import csv
-import subprocess
-import sys
 from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from ranks.command import hoptrain
+from ranks.on_machines import START_S
 
 from hoptrain.engine import Address, InputError
 from hoptrain.trainers.cli import main
@@ -198,14 +198,12 @@ def test_images(vig_run, capsys):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2 * START_S)
 def test_images_in_a_pipeline(vig_run, tmp_path):
     """Two stages, three chunks: the losses and scores of the run in one process, but for rounding."""
     options = ("--trainer.max_epochs=2", "--trainer.strategy.init_args.chunks=3", "--trainer.strategy.init_args.balance=[2,1]")
     arguments = ["fit", "--config", str(CONFIGS / "digits_vig_pipeline.yaml"), *QUIET, *SMALL_VIG, *options]
-    done = subprocess.run(
-        [Path(sys.executable).with_name("hoptrain"), *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    hoptrain(*arguments, cwd=tmp_path)
     for name in ("train_loss", "val_loss"):
         piped, alone = (np.array(column(folder, name), np.float64) for folder in (tmp_path / "runs" / "version_1", vig_run))
         np.testing.assert_allclose(piped, alone, rtol=1e-4)

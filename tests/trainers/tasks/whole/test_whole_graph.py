@@ -1,7 +1,5 @@
 """Training on the whole graph: by chunks and by ranks the gradient of one batch of all training vertices with all their neighbourhoods."""
 
-import subprocess
-import sys
 import threading
 from itertools import accumulate, pairwise
 
@@ -10,6 +8,8 @@ import pytest
 import torch
 from pytorch_lightning import Trainer, seed_everything
 from ranks import in_threads
+from ranks.command import here, hoptrain
+from ranks.on_machines import START_S
 from torch import nn
 
 from hoptrain.engine import Dataset, Graph, InputError
@@ -158,9 +158,10 @@ def test_mistakes(data):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
-def test_two_ranks_train_as_one(data, tmp_path):
-    """As processes under DDP, whose collectives run beside those of the boundaries."""
+@pytest.mark.timeout(2 * START_S)
+def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
+    """Under DDP, whose collectives run beside those of the boundaries."""
+    monkeypatch.chdir(tmp_path)
     data.save(tmp_path / "small")
     weights = []
     for ranks in (1, 2):
@@ -169,9 +170,11 @@ def test_two_ranks_train_as_one(data, tmp_path):
             "model.arch": "gat", "seed_everything": 1, "trainer.max_epochs": 4, "trainer.devices": ranks, "trainer.accelerator": "cpu",
             "trainer.default_root_dir": f"run{ranks}", "trainer.enable_progress_bar": "false",
         }  # fmt: skip
-        command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", *(f"--{name}={value}" for name, value in options.items())]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=140, cwd=tmp_path)
-        assert run.returncode == 0, run.stderr
+        arguments = ["fit", *(f"--{name}={value}" for name, value in options.items())]
+        if ranks == 1:
+            here(capsys, *arguments)
+        else:
+            hoptrain(*arguments)
         (path,) = (tmp_path / f"run{ranks}").rglob("last.ckpt")
         state = torch.load(path, weights_only=True)["state_dict"]
         weights.append({name: tensor for name, tensor in state.items() if name.startswith("model.")})
