@@ -123,10 +123,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
         Raises:
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
-        self._queue, self._page_lock = queue, page_lock
         self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
         workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
-        self._memory = Recycled(max(2, workspace.threads + 1))
+        self._queue, self._page_lock, self._memory = queue, page_lock, Recycled(max(2, workspace.threads + 1))
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self._task, self._columns = _task_on(data, sampler, schedule, workspace)
