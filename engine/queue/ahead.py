@@ -1,4 +1,4 @@
-"""Batches that are made in this process: each when it is asked for, or by a thread, while the one before is used."""
+"""Batches that are made in this process: each when it is asked for, some at once, or by a thread, while the one before is used."""
 
 from __future__ import annotations
 
@@ -24,6 +24,40 @@ def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | 
     memory = memory or Recycled()
     for step in steps:
         yield _make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made
+
+
+def run_together(
+    task: Task,
+    tasks: Sequence[Task],
+    run: Callable[[Iterable[Callable[[], None]]], None],
+    epoch: int,
+    steps: range,
+    memory: Recycled,
+    room: int,
+) -> Iterator[Batch]:
+    """As ``run_inline``, but who asks for a batch waits for some: each is made by a thread of its own, which spares them handing work to and fro.
+
+    Nothing is made while the consumer has a batch. What goes wrong is raised where its batch is asked for.
+
+    Args:
+        task: makes a batch alone: the very first one, which tells how large they are, one that is left over, and all where there is no room.
+        tasks: make the same batches, with threads and memory of their own.
+        run: runs functions at the same time, one in this thread, until all have ended.
+        epoch: as of ``run_inline``.
+        steps: likewise.
+        memory: likewise; asked by several threads.
+        room: bytes that as many batches as there are ``tasks`` may have.
+    """
+    while steps:
+        number = min(len(tasks), len(steps)) if 0 < memory.largest * len(tasks) <= room else 1
+        if number == 1:
+            yield _make_in(memory, task, epoch, steps[0])
+        else:
+            made = deque[Future[Batch]](Future() for _ in range(number))
+            run([partial(_fill, *one, memory, epoch) for one in zip(made, tasks, steps, strict=False)])
+            while made:
+                yield made.popleft().result()
+        steps = steps[number:]
 
 
 def run_ahead(make: Callable[[int], Made], steps: Iterable[int], state: Callable[[], object] = tuple) -> Generator[Made]:
@@ -59,6 +93,13 @@ def _taken(
         raise WorkerError("a batch was asked of an iterator that another process began, of which this one is a fork: take a new iterator")
     batch = made.result()
     return batch if state() == seen else thread.submit(make).result()
+
+
+def _fill(made: Future[Batch], task: Task, step: int, memory: Recycled, epoch: int) -> None:
+    try:
+        made.set_result(_make_in(memory, task, epoch, step))
+    except Exception as error:
+        made.set_exception(error)
 
 
 def _make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:

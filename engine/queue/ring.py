@@ -26,6 +26,7 @@ Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
 
 _ALIGN = 64  # a cache line, and the alignment that torch and NumPy give their own arrays
 _GRAIN = 2 << 20  # a huge page
+_NOTHING: Array = np.empty(0, np.uint8)
 
 
 def allocate_private(specs: Sequence[Spec]) -> dict[str, Array]:
@@ -87,18 +88,26 @@ class Slot:
 class Recycled:
     """``Allocate`` in this process's own memory, which is used again once the last view of a batch is gone.
 
-    Fresh memory would be cleared page by page by the system for every batch, which costs more than filling it.
+    Fresh memory would be cleared page by page by the system for every batch, which costs more than filling it. Several threads may ask.
+
+    Attributes:
+        largest: bytes of the largest batch so far.
     """
 
     def __init__(self, num_kept: int = 2) -> None:
         """Start without memory; up to ``num_kept`` buffers wait for their next batch."""
         self._free: deque[Array] = deque(maxlen=num_kept)
+        self.largest = 0
 
     def __call__(self, specs: Sequence[Spec]) -> dict[str, Array]:
         """Writable arrays for the specs; their contents are undefined."""
         size = total_bytes(specs)
-        buffer = self._free.pop() if self._free else None
-        if buffer is None or len(buffer) < size:
+        self.largest = max(self.largest, size)
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = _NOTHING
+        if len(buffer) < size:
             memory = mmap.mmap(-1, max(_GRAIN, size * 5 // 4), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             memory.madvise(mmap.MADV_HUGEPAGE)
             buffer = np.frombuffer(memory, np.uint8)

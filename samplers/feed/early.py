@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hoptrain.samplers.feed.loader import threads_for
+from hoptrain.samplers.feed.epochs import threads_for
 
 _KNOWN = ("hoptrain", "torch", "torch_geometric", "dgl")
 _ASKED = ("sampler", "batch_sampler", "node_sampler", "link_sampler", "neg_sampling", "negative_sampler", "exclude")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from hoptrain.engine import Schedule
+from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.samplers.batch.transfer import release_copied
 
@@ -145,3 +146,13 @@ def rank_and_world_size() -> tuple[int, int]:
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def threads_for(threads: int | None, num_workers: int, device: str) -> int:
+    """The user's choice; else 1 for a worker or a device, and for this process, which waits meanwhile, its share of the cores."""
+    if threads is not None:
+        return threads
+    if num_workers or device != "cpu":
+        return 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE") or rank_and_world_size()[1]
+    return max(1, usable_cores() // int(ranks))

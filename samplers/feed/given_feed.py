@@ -23,9 +23,8 @@ from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.batch.transfer import release_copied
-from hoptrain.samplers.feed.epochs import rank_and_world_size
+from hoptrain.samplers.feed.epochs import rank_and_world_size, threads_for
 from hoptrain.samplers.feed.given import GivenBatches
-from hoptrain.samplers.feed.loader import threads_for
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
@@ -14,17 +13,17 @@ from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_o
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.quantized import Columns
-from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.placement.meeting import meeting_of
-from hoptrain.engine.queue.ahead import Batch, run_inline
+from hoptrain.engine.queue.ahead import Batch, run_inline, run_together
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
 from hoptrain.samplers.feed.check_batch import prepared
-from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size
+from hoptrain.samplers.feed.early import is_known
+from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size, threads_for
 from hoptrain.samplers.feed.gather import split_columns, with_columns
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import Tier, tier_options
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from hoptrain.samplers.feed.device_feed import DeviceFeed
 
 _DEFAULT_BULK = 8
+_AT_ONCE = 2 << 30
+"""Bytes that batches made at once, without workers, may have, with their threads' tables of vertices. Where they would have more, threads share each."""
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
 """The defaults of what a schedule says."""
 
@@ -122,9 +123,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
         Raises:
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
-        self._queue, self._page_lock, self._memory = queue, page_lock, Recycled()
         self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
         workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
+        self._queue, self._page_lock, self._memory = queue, page_lock, Recycled(max(2, workspace.threads + 1))
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self._task, self._columns = _task_on(data, sampler, schedule, workspace)
@@ -144,8 +145,18 @@ class SampleLoader(EpochLoader[SomeBatch]):
         if self.num_workers and self._pool is None:
             on_map = lock_pages if self._page_lock else None
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
-        batches = self._pool.run if self._pool else partial(run_inline, task, memory=self._memory)
+        batches = self._pool.run if self._pool else self._here
         return map(self._filled, self._tier.run(batches, epoch, steps) if self._tier else batches(epoch, steps))
+
+    def _here(self, epoch: int, steps: range) -> Iterator[Batch]:
+        """Batches of this process: as many at once as it has threads, where nothing can come of that but time."""
+        task, workspace = self._task, self._task.workspace
+        if workspace.threads == 1 or self._of_tier or not is_known(task.sampler) or task.sampler.feedback or task.sampler.state():
+            return run_inline(task, epoch, steps, self._memory)
+        tasks = [replace(task, workspace=workspace.part(i)) for i in range(workspace.threads)]
+        vertices = task.graph.num_nodes
+        tables = 4 * len(tasks) * (vertices if isinstance(vertices, int) else sum(vertices.values()))
+        return run_together(task, tasks, workspace.run, epoch, steps, self._memory, _AT_ONCE - tables)
 
     def _filled(self, made: Batch) -> Any:
         """A batch from its slot's arrays and the header that came beside them."""
@@ -270,13 +281,3 @@ def plain_schedule(
     check_batch_size(sampler, batch_size)
     sampler, items = prepared(sampler, data.graph, seeds)
     return sampler, Schedule(items=items, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)
-
-
-def threads_for(threads: int | None, num_workers: int, device: str) -> int:
-    """The user's choice; else 1 for a worker or a device, and for this process, which waits meanwhile, its share of the cores."""
-    if threads is not None:
-        return threads
-    if num_workers or device != "cpu":
-        return 1
-    ranks = os.environ.get("LOCAL_WORLD_SIZE") or rank_and_world_size()[1]
-    return max(1, usable_cores() // int(ranks))

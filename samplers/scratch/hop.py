@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -168,26 +169,20 @@ def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> 
     workspace = hops[0].workspace
     threads = workspace.threads
     parts = _parts(hops, _PARTS * threads)
-    counts = [0] * len(parts)
-
-    def count_some(thread: int) -> None:
-        for p in range(thread, len(parts), threads):
-            number, first, last = parts[p]
-            counts[p] = count_edges(hops[number].columns, hops[number].nodes, first, last, hops[number].rule)
-
-    workspace.run([partial(count_some, thread) for thread in range(threads)])
-    starts, totals = [], [hop.num_edges for hop in hops]
-    for (number, _, _), edges in zip(parts, counts, strict=True):
-        starts.append(totals[number])
-        totals[number] += edges
+    starts: list[int] = []
+    totals = [hop.num_edges for hop in hops]
     drawn: list[Future[int]] = [Future() for _ in parts]
-    tickets = count()
+    turn = Lock()
 
     def draw_next(own: Workspace) -> bool:
-        p = next(tickets)
-        if p >= len(parts):
-            return False
-        number, first, last = parts[p]
+        with turn:  # who takes a part counts its edges, which tells where those of the next one begin
+            p = len(starts)
+            if p == len(parts):
+                return False
+            number, first, last = parts[p]
+            columns, nodes, rule = hops[number].columns, hops[number].nodes, hops[number].rule
+            starts.append(totals[number])
+            totals[number] += count_edges(columns, nodes, first, last, rule)
         try:
             drawn[p].set_result(_draw_part(hops[number], first, last, own, starts[p]))
         except BaseException as error:

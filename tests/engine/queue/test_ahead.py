@@ -1,4 +1,4 @@
-"""A thread that makes the next batch: the same batches, one ahead, and nothing under way when the iterator has ended."""
+"""A thread that makes the next batch: the same batches, one ahead, and nothing under way when the iterator has ended. Batches made at once: the same."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ from reference.tasks import Numbers
 
 from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.queue import ahead
-from hoptrain.engine.queue.ahead import run_inline
+from hoptrain.engine.queue.ahead import run_inline, run_together
 from hoptrain.engine.queue.ring import Recycled
 
 
@@ -204,3 +204,74 @@ def test_a_fork_is_told_to_begin_anew_and_its_parent_goes_on():
         time.sleep(0.01)
     assert os.waitstatus_to_exitcode(ended[1]) == 0
     assert [step for step, _ in values(batches)] == [1, 2, 3]
+
+
+def run_in_threads(functions):
+    """The first one here, each other one in a thread."""
+    mine, *others = functions
+    running = [threading.Thread(target=other) for other in others]
+    for thread in running:
+        thread.start()
+    mine()
+    for thread in running:
+        thread.join()
+
+
+def together(task, number, epoch, steps, memory=None, room=1 << 30):
+    return run_together(task, [task] * number, run_in_threads, epoch, steps, memory or Recycled(number + 1), room)
+
+
+@pytest.mark.parametrize("number", [2, 3, 8])
+@pytest.mark.parametrize("steps", [range(0), range(1), range(2, 13)])
+def test_the_same_batches_made_at_once(number, steps):
+    task = Numbers(sizes=(10, 3, 400_000, 1, 0))
+    assert values(together(task, number, 1, steps)) == values(run_inline(task, 1, steps))
+
+
+def test_the_first_batch_and_the_last_one_left_over_are_made_alone():
+    alone, others, memory = Noted(), [Noted(), Noted(), Noted()], Recycled(4)
+    for first in (0, 8):
+        list(run_together(alone, others, run_in_threads, 0, range(first, first + 8), memory, 1 << 30))
+    begun = [[step for what, step in task.notes if what == "begins"] for task in (alone, *others)]
+    assert begun == [[0, 7], [1, 4, 8, 11, 14], [2, 5, 9, 12, 15], [3, 6, 10, 13]]
+
+
+def test_batches_made_at_once_are_made_by_different_threads_and_none_while_one_is_used():
+    begun = threading.Barrier(2, timeout=30)
+
+    class Meets(Noted):
+        def make_batch(self, epoch, step, allocate):
+            if step:
+                begun.wait()  # for the other one, or this breaks
+            return super().make_batch(epoch, step, allocate)
+
+    task = Meets()
+    for number, (arrays, _) in enumerate(together(task, 2, 0, range(7))):
+        assert int(arrays["step"][0]) == number
+        made = 1 if number == 0 else number + number % 2 + 1
+        assert sum(what == "ends" for what, _ in task.notes) == sum(what == "begins" for what, _ in task.notes) == made
+    assert len(task.makers) > 1
+
+
+def test_batches_that_have_no_room_are_made_one_by_one():
+    task, others = Noted(sizes=(1000,)), [Noted(sizes=(1000,))] * 2
+    assert values(run_together(task, others, run_in_threads, 0, range(5), Recycled(3), 8000)) == values(run_inline(task, 0, range(5)))
+    assert others[0].notes == []
+
+
+def test_an_error_of_a_batch_made_at_once_is_raised_where_it_is_due():
+    """The one before it arrives, and so does what was raised, with its place."""
+    batches = together(Numbers(actions={2: "raise"}), 2, 0, range(6))
+    assert [int(arrays["step"][0]) for arrays, _ in islice(batches, 2)] == [0, 1]
+    with pytest.raises(RuntimeError, match="broken at 2") as raised:
+        next(batches)
+    assert "make_batch" in "".join(traceback.format_tb(raised.tb))
+
+
+def test_memory_of_batches_made_at_once_is_used_again():
+    places, memory = set(), Recycled(3)
+    for _ in range(3):
+        for arrays, _ in together(Numbers(), 2, 0, range(20), memory):
+            places.add(arrays["values"].ctypes.data)
+            del arrays
+    assert len(places) <= 3

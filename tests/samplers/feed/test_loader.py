@@ -8,6 +8,7 @@ import torch
 
 from hoptrain.engine import Dataset, InputError, QueueOptions, Schedule
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.feed.task import SampleTask
 
 
 @pytest.fixture
@@ -37,6 +38,48 @@ def test_workers_change_nothing(loader_of, num_workers):
     inline, fed = loader_of(), loader_of(num_workers=num_workers)
     for _ in range(2):
         assert [contents(b) for b in fed] == [contents(b) for b in inline]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 16])
+def test_threads_change_nothing(loader_of, threads):
+    """Each makes batches of its own, but for the first one, which they share."""
+    alone, shared = loader_of(threads=1), loader_of(threads=threads)
+    for _ in range(2):
+        assert [contents(b) for b in shared] == [contents(b) for b in alone]
+
+
+class Asks(NeighborSampler):
+    """Of hoptrain by its module, as those are that the training tells something."""
+
+    __module__ = "hoptrain.samplers.nodewise.neighbor"
+    feedback = ("history",)
+
+
+class Learns(Asks):
+    feedback = ()
+
+    def state(self):
+        return {"scores": np.zeros(1)}
+
+
+class Users(NeighborSampler):
+    """Somebody's who may not expect several threads."""
+
+
+@pytest.mark.parametrize(("kind", "at_once"), [(NeighborSampler, 3), (Asks, 1), (Learns, 1), (Users, 1)])
+def test_batches_are_made_at_once_where_nothing_else_can_come_of_it(dataset, monkeypatch, kind, at_once):
+    begun, made = [], SampleTask.make_batch
+
+    def noted(task, epoch, step, allocate):
+        begun.append(step)
+        return made(task, epoch, step, allocate)
+
+    monkeypatch.setattr(SampleTask, "make_batch", noted)
+    batches = iter(SampleLoader(dataset, kind([2, 2]), batch_size=16, threads=3))
+    next(batches)
+    assert begun == [0]
+    next(batches)
+    assert sorted(begun) == list(range(1 + at_once))
 
 
 def test_a_data_set_on_disk_feeds_the_same(loader_of, dataset, tmp_path):
