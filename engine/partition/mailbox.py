@@ -122,7 +122,7 @@ class Mailbox:
         file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if size > os.fstat(file).st_size:
-                reserve(file, size * 5 // 4).close()
+                reserve(file, size * 17 // 16).close()  # a window is large, and the next one as large
             self._pages = mmap.mmap(file, os.fstat(file).st_size)
         except MemoryError as error:
             raise InputError(f"a window's rows for other machines: {error}") from error
