@@ -75,11 +75,11 @@ class Totals:
         self.num_ready += times.num_ready
 
     def means(self) -> dict[str, float]:
-        """Seconds a batch by stage as ``time/STAGE``, and the mean depth of the queue as ``queue_mean``; empty without batches."""
+        """Seconds a batch as ``time/STAGE``, and as ``time/step`` since the one before, and the queue's mean depth as ``queue_mean``; empty without batches."""
         if not self.num_batches:
             return {}
         seconds = {f"time/{stage}": total / self.num_batches for stage, total in self.seconds.items()}
-        return seconds | {"queue_mean": self.num_ready / self.num_batches}
+        return seconds | {"time/step": self.elapsed / self.num_batches, "queue_mean": self.num_ready / self.num_batches}
 
 
 class Timeline:

@@ -19,8 +19,9 @@ A step there should take ``foretold_s`` (``what_if_machines``), by that of one m
 the last epoch, and ``step_s_error`` the worst of both. The rate has to be low enough for the network to decide: else the cores do, which all share.
 
 *Memory*: ``hoptrain fit`` as such processes again, one rank on each machine with files of its own. ``beyond`` is the most that a machine's processes hold
-beyond those of a run with hardly any data (PSS: a page of a file counts once it was touched, shared out among those that map it); ``share`` are the
-machine's files, which are its part and what all have; ``cache`` is the option ``memory``. It is left out where ``--only`` does not name it: the data has to
+beyond ``base``, what they do with hardly any data, that left out: the median of three runs, of which the first one compiles (PSS: a page of a file counts once
+it was touched, shared out among those that map it; the largest median of five looks in a row). ``share`` are the machine's files, which are its part and what
+all have; ``cache`` is the option ``memory``. It is left out where ``--only`` does not name it: the data has to
 be large beside batches and processes.
 
 ``bytes_over_minimum``, ``bytes_over_optimum`` and ``bytes_saved_by_cache`` (``unplanned`` over what is sent with the largest share) are the worst of all
@@ -46,13 +47,14 @@ from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.machines import memory, namespaces, training, wire
 from hoptrain.benchmarks.machines.counts import EPOCHS, RANKS, Cluster
 from hoptrain.engine import Dataset, InputError, load_dataset
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import FORMATS, format_of, quantize
 from hoptrain.engine.partition.folder import GRAPHS, write_partition
 from hoptrain.engine.partition.methods import METHODS
 
 _SCALE, _QUICK_SCALE = 0.01, 0.001
 _WHAT = ("counts", "weights", "wire")
-_HARDLY_ANY = 0.005  # of a twin: enough seeds for some windows of 4 ranks
+_HARDLY_ANY = 0.005  # of a twin, whose vertices are all seeds then: enough of them for some windows of 4 ranks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +120,8 @@ def run(args: argparse.Namespace) -> Result:
         summary["wire_over_minimum"] = max((r["rows"] / max(1, r["minimum"]) for r in found if r["rows"] is not None), default=0.0)
         trained += found
     if "memory" in args.only:
-        found = [record for data in graphs for record in memory.cells(data, _hardly_any(data, args), machines, ways, args)]
+        pairs = [(_for_training_alone(data, data.split("train")), _hardly_any(data, args)) for data in graphs]
+        found = [record for pair in pairs for record in memory.cells(*pair, machines, ways, args)]
         summary["memory_over_share"] = max((r["memory_over_share"] for r in found if r["outcome"] == "ended"), default=0.0)
         trained += found
     if trained:
@@ -154,7 +157,13 @@ def _hardly_any(data: Dataset, args: argparse.Namespace) -> Dataset:
         raise InputError(f"graphs has {data.name}: memory is measured beside a small one of the same kind; name a synthetic: set")
     if any(features != "as-stored" for features in args.features):
         raise InputError(f"features are {args.features}: memory is measured with those that are stored; leave them out")
-    return load_dataset(data.name, root=args.root, scale=_HARDLY_ANY)
+    small = load_dataset(data.name, root=args.root, scale=_HARDLY_ANY)
+    return _for_training_alone(small, np.arange(small.graph.num_nodes))
+
+
+def _for_training_alone(data: Dataset, seeds: Array) -> Dataset:
+    """Without evaluation, whose memory is that of one layer's rows."""
+    return replace(data, splits={"train": seeds}, validate=False)
 
 
 def _counted(data: Dataset, number: int, method: str, topology: str, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from hoptrain.benchmarks.machines.training import outcome_of, started, tell_logs
 from hoptrain.engine import Dataset
 from hoptrain.engine.partition.folder import part_folder, write_partition
 
-_LOOK_S = 1.0
+_LOOK_S, _LOOKS = 0.5, 5
+_PLAIN_RUNS = 3
 _FIT = (
     *("--data.partitions", "parts", "--data.sampler", "NeighborSampler", "--data.num_workers", "1", "--model.hidden_channels", "64"),
     *(
@@ -35,32 +36,43 @@ _FIT = (
 
 def cells(data: Dataset, hardly_any: Dataset, machines: Sequence[int], ways: Sequence[tuple[str, str]], args: Any) -> list[dict[str, Any]]:
     """A record of each run, with the largest ``memory_over_share`` of its machines, of one rank each."""
-    records = []
+    records, cache = [], args.cache_mib << 20
+    plain: dict[tuple[int, str], tuple[str, int]] = {}
     for number in machines:
         for method, topology in ways:
+            if (number, topology) not in plain:
+                plain[number, topology] = _plain(hardly_any, number, topology, args)
+            other, base = plain[number, topology]
             print(f"{data.name}: {number} machines, parts by {method}, graph {topology}: memory", file=sys.stderr)
             outcome, held, shares = _run(data, number, method, topology, args)
-            other, base, _ = _run(hardly_any, number, method, topology, args)
-            cache = args.cache_mib << 20
-            beyond = [each - plain for each, plain in zip(held, base, strict=True)]
+            beyond = [each - base for each in held]
             worst = max(range(number), key=lambda machine: beyond[machine] / (shares[machine] + cache))
             is_whole = outcome == other == "ended"
             records.append(
                 {"graph": data.name, "topology": topology, "machines": number, "parts": method, "cache": cache, "share": shares[worst]}
-                | {"base": base[worst], "beyond": beyond[worst], "outcome": outcome if outcome != "ended" else other}
+                | {"base": base, "beyond": beyond[worst], "outcome": outcome if outcome != "ended" else other}
                 | {"memory_over_share": beyond[worst] / (shares[worst] + cache) if is_whole else None}
             )
     return records
+
+
+def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[str, int]:
+    """How some runs with hardly any data ended, and what a machine's processes hold beside their part of it: the median of all machines and runs."""
+    found = []
+    for run in range(_PLAIN_RUNS):
+        print(f"{hardly_any.name}: {number} machines, graph {topology}: hardly any data, {run + 1} of {_PLAIN_RUNS}", file=sys.stderr)
+        outcome, held, shares = _run(hardly_any, number, "range", topology, args)
+        found += [each - share for each, share in zip(held, shares, strict=True)]
+        if outcome != "ended":
+            break
+    return outcome, int(statistics.median(found))
 
 
 def _run(data: Dataset, number: int, method: str, topology: str, args: Any) -> tuple[str, list[int], list[int]]:
     """How a run ended, and of each machine the most bytes that its processes held, and those of its folder, of which none has another's files."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # without evaluation, whose memory is that of one layer's rows
-        write_partition(
-            replace(data, splits={"train": data.split("train")}, validate=False), folder / "parts", number, method, graph=topology
-        )
+        write_partition(data, folder / "parts", number, method, graph=topology)
         shares = [_own_copy(folder / "parts", machine, number, folder / str(machine) / "parts") for machine in range(number)]
         shutil.rmtree(folder / "parts")
         told: tuple[str, ...] = (
@@ -73,15 +85,16 @@ def _run(data: Dataset, number: int, method: str, topology: str, args: Any) -> t
         )
         told += ("--data.sampler.fanouts", str(args.fanouts), "--data.memory", f"{args.cache_mib}MiB")
         processes = started(folder, number, number, (*_FIT, *told))
-        held, is_over = [0] * number, threading.Event()
-        looking = threading.Thread(target=_look, args=(processes, held, is_over))
+        looks: list[list[int]] = [[] for _ in range(number)]
+        is_over = threading.Event()
+        looking = threading.Thread(target=_look, args=(processes, looks, is_over))
         looking.start()
         outcome = outcome_of(processes)
         is_over.set()
         looking.join()
         if outcome != "ended":
             tell_logs(folder)
-        return outcome, held, shares
+        return outcome, [_most(own) for own in looks], shares
 
 
 def _own_copy(parts: Path, machine: int, number: int, own: Path) -> int:
@@ -91,7 +104,12 @@ def _own_copy(parts: Path, machine: int, number: int, own: Path) -> int:
     return sum(file.stat().st_size for file in own.rglob("*") if file.is_file())
 
 
-def _look(processes: Sequence[subprocess.Popen[bytes]], held: list[int], is_over: threading.Event) -> None:
+def _look(processes: Sequence[subprocess.Popen[bytes]], looks: list[list[int]], is_over: threading.Event) -> None:
     while not is_over.wait(_LOOK_S):
-        for machine, process in enumerate(processes):
-            held[machine] = max(held[machine], memory(family(process.pid))["pss"])
+        for own, process in zip(looks, processes, strict=True):
+            own.append(memory(family(process.pid))["pss"])
+
+
+def _most(looks: Sequence[int]) -> int:
+    """The largest median of some looks in a row: processes are looked at one by one, and a page counts twice where one of two has ended meanwhile."""
+    return int(max((statistics.median(looks[i : i + _LOOKS]) for i in range(max(1, len(looks) - _LOOKS + 1))), default=0)) if looks else 0

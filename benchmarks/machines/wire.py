@@ -107,8 +107,8 @@ def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, pa
 def _step_seconds(runs: Path) -> float:
     """Mean seconds of a step of the last epoch, waits included."""
     with (runs / "version_0/metrics.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row.get("time/train")]
-    return sum(float(rows[-1][f"time/{stage}"]) for stage in ("wait", "copy", "train"))
+        rows = [row for row in csv.DictReader(file) if row.get("time/step")]
+    return float(rows[-1]["time/step"])
 
 
 def _foretold(run: dict[str, Any], alone: dict[str, Any], sent: float, mbit: float) -> dict[str, Any]:

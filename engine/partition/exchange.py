@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,40 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 
 NOTHING = np.empty(0, np.uint8)
+
+
+class Written(NamedTuple):
+    """A message that is written where it is sent from: a window's rows are too many to be copied on their way.
+
+    Attributes:
+        num_bytes: of it.
+        write: writes them, into (num_bytes,) uint8.
+    """
+
+    num_bytes: int
+    write: Callable[[Array], None]
+
+
+Message: TypeAlias = Array | Written
+"""Bytes (n,) uint8, or what writes them."""
+
+
+def size_of(message: Message) -> int:
+    """Its bytes."""
+    return message.num_bytes if isinstance(message, Written) else len(message)
+
+
+def write_into(message: Message, out: Array) -> None:
+    """Write it to ``out`` (n,) uint8."""
+    if isinstance(message, Written):
+        message.write(out)
+    else:
+        out[...] = message
+
+
+def split(content: Array, sizes: Sequence[int]) -> list[Array]:
+    """Messages of these sizes, one behind another in ``content``, as views."""
+    return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
 class Exchange(Protocol):
@@ -25,8 +60,8 @@ class Exchange(Protocol):
     rank: int
     size: int
 
-    def exchange(self, to: Sequence[Array]) -> list[Array]:
-        """Send ``to[p]`` (n,) uint8 to each p and return what each has sent to this one, by number. Nothing goes to itself.
+    def exchange(self, to: Sequence[Message]) -> list[Array]:
+        """Send ``to[p]`` to each p and return what each has sent to this one, (n,) uint8, by number. Nothing goes to itself.
 
         What came is good until the next round.
 
@@ -34,6 +69,38 @@ class Exchange(Protocol):
             InputError: another one has ended, or did not come in time.
         """
         ...
+
+
+class Swap(Protocol):
+    """An exchange from memory into memory, as a carrier makes it."""
+
+    def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
+        """Send ``sizes[p]`` bytes to each p and return how many each has sent to this one.
+
+        Args:
+            sent: (n,) uint8, what is sent, one behind another.
+            sizes: of what is sent.
+            room: gives (m,) uint8, where what comes goes, one behind another, of these sizes.
+
+        Raises:
+            InputError: as ``Exchange``.
+        """
+        ...
+
+
+def exchange_by(own: Swap, to: Sequence[Message]) -> list[Array]:
+    """An ``Exchange.exchange`` by a ``Swap``, from and into new memory."""
+    sizes = list(map(size_of, to))
+    sent, found = np.empty(sum(sizes), np.uint8), list[Array]()
+    for message, out in zip(to, split(sent, sizes), strict=True):
+        write_into(message, out)
+
+    def room(sizes: Sequence[int]) -> Array:
+        found.append(np.empty(sum(sizes), np.uint8))
+        return found[0]
+
+    came = own.swap(sent, sizes, room)
+    return split(found[0], came)
 
 
 class LocalExchange:
@@ -51,16 +118,23 @@ class LocalExchange:
         barrier = threading.Barrier(size, timeout=patience_s)
         return [cls(rank, boxes, barrier) for rank in range(size)]
 
-    def exchange(self, to: Sequence[Array]) -> list[Array]:
+    def exchange(self, to: Sequence[Message]) -> list[Array]:
         """See ``Exchange``."""
-        self._boxes[self.rank] = list(to)
+        return exchange_by(self, to)
+
+    def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
+        """See ``Swap``."""
+        self._boxes[self.rank] = split(sent, sizes)
         try:
             self._barrier.wait()
-            got = [NOTHING if p == self.rank else self._boxes[p][self.rank].copy() for p in range(self.size)]
+            got = [NOTHING if p == self.rank else self._boxes[p][self.rank] for p in range(self.size)]
+            came = list(map(len, got))
+            for out, message in zip(split(room(came), came), got, strict=True):
+                out[...] = message
             self._barrier.wait()
         except threading.BrokenBarrierError:
             raise InputError("another machine has ended, or did not come in time: its messages tell why") from None
-        return got
+        return came
 
     def abort(self) -> None:
         """End all of them: whoever exchanges now, or ever after, hears that another one has ended."""

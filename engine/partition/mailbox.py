@@ -10,13 +10,13 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, see
+from hoptrain.engine.partition.exchange import Message, Swap, size_of, split, write_into
 from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 
@@ -64,36 +64,50 @@ class Mailbox:
         """The process id of who wrote it; 0 before the first message."""
         return int(self._head()[-1])
 
-    def put(self, number: int, parts: Sequence[Array], kind: int = MESSAGE) -> None:
-        """Write a message of parts (n,) uint8.
+    def put(self, number: int, parts: Sequence[Message], kind: int = MESSAGE) -> None:
+        """Write a message of some parts.
 
         Raises:
             InputError: too many parts, or too little memory.
         """
-        if len(parts) > _MOST_PARTS:
-            raise InputError(f"{len(parts)} machines exchange rows: there can be {_MOST_PARTS}; use fewer")
-        size = _HEAD + sum(map(len, parts))
+        sizes = list(map(size_of, parts))
+        for part, out in zip(parts, split(self.room(sizes), sizes), strict=True):
+            write_into(part, out)
+        self.post(number, kind)
+
+    def room(self, sizes: Sequence[int]) -> Array:
+        """Where the parts of the next message go, one behind another, (sum of their sizes,) uint8; then it is to be posted.
+
+        Raises:
+            InputError: as ``put``.
+        """
+        if len(sizes) > _MOST_PARTS:
+            raise InputError(f"{len(sizes)} machines exchange rows: there can be {_MOST_PARTS}; use fewer")
+        size = _HEAD + sum(sizes)
         if size > len(self._mapped()):
             self._map(size)
-        content, begin = np.frombuffer(self._mapped(), np.uint8), _HEAD
-        for part in parts:
-            content[begin : begin + len(part)] = part
-            begin += len(part)
+        self._head()[2 : 3 + len(sizes)] = [len(sizes), *sizes]
+        return np.frombuffer(self._mapped(), np.uint8)[_HEAD:size]
+
+    def post(self, number: int, kind: int = MESSAGE) -> None:
+        """The message is written: whoever waits for its number may read it."""
         head = self._head()
-        head[1 : 3 + len(parts)] = [kind, len(parts), *map(len, parts)]
-        head[-1] = os.getpid()
+        head[1], head[-1] = kind, os.getpid()
         head[0] = number
 
     def get(self, *, copy: bool = True) -> tuple[int, list[Array]]:
         """Kind and parts of the message that is there, as copies, or as views that are good until the next one is."""
-        kind, number = map(int, self._head()[1:3])
+        content, sizes = self.content()
+        parts = split(content.copy() if copy else content, sizes)
+        return int(self._head()[1]), parts
+
+    def content(self) -> tuple[Array, list[int]]:
+        """The parts of the message that is there, one behind another, as a view (n,) uint8 that is good until the next one is, and their sizes."""
+        number = int(self._head()[2])
         sizes = self._head()[3 : 3 + number].tolist()
-        if _HEAD + sum(sizes) > len(self._mapped()):
+        if (end := _HEAD + sum(sizes)) > len(self._mapped()):
             self._map(0)
-        content = np.frombuffer(self._mapped(), np.uint8)
-        ends = np.cumsum([_HEAD, *sizes])
-        parts = [content[begin:end] for begin, end in pairwise(ends)]
-        return kind, [part.copy() for part in parts] if copy else parts
+        return np.frombuffer(self._mapped(), np.uint8)[_HEAD:end], sizes
 
     def _head(self) -> Array:
         return np.frombuffer(self._mapped(), np.int64, _HEAD // 8)
@@ -108,7 +122,7 @@ class Mailbox:
         file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if size > os.fstat(file).st_size:
-                reserve(file, size * 5 // 4).close()
+                reserve(file, size * 17 // 16).close()  # a window is large, and the next one as large
             self._pages = mmap.mmap(file, os.fstat(file).st_size)
         except MemoryError as error:
             raise InputError(f"a window's rows for other machines: {error}") from error
@@ -129,7 +143,7 @@ class CarriedExchange:
         self.rank, self.size = rank, size
         self._letters, self._answers, self._carrier, self._patience_s = letters, answers, carrier, patience_s
 
-    def exchange(self, to: Sequence[Array]) -> list[Array]:
+    def exchange(self, to: Sequence[Message]) -> list[Array]:
         """See ``Exchange``."""
         number = self._letters.number + 1
         self._letters.put(number, to)
@@ -159,15 +173,15 @@ class CarriedExchange:
         return parts
 
 
-def carry(letters: Mailbox, answers: Mailbox, exchange: Any) -> None:
-    """The carrier's part: make each exchange that a letter asks for, until one fails, which is answered."""
+def carry(letters: Mailbox, answers: Mailbox, exchange: Swap) -> None:
+    """The carrier's part: make each exchange that a letter asks for, from box to box, until one fails, which is answered."""
     done = 0
     while True:
         while (number := letters.number) == done:
             time.sleep(_LOOK_S)
-        _, to = letters.get(copy=False)
         try:
-            answers.put(number, exchange.exchange(to))
+            exchange.swap(*letters.content(), answers.room)
+            answers.post(number)
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             answers.put(number, [np.frombuffer(text.encode(), np.uint8)], FAILURE)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.partition.exchange import NOTHING, Exchange
+from hoptrain.engine.partition.exchange import NOTHING, Exchange, Written
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.meeting import meeting_of
 
@@ -48,37 +48,33 @@ class WindowRows:
         rows, here, size = self._rows, self._exchange.rank, self._exchange.size
         owners = rows.owner(wanted)
         asks = [wanted[owners == part] if part != here else wanted[:0] for part in range(size)]
-        rows.put(wanted[:0], np.empty((0, rows.row_bytes), np.uint8))  # those of the window before are used up
+        rows.put({})  # those of the window before are used up
         to = [NOTHING if part == here else self._message(self._owed[part], rows.numbers(asks[part], part)) for part in range(size)]
         self._take(self._exchange.exchange(to))
         self._asked = asks
 
-    def _message(self, owed: Array, asked: Array) -> Array:
-        """Rows that another machine asked for, and the numbers of those that are asked of it; written once, since a window's rows are large."""
+    def _message(self, owed: Array, asked: Array) -> Written:
+        """Rows that another machine asked for, and the numbers of those that are asked of it."""
         end = len(owed) * self._rows.row_bytes
-        message = np.empty(end + len(asked) * self._dtype.itemsize, np.uint8)
-        self._rows.of_own(owed, message[:end].reshape(-1, self._rows.row_bytes))
-        message[end:] = _as_bytes(asked, self._dtype)
-        return message
+
+        def write(out: Array) -> None:
+            self._rows.of_own(owed, out[:end].reshape(-1, self._rows.row_bytes))
+            out[end:] = _as_bytes(asked, self._dtype)
+
+        return Written(end + len(asked) * self._dtype.itemsize, write)
 
     def _take(self, got: Sequence[Array]) -> None:
-        """What the others sent: rows that were asked for, and what they ask for."""
-        rows, here = self._rows, self._exchange.rank
-        ids = np.concatenate(self._asked)
-        order = np.argsort(ids, kind="stable")
-        place = np.empty(len(ids), np.int64)
-        place[order] = np.arange(len(ids))
-        came, first = np.empty((len(ids), rows.row_bytes), np.uint8), 0
+        """What the others sent: rows that were asked for, which stay where they came, and what they ask for."""
+        rows, came = self._rows, dict[int, tuple[Array, Array]]()
         for part, message in enumerate(got):
-            if part == here:
+            if part == self._exchange.rank:
                 continue
-            number = len(self._asked[part])
-            end = number * rows.row_bytes
-            came[place[first : first + number]] = message[:end].reshape(-1, rows.row_bytes)
+            ids = self._asked[part]
+            end = len(ids) * rows.row_bytes
+            came[part] = ids, message[:end].reshape(-1, rows.row_bytes)
             self._owed[part] = message[end:].copy().view(self._dtype)
-            first += number
-        self.num_fetched += len(ids)
-        rows.put(ids[order], came)
+            self.num_fetched += len(ids)
+        rows.put(came)
 
 
 class RankRows:

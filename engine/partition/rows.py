@@ -85,7 +85,7 @@ class PartedRows:
         self.own: OwnRows | None = None
         self._links = links
         self.of_ranks: Any = None
-        self._fetched: tuple[Array, Array] = (np.empty(0, np.int64), np.empty((0, self.row_bytes), np.uint8))
+        self._fetched: dict[int, tuple[Array, Array]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_links": None, "of_ranks": None}
@@ -238,9 +238,9 @@ class PartedRows:
         )  # others write to a copy first
         return found
 
-    def put(self, ids: Array, rows: Array) -> None:
-        """Keep fetched rows (M, row_bytes) uint8 of vertices ``ids`` (M,), ascending, for ``read``, in place of those fetched before."""
-        self._fetched = ids, rows
+    def put(self, fetched: dict[int, tuple[Array, Array]]) -> None:
+        """Keep what was fetched of each part for ``read``, in place of that of before: vertices (M,), ascending, and their rows (M, row_bytes) uint8."""
+        self._fetched = fetched
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
         """As ``FileRows.read``; rows of other machines have to be fetched before.
@@ -249,19 +249,20 @@ class PartedRows:
             InputError: a row that is neither here nor fetched; as ``FileRows.read``.
         """
         owners = self.owner(rows)
-        is_here = np.isin(owners, list(self.files))
-        for part, file in self.files.items():
+        for part in np.unique(owners).tolist():
             of_part = owners == part
-            file.read(self.numbers(rows[of_part], part), slots[of_part], out)
-        ids, fetched = self._fetched
-        wanted = rows[~is_here]
-        found = np.searchsorted(ids, wanted)
-        missing = wanted if not len(ids) else wanted[ids[np.minimum(found, len(ids) - 1)] != wanted]
-        if len(missing):
-            raise InputError(
-                f"the row of vertex {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone"
-            )
-        out[slots[~is_here]] = fetched[found]
+            wanted = rows[of_part]
+            if part in self.files:
+                self.files[part].read(self.numbers(wanted, part), slots[of_part], out)
+                continue
+            ids, fetched = self._fetched.get(part, (wanted[:0], out[:0]))
+            found = np.searchsorted(ids, wanted)
+            missing = wanted if not len(ids) else wanted[ids[np.minimum(found, len(ids) - 1)] != wanted]
+            if len(missing):
+                raise InputError(
+                    f"the row of vertex {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone"
+                )
+            out[slots[of_part]] = fetched[found]
         if meanwhile is not None:
             meanwhile()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.partition.exchange import NOTHING, Exchange
+from hoptrain.engine.partition.exchange import NOTHING, Exchange, Message, Written, size_of, write_into
 
 _RUN = np.dtype(np.int64)
 
@@ -33,21 +33,29 @@ class RunExchange:
         self.rank, self.size = exchange.rank, exchange.size
         self.run = self.num_rounds = self.num_sent = 0
 
-    def exchange(self, to: Sequence[Array]) -> list[Array]:
+    def exchange(self, to: Sequence[Message]) -> list[Array]:
         """See ``Exchange``.
 
         Raises:
             LeftRunError: others are in a later run.
         """
-        head = np.array([self.run], _RUN).view(np.uint8)
-        sent = [NOTHING if part == self.rank else np.concatenate([head, own]) for part, own in enumerate(to)]
+        sent = [NOTHING if part == self.rank else self._headed(own) for part, own in enumerate(to)]
         while True:
             got = self._exchange.exchange(sent)
             self.num_rounds += 1
-            self.num_sent += sum(map(len, sent))
+            self.num_sent += sum(map(size_of, sent))
             runs = [self.run if part == self.rank else int(own[: _RUN.itemsize].copy().view(_RUN)[0]) for part, own in enumerate(got)]
             if max(runs) > self.run:
                 raise LeftRunError
             if min(runs) == self.run:
                 return [own[_RUN.itemsize :] for own in got]
             # those behind learn by this round that their run was left, and come anew
+
+    def _headed(self, message: Message) -> Written:
+        run = self.run
+
+        def write(out: Array) -> None:
+            out[: _RUN.itemsize] = np.array([run], _RUN).view(np.uint8)
+            write_into(message, out[_RUN.itemsize :])
+
+        return Written(_RUN.itemsize + size_of(message), write)

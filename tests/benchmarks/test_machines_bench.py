@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from hoptrain.benchmarks.machines.memory import _most
 from hoptrain.benchmarks.machines.namespaces import joined, lacking
 from hoptrain.benchmarks.machines.what_if_machines import gradients_sent, predict
 from hoptrain.trainers.cli import main
@@ -91,15 +92,15 @@ def test_memory_beside_the_share(tmp_path):
 @pytest.mark.parametrize(
     ("sent", "mbit", "expected"),
     [
-        (0.0, 8.0, 1.0 + 3.0),  # the gradients' 3 MB take 3 s
-        (5e5, 8.0, 1.0 + 3.0),  # rows travel beside the step
-        (9e6, 8.0, 9.0 + 3.0),  # the network decides
-        (9e6, 8e3, 1.0 + 0.003),
+        (0.0, 8.0, 1.0 + 3.00504),  # the gradients' 3 MB, and heads
+        (5e5, 8.0, 1.0 + 3.00504),  # rows travel beside the step
+        (9e6, 8.0, 9.0 + 3.00504),  # the network decides
+        (9e6, 8e3, 1.0 + 0.00300504),
     ],
 )
 def test_a_step_that_is_foretold(sent, mbit, expected):
     gradients = gradients_sent(2_000_000, 4)
-    assert gradients == 3e6
+    assert gradients == 3e6 + 12 * 420
     assert predict(1.0, sent=sent, gradients=gradients, mbit=mbit) == pytest.approx(expected)
 
 
@@ -139,3 +140,10 @@ def test_machines_in_namespaces_send_what_is_counted_until_one_is_cut_off():
         network.cut(1)
         assert subprocess.run([*second, SEND.format(network.addresses[0])], check=False, capture_output=True, timeout=30).returncode == 1
     assert lacking() == ""
+
+
+def test_a_single_look_does_not_count():
+    """A page of two processes counts twice where one of them was looked at before the other one ended."""
+    assert _most([3, 5, 5, 90, 5, 4, 5]) == 5
+    assert _most([3, 7]) == 5
+    assert _most([]) == 0

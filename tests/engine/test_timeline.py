@@ -25,7 +25,7 @@ def test_means_of_an_epoch():
     for batch in range(2):
         timeline.add(times(10.0 * batch, batch=batch, num_ready=batch))
     seconds = {"time/sample": 4, "time/gather": 5, "time/wait": 1, "time/copy": 2, "time/train": 3}
-    assert timeline.epoch.means() == seconds | {"queue_mean": 0.5}
+    assert timeline.epoch.means() == seconds | {"time/step": 8, "queue_mean": 0.5}
     assert timeline.epoch.elapsed == 16  # 4 s between the steps are part of it
     timeline.new_epoch()
     assert timeline.epoch.means() == {}

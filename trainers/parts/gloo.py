@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import distributed
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import see
-from hoptrain.engine.partition.exchange import NOTHING
+from hoptrain.engine.partition.exchange import Message, exchange_by, split
 
 MOST_BYTES = 1 << 29
 """Of one collective, sent or received: counts are 32 bits wide below it."""
@@ -31,27 +31,38 @@ class GlooExchange:
         self._group = group
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
 
-    def exchange(self, to: Sequence[Array]) -> list[Array]:
+    def exchange(self, to: Sequence[Message]) -> list[Array]:
         """See ``hoptrain.engine.partition.exchange.Exchange``."""
+        return exchange_by(self, to)
+
+    def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
+        """See ``hoptrain.engine.partition.exchange.Swap``."""
         try:
-            return self._exchange(to)
+            return self._swap(sent, sizes, room)
         except RuntimeError as error:  # torch has no other class for what its connections do
             text = " ".join(str(error).split())
             raise InputError(
                 f"rows of other machines do not come any more: one of them has ended, and says why (gloo: {text})" + see("rows")
             ) from None
 
-    def _exchange(self, to: Sequence[Array]) -> list[Array]:
+    def _swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
         counts = [torch.zeros(self.size, dtype=torch.int64) for _ in range(self.size)]
-        distributed.all_gather(counts, torch.tensor([len(array) for array in to]), group=self._group)
-        sizes = torch.stack(counts).numpy()  # of what each sends to each
-        piece = MOST_BYTES // self.size
-        got: list[list[Array]] = []
-        for begin in range(0, int(sizes.max()), piece):
-            splits = np.clip(sizes - begin, 0, piece)
-            sent = [array[begin : begin + piece] for array in to]
-            received = torch.empty(int(splits[:, self.rank].sum()), dtype=torch.uint8)
-            inputs, outputs = splits[self.rank].tolist(), splits[:, self.rank].tolist()
-            distributed.all_to_all_single(received, torch.from_numpy(np.concatenate(sent)), outputs, inputs, group=self._group)
-            got.append(np.split(received.numpy(), np.cumsum(outputs)[:-1]))
-        return [np.concatenate(pieces) for pieces in zip(*got, strict=True)] if len(got) > 1 else got[0] if got else [NOTHING] * self.size
+        distributed.all_gather(counts, torch.tensor(sizes, dtype=torch.int64), group=self._group)
+        of_all = torch.stack(counts).numpy()  # what each sends to each
+        came: list[int] = of_all[:, self.rank].tolist()
+        received, piece = room(came), MOST_BYTES // self.size
+        if of_all.max() <= piece:
+            self._all_to_all(received, sent, came, list(sizes))
+            return came
+        outs, ins = split(received, came), split(sent, sizes)
+        for begin in range(0, int(of_all.max()), piece):
+            splits = np.clip(of_all - begin, 0, piece)
+            outputs, inputs = splits[:, self.rank].tolist(), splits[self.rank].tolist()
+            own = np.empty(sum(outputs), np.uint8)
+            self._all_to_all(own, np.concatenate([each[begin : begin + piece] for each in ins]), outputs, inputs)
+            for out, message in zip(outs, split(own, outputs), strict=True):
+                out[begin : begin + piece] = message
+        return came
+
+    def _all_to_all(self, received: Array, sent: Array, outputs: list[int], inputs: list[int]) -> None:
+        distributed.all_to_all_single(torch.from_numpy(received), torch.from_numpy(sent), outputs, inputs, group=self._group)

@@ -23,8 +23,9 @@ _PATIENCE_S = 5.0  # how long the end of a run waits for a GPU to finish its las
 class TimelineMonitor(Callback):
     """Logs an epoch's mean seconds a batch, sampled, gathered, waited, copied and trained, as ``time/STAGE``, and the queue's depth as ``queue_mean``.
 
-    At the end of the run it prints what the bottleneck is. The logs and the sentence are those of rank 0. On a GPU, copying is the time for which
-    the training's stream waits for a batch; it and the step are read from CUDA events once they have passed, so that nothing is held up.
+    ``time/step`` are those since the batch before. At the end of the run it prints what the bottleneck is. The logs and the sentence are those of rank 0.
+    On a GPU, copying is the time for which the training's stream waits for a batch; it and the step are read from CUDA events once they have passed, so
+    that nothing is held up.
 
     Examples:
         >>> import json, pathlib, tempfile

@@ -125,8 +125,6 @@ class GraphTask(ScoredModule):
         if stage == "fit":
             asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
             self.feedback = nn.ModuleDict(asked).to(self.device)
-            # Each rank has tables of its own; by default DDP would send rank 0's to the others, at every step.
-            self._ddp_params_and_buffers_to_ignore = [f"feedback.{name}" for name, _ in self.feedback.named_buffers()]
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """What the model gives for the batch's seeds, (B, C)."""

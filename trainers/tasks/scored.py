@@ -28,12 +28,14 @@ class ScoredModule(LightningModule):
         scored: the stages that have a score.
         predicted: what ``hoptrain predict`` writes, for people.
         further: metrics that are logged beside the score, by the name under which they are, as ``val_auc``; a subclass makes and updates them.
+        tables_of_rank: buffers of a checkpoint that each rank keeps for itself.
     """
 
     score_name = "acc"
     score_title = "accuracy"
     scored: Sequence[str] = STAGES
     predicted: str = "all scores"
+    tables_of_rank: Sequence[str] = ()
 
     def __init__(self, score: Callable[[], Metric] | None) -> None:
         """Make the metrics. Without a ``score`` yet, ``make_scores`` follows."""
@@ -45,6 +47,12 @@ class ScoredModule(LightningModule):
         if score is not None:
             self.make_scores(score)
         self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way
+
+    @property
+    def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
+        """What DDP leaves alone, which by default would send rank 0's buffers to the others at every step: those of no checkpoint belong to the data."""
+        saved = self.state_dict(keep_vars=True)
+        return [*self.tables_of_rank, *(name for name, _ in self.named_buffers() if name not in saved)]
 
     def make_scores(self, score: Callable[[], Metric]) -> None:
         """Make the metric of each stage that has a score."""

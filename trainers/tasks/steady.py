@@ -132,7 +132,7 @@ class SteadyStateClassifier(NodeClassifier):
         self.states: Tensor
         self._due: tuple[int, int, int] | None = None  # the address of the update that follows the batch under way
         self._workspace = Workspace()
-        self._ddp_params_and_buffers_to_ignore = ["states"]  # by default DDP would send rank 0's table to the others, at every step
+        self.tables_of_rank = ["states"]
 
     def inputs(self, batch: MiniBatch) -> Tensor:
         """The features of the batch's nodes and, as constants, their states: (S, F + C)."""

@@ -10,7 +10,7 @@ from ranks import in_threads
 
 from hoptrain import Graph, LaborSampler, NeighborSampler, Node2Vec, PinSAGESampler, RandomWalk
 from hoptrain.engine import Address, InputError
-from hoptrain.engine.partition.exchange import LocalExchange
+from hoptrain.engine.partition.exchange import LocalExchange, size_of
 from hoptrain.engine.partition.topology.columns import own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.samplers.parted.draws import check_alone
@@ -52,7 +52,7 @@ class Counted(LocalExchange):
 
     def exchange(self, to):
         self.rounds += 1
-        self.num_sent += sum(map(len, to))
+        self.num_sent += sum(map(size_of, to))
         return super().exchange(to)
 
 

@@ -7,6 +7,7 @@ HOPTRAIN_FAULTS_SEED draws who is struck.
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,12 +27,12 @@ def parts(tmp_path_factory, request):
     return digits_in_parts(tmp_path_factory.mktemp("digits"), graph=request.param)
 
 
-def start_agents(folder, port):
+def start_agents(folder, port, restarts=2):
     """torchrun on both machines."""
     agents = []
     for machine in range(2):
         torchrun = ["--nnodes=2", f"--node-rank={machine}", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
-        torchrun += ["--max-restarts=2", "-m", "hoptrain.trainers.cli"]
+        torchrun += [f"--max-restarts={restarts}", "-m", "hoptrain.trainers.cli"]
         options = ["--trainer.max_epochs=4", "--trainer.num_nodes=2", "--trainer.devices=1", "--data.partitions=parts", "--ckpt_path=last"]
         options += ["--data.sampler.fanouts=[4,3]", "--data.batch_size=8", f"--trainer.default_root_dir={folder / 'runs'}"]
         command = [sys.executable, "-m", "torch.distributed.run", *torchrun, "fit", "--config", str(QUICKSTART), *SHORT, *options]
@@ -92,3 +93,13 @@ def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
     told = ended(tmp_path, agents := start_agents(tmp_path, free_port()), START_S)
     assert [agent.returncode for agent in agents] == [0, 0], told
     assert result(tmp_path, told) == undisturbed
+
+
+def test_a_folder_that_one_machine_lacks_is_named_on_both(tmp_path, parts):
+    place(tmp_path, parts)
+    shutil.rmtree(tmp_path / "m1" / "parts")
+    agents = start_agents(tmp_path, free_port(), restarts=0)
+    told = ended(tmp_path, agents, START_S)
+    line = "parts holds no parts of a data set: name a folder that 'hoptrain data partition' wrote"
+    assert re.search(f"^hoptrain: rank 0 ends, because rank 1 failed: InputError: {line}", told[0][1], re.MULTILINE), told
+    assert re.search(f"^hoptrain: {line}$", told[1][1], re.MULTILINE), told

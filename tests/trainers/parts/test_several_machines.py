@@ -2,6 +2,8 @@
 
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -17,8 +19,23 @@ def parts(tmp_path_factory):
     return digits_in_parts(tmp_path_factory.mktemp("digits"))
 
 
+@pytest.fixture
+def clock_apart(tmp_path):
+    """Variables of a machine whose clock is a year ahead: no machine compares its clock with another's."""
+    (tmp_path / "ahead").mkdir()
+    (tmp_path / "ahead" / "sitecustomize.py").write_text(
+        "import time\nreal, real_ns = time.time, time.time_ns\ntime.time = lambda: real() + 3e7\ntime.time_ns = lambda: real_ns() + 3 * 10**16\n"
+    )
+    found = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "ahead"), os.environ.get("PYTHONPATH", "")])}
+    told = subprocess.run(
+        [sys.executable, "-c", "import time; print(time.time())"], env=os.environ | found, capture_output=True, check=True
+    )
+    assert float(told.stdout) > time.time() + 2e7
+    return found
+
+
 @pytest.mark.parametrize("features", ["stored", pytest.param("int4", marks=EACH_FAULT)])
-def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, features):
+def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, clock_apart, features):
     name = "digits-knn"
     if features != "stored":  # codes travel as they are
         load_dataset(name).save(tmp_path / "narrow", features=features)
@@ -33,7 +50,7 @@ def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, features):
         folder = tmp_path / graph
         place(folder, of_graph)
         two = (f"--trainer.default_root_dir={folder}", "--data.partitions=parts", "--data.memory=300KiB", f"--data.lookahead={lookahead}")
-        told = ended(folder, start(folder, ["m0", "m1"], *small, *two), START_S)
+        told = ended(folder, start(folder, ["m0", "m1"], *small, *two, variables={"m1": clock_apart}), START_S)
         assert [out.splitlines()[-1:] for out, _ in told] == [out.splitlines()[-1:] for out, _ in plain], told
         assert "test accuracy 0." in told[0][0]
         assert learnt(folder) == expected

@@ -71,7 +71,7 @@ def _check_order(spans, rows, events):
 def _check_logs(folder, num_workers):
     with open(folder / "metrics.csv") as file:
         table = list(csv.DictReader(file))
-    for name in ("time/sample", "time/gather", "time/wait", "time/copy", "time/train", "queue_mean"):
+    for name in ("time/sample", "time/gather", "time/wait", "time/copy", "time/train", "time/step", "queue_mean"):
         values = [float(row[name]) for row in table if row[name]]
         assert len(values) == 2, "one mean an epoch"
         assert name == "queue_mean" or min(values) > 0

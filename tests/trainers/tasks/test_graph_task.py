@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.nn import GraphSAGE, SAGEConv
 
 from hoptrain.engine import InputError
-from hoptrain.samplers import LaborSampler, NeighborSampler
+from hoptrain.samplers import LaborSampler, NeighborSampler, VRGCNSampler
 from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule, NodeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
@@ -151,3 +151,19 @@ def test_options_that_do_not_go_together(make, words):
 def test_a_model_for_other_data(dataset, task, fanouts, words):
     with pytest.raises(InputError, match=words):
         fit(dataset, task, NeighborSampler(fanouts))
+
+
+@pytest.mark.parametrize("sampler", [NeighborSampler([3, 3]), VRGCNSampler([2, 2])])
+def test_ddp_sends_nothing_of_the_data(dataset, sampler):
+    """DDP sends rank 0's buffers to the others before each forward: the degrees would be 4 bytes a vertex, at every step."""
+    task = NodeClassifier(7, 3, 2)
+    fit(dataset, task, sampler)
+    assert len(task.degrees) == dataset.graph.num_nodes
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = torch.nn.parallel.DistributedDataParallel(task)
+        sent = [tuple(buffer.shape) for buffer in wrapped.modules_buffers]
+    finally:
+        torch.distributed.destroy_process_group()
+    assert dataset.graph.num_nodes not in {size for shape in sent for size in shape}
+    assert len(sent) < len(list(task.buffers()))
