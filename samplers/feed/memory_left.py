@@ -52,7 +52,7 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
     """
     free = available_memory()
     columns = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
-    read = task.sources.reader.files if task.sources else ()
+    read = task.edges.files if task.edges else ()
     beside = [array for each in columns for name, array in each.arrays().items() if name not in read]
     beside += [y for name, y in task.stores.items() if name not in tables]
     own = sum(file.own.rows.nbytes for file in task.stores.values() if isinstance(file, PartedRows) and file.own is not None)
