@@ -36,7 +36,7 @@ from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
-from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
+from hoptrain.samplers.feed.memory_left import mapped_beside, memory_bytes, memory_left
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
 from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.feed.topology.superbatch import Superbatch
@@ -104,7 +104,6 @@ class TierRows:
         if own is None:
             gather_rows(rows, slots, out, workspace)
         else:
-            check_whole(own.rows)
             gather_rows_of_two(rows, own.rows, slots, out, workspace)
 
 
@@ -202,6 +201,8 @@ class Tier:
         elif not is_apart and are_edges_read(task, memory, files.values()):
             task.edges = edge_files(task)
         task.stores.update(self.rows)
+        own = [file.own.rows for file in files.values() if isinstance(file, PartedRows) and file.own is not None]
+        self._mapped: list[Array] = mapped_beside(task, self.rows) + own
 
     def _share(
         self,
@@ -283,6 +284,7 @@ class Tier:
             self.wait_s += time.perf_counter() - begin if self._is_warm else 0.0
             self.filled, self._is_warm = self.filled.plus(filled), True
             batch = next(made)
+            check_whole(*self._mapped)  # what lies behind the end of a file, in its last page, reads as zeros
             if shared is not None:
                 shared.take(self._rank, tag_of(run, step))
             yield batch

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hoptrain.engine import Address, Dataset, Graph, InputError
+from hoptrain.engine.storage import take
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import LaborSampler, NeighborSampler
 from hoptrain.samplers.feed.topology import columns
@@ -67,3 +68,16 @@ def test_seeds_are_checked(graph):
     files = EdgeFiles(graph, {"indices": FileRows.of(graph.indices, "edges")})
     with pytest.raises(InputError, match="seed 7 is given twice"):
         files.batches(NeighborSampler([2]), [(np.array([7, 7]), Address(0, 0, 0))])
+
+
+def test_ids_for_other_libraries_are_read_from_a_file_without_room(graph, monkeypatch):
+    batch, read = NeighborSampler([4, 3]).sample(graph, np.arange(0, 900, 7)), []
+    places = np.concatenate([[-1], *(block.edge_ids for block in batch.blocks), [-1, -1]])
+    expected, in_pyg = graph.ids_of(places), batch.to_pyg().e_id.tolist()
+    monkeypatch.setattr(take, "available_memory", lambda: 0)
+    monkeypatch.setattr(FileRows, "read", lambda *args, whole=FileRows.read: (read.append(1), whole(*args))[1])
+    found = batch.ids_of(places)
+    assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+    assert batch.ids_of(np.array([-1])).tolist() == [-1]
+    assert batch.to_pyg().e_id.tolist() == in_pyg
+    assert len(read) == 3
