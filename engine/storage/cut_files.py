@@ -109,7 +109,9 @@ def _map_at(address: int) -> _Map | None:
     what = f"cannot be read at byte {offset:,}: its device has failed; look at the system's log (dmesg), or copy it anew"
     with suppress(OSError):
         if (size := os.stat(path).st_size) <= offset:
-            what = f"ends at byte {size:,}, and what stands behind byte {offset:,} was read: it was cut off while it was in use; convert or copy it again"
+            what = (
+                f"ends at byte {size:,}, and what stands behind byte {offset:,} was read: it was cut off while it was in use; copy it again"
+            )
     return _Map(begin, last, path, offset, f"{path} {what}")
 
 

@@ -24,7 +24,7 @@ HEAD = """
         else:
             print("nothing")
 """
-ENDS = "ends at byte 40,000, and what stands behind byte {:,} was read: it was cut off while it was in use; convert or copy it again"
+ENDS = "ends at byte 40,000, and what stands behind byte {:,} was read: it was cut off while it was in use; copy it again"
 
 
 def run(tmp_path, script):
