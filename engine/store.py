@@ -22,6 +22,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, see
+from hoptrain.engine.storage.cut_files import watch_maps
 
 FORMAT = "hoptrain-arrays"
 VERSION = 1
@@ -126,6 +127,8 @@ def _write_header(folder: Path, kind: str, meta: Mapping[str, Any]) -> None:
 def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
     """Open a folder written by ``create_folder``: its arrays, memory-mapped read-only, and its ``meta``.
 
+    A file that is cut off later is an ``InputError`` where it is read (``hoptrain.engine.storage.cut_files``).
+
     Args:
         path: the folder.
         kind: what it has to hold, as its writer said.
@@ -135,6 +138,7 @@ def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[d
         InputError: no such folder, another format, version or kind, a file that is missing, truncated or altered.
     """
     header = read_header(path, kind)
+    watch_maps()
     if verify is None:
         verify = (
             sum((path / entry["file"]).stat().st_size for entry in header["arrays"].values() if (path / entry["file"]).exists())

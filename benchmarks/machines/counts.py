@@ -20,10 +20,11 @@ from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers import NeighborSampler, Workspace
+from hoptrain.samplers.ahead.handover import boxes_of
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import LOOKAHEAD, PARTED_LOOKAHEAD, StepRows
-from hoptrain.samplers.parted.handover import SamplesAhead, boxes_of
+from hoptrain.samplers.parted.samples_ahead import SamplesAhead
 
 EPOCHS, RANKS = 2, 4
 _COUNT = np.dtype(np.int32)  # of a vertex's draws, as it travels

@@ -16,6 +16,8 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.graph import ids_at
+from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.batch.transfer import as_tensor, copies_to
 
@@ -241,10 +243,18 @@ class MiniBatch(SampledBatch):
 
 
 def ids_like(edge_ids: Array | None, places: Any) -> Any:
-    """``ids_at`` of an array, or of a tensor on whatever device."""
+    """``ids_at`` of an array, or of a tensor on whatever device; from a file that is larger than the memory that is free they are read (``take_rows``)."""
     if edge_ids is None or isinstance(places, np.ndarray):
+        return _ids_at(edge_ids, places)
+    return as_tensor(_ids_at(edge_ids, places.cpu().numpy())).to(places.device, places.dtype)
+
+
+def _ids_at(edge_ids: Array | None, places: Array) -> Array:
+    if edge_ids is None or mapped_file(edge_ids) is None:
         return ids_at(edge_ids, places)
-    return as_tensor(ids_at(edge_ids, places.cpu().numpy())).to(places.device, places.dtype)
+    found, is_edge = np.full(len(places), -1, edge_ids.dtype), places >= 0
+    found[is_edge] = take_rows(edge_ids, places[is_edge])
+    return found
 
 
 def batch_of_hops(nodes: Array, found: Sequence[Block], num_seeds: int, extra: dict[str, Array] | None = None) -> MiniBatch:

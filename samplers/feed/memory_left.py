@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hoptrain.engine import HeteroGraph, InputError, QueueOptions
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.hot_rows import parsed_size
@@ -37,6 +38,15 @@ def memory_bytes(memory: str) -> int | None:
     return num_bytes
 
 
+def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:
+    """Arrays of graph and labels that are read by maps of their files: all but the stores with these names, and what is read of edges."""
+    columns = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
+    read = task.edges.files if task.edges else ()
+    beside = [array for each in columns for name, array in each.arrays().items() if name not in read]
+    beside += [y for name, y in task.stores.items() if name not in tables]
+    return [array for array in beside if mapped_file(array) is not None]
+
+
 def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, queue: QueueOptions, num_ranks: int) -> tuple[int, str]:
     """Bytes for a cache of rows, and where they come from, in words.
 
@@ -51,14 +61,10 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
         InputError: nothing is left.
     """
     free = available_memory()
-    columns = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
-    read = task.sources.reader.files if task.sources else ()
-    beside = [array for each in columns for name, array in each.arrays().items() if name not in read]
-    beside += [y for name, y in task.stores.items() if name not in tables]
     own = sum(file.own.rows.nbytes for file in task.stores.values() if isinstance(file, PartedRows) and file.own is not None)
     table = min(DIRECT_TABLE_BYTES, 4 * max(len(store) for name, store in task.stores.items() if name in tables))
     needs = {
-        "graph and labels": sum(array.nbytes for array in beside if mapped_file(array) is not None),
+        "graph and labels": sum(array.nbytes for array in mapped_beside(task, tables)),
         "sampler processes": (num_workers * num_ranks + 1) * (_PROCESS_BYTES + table),
         "batches": num_ranks * (num_workers * (queue.prefetch + 1) + _BATCHES_IN_TRAINING) * task.rehearse(0),
         "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),

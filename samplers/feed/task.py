@@ -19,14 +19,12 @@ from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.gather import gather_all, gather_rows, named_rows, start_gathering
-from hoptrain.samplers.feed.topology.sources import Asking, EdgeSources
 from hoptrain.samplers.scratch.workspace import Workspace
 
-if TYPE_CHECKING:
-    from hoptrain.samplers.parted.handover import Handed  # a plain worker needs no other sampler
+if TYPE_CHECKING:  # a plain worker needs no other sampler
+    from hoptrain.samplers.ahead.handover import EdgeIds, Handed
+    from hoptrain.samplers.feed.topology.edges import EdgeFiles
 
-EDGE_ROWS = "edge_attr"
-"""The store of the features of a plain graph's edges."""
 BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
 
 
@@ -42,8 +40,8 @@ class SampleTask:
         schedule: what is in which batch.
         workspace: of the process that makes the batches.
         is_checked: whether a batch of the sampler was checked in full in this process.
-        handed: where batches come from that were sampled with other machines; but for a rehearsal, which takes what is here of the graph.
-        sources: where the sources of edges come from, if the graph's are in a file that is larger than memory.
+        handed: where batches come from that another process sampled: with other machines, or from files. Not that of a rehearsal, which is sampled here.
+        edges: the files of the graph's edges, if these are larger than memory.
     """
 
     graph: Any
@@ -53,7 +51,7 @@ class SampleTask:
     workspace: Workspace
     is_checked: bool = False
     handed: Handed | None = None
-    sources: EdgeSources | None = None
+    edges: EdgeFiles | None = None
 
     def rehearse(self, epoch: int) -> int:
         """Make the first batch here, on the CPU: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
@@ -91,35 +89,28 @@ class SampleTask:
 
     def sampled(self, epoch: int, step: int, run: int = 0) -> SampledBatch:
         """The batch of a step without rows; its arrays are the workspace's, good until the next one."""
-        if self.handed is not None and run:
-            return self.handed.batch(run, step).at(self.schedule.address(epoch, step))
-        if self.sources is not None:
-            return self.with_rows(epoch, step, run)[0]
-        items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
-        batch = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
-        check_batch(batch, self.sampler, self.graph, None if self.is_checked else items)
-        self.is_checked = True
-        return batch
+        return self._sampled(epoch, step, run)[0]
 
     def with_rows(self, epoch: int, step: int, run: int = 0) -> BatchAndRows:
         """The batch of a step, and which rows it takes of which stores, under which names (``named_rows``); as long as those of ``sampled``."""
-        if self.sources is not None:
-            return self.sources.answer(self.asking(epoch, step, self.workspace), run, step)
-        batch = self.sampled(epoch, step, run)
-        return batch, list(named_rows(batch, self.stores, self._edge_rows))
+        batch, ids = self._sampled(epoch, step, run)
+        return batch, self.rows_of(batch, ids)
 
-    def asking(self, epoch: int, step: int, workspace: Workspace) -> Asking[BatchAndRows]:
-        """``with_rows`` of a sampler that asks (``NeighborSampler.asking``), which asks for the ids of edges as well where ``sources`` has their file."""
-        sampler: Any = self.sampler
-        at = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
-        batch = yield from sampler.asking(self.graph, *at, workspace)
-        ids: dict[str, Array] = {}
-        if self.sources is not None and "edge_ids" in self.sources.reader.files:
-            places = batch.edge_places(EDGE_ROWS)
-            found = yield "edge_ids", np.concatenate(list(places.values()))
-            ids = dict(zip(places, np.split(found, np.cumsum([len(own) for own in places.values()])[:-1]), strict=True))
-        ids_of = self.graph.ids_of
-        return batch, list(named_rows(batch, self.stores, lambda _, name, places: ids[name] if name in ids else ids_of(places)))
+    def rows_of(self, batch: SampledBatch, ids: EdgeIds) -> list[tuple[str, Any, Array]]:
+        """Which rows a batch takes of which stores; ``ids`` of its edges, where these were looked up."""
+        return list(named_rows(batch, self.stores, lambda store, name, at: ids[name] if name in ids else self._edge_rows(store, name, at)))
+
+    def _sampled(self, epoch: int, step: int, run: int) -> tuple[SampledBatch, EdgeIds]:
+        items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
+        if self.handed is not None and run:
+            batch, ids = self.handed.batch(run, step)
+            return batch.at(address).out_of(self.graph, self.sampler.repeats_edges), ids
+        if self.edges is not None:
+            return self.edges.batches(self.sampler, [(items, address)])[0]
+        found = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
+        check_batch(found, self.sampler, self.graph, None if self.is_checked else items)
+        self.is_checked = True
+        return found, {}
 
     def start_rows(self, batch: SampledBatch, allocate: Allocate) -> tuple[dict[str, Array], Callable[[], None]]:
         """Arrays from ``allocate`` for the rows of a sampled batch, by name, and what fills them, which other threads have begun to do."""

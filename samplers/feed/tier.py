@@ -22,6 +22,7 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
@@ -31,16 +32,16 @@ from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.shared_memory import check_whole
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
-from hoptrain.engine.storage.handed import HandedSources
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
+from hoptrain.samplers.ahead.handover import Handed, boxes_of
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
-from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
+from hoptrain.samplers.feed.memory_left import mapped_beside, memory_bytes, memory_left
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
-from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_sources, handed_sources
+from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.feed.topology.superbatch import Superbatch
-from hoptrain.samplers.parted.draws import check_alone
-from hoptrain.samplers.parted.handover import Handed, SamplesAhead, boxes_of, own_columns_of
+from hoptrain.samplers.parted.samples_ahead import SamplesAhead, own_columns_of
+from hoptrain.samplers.parted.window import check_alone
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _log = logging.getLogger(__name__)
@@ -103,7 +104,6 @@ class TierRows:
         if own is None:
             gather_rows(rows, slots, out, workspace)
         else:
-            check_whole(own.rows)
             gather_rows_of_two(rows, own.rows, slots, out, workspace)
 
 
@@ -142,12 +142,12 @@ class _Shared(NamedTuple):
 
     Attributes:
         rows: the cache of rows.
-        edges: where the sources of sampled edges are handed over; None where the graph is in memory.
-        memory: bytes for the steps that are sampled together, of the rank that fills the cache.
+        in_flight: steps that are handed over whole at once, where edges are read from their files; else 0.
+        memory: bytes for the steps that are sampled together then, of the rank that fills the cache.
     """
 
     rows: SharedRows
-    edges: HandedSources | None = None
+    in_flight: int = 0
     memory: int = 0
 
 
@@ -199,8 +199,10 @@ class Tier:
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue, meeting, parted if is_apart else None)
         elif not is_apart and are_edges_read(task, memory, files.values()):
-            self._read_edges(task)
+            task.edges = edge_files(task)
         task.stores.update(self.rows)
+        own = [file.own.rows for file in files.values() if isinstance(file, PartedRows) and file.own is not None]
+        self._mapped: list[Array] = mapped_beside(task, self.rows) + own
 
     def _share(
         self,
@@ -218,47 +220,46 @@ class Tier:
 
         def make() -> _Shared:
             if apart is None and are_edges_read(task, memory, files.values()):
-                self._read_edges(task)
+                task.edges = edge_files(task)
             room, said = (memory, "") if memory else memory_left(task, list(files), num_workers, queue, len(ranks))
-            of_edges = 0 if task.sources is None else room // EDGE_SHARE
+            of_edges = 0 if task.edges is None else room // EDGE_SHARE
             sizes = {name: (file.shape[0], file.row_bytes) for name, file in files.items()}
             most = {name: _num_elsewhere(file) for name, file in files.items() if isinstance(file, PartedRows)}
             tables = shared_out(room - of_edges, sizes, most)
             _say_room(said, tables, sum(map(_num_elsewhere, files.values())), lookahead)
-            handed = handed_sources(task, of_edges // HANDED_SHARE, len(ranks)) if of_edges else None
-            return _Shared(SharedRows.make(tables, len(ranks)), handed, of_edges // 2)
+            in_flight = steps_in_flight(task, of_edges // HANDED_SHARE, len(ranks)) if of_edges else 0
+            return _Shared(SharedRows.make(tables, len(ranks)), in_flight, of_edges // 2)
 
         made = _made_or_found(make, schedule.rank, ranks, meeting)
         self.shared, self._rank = made.rows, ranks.index(schedule.rank)
         for rows in self.rows.values():
             rows.shared, rows.rank = self.shared, self._rank
-        if made.edges is not None:
-            self._read_edges(task, made.edges)
-        window, ahead = 1 if apart is None else max(1, lookahead // (WINDOWS if columns is None else PARTED_WINDOWS)), None
-        if columns is not None:
-            boxes = boxes_of(lookahead + 2 * window, schedule.rank, ranks, meeting)
+        window = 1 if apart is None else max(1, lookahead // (WINDOWS if columns is None else PARTED_WINDOWS))
+        boxes, ahead = [], None
+        if made.in_flight or columns is not None:
+            boxes = boxes_of(made.in_flight or lookahead + 2 * window, schedule.rank, ranks, meeting)
             task.handed = Handed(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
+        if made.in_flight:
+            task.edges = edge_files(task)
+        if columns is not None:
             schedules = [replace(schedule, rank=rank) for rank in ranks]
             ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
         if schedule.rank == ranks[0]:
             self._apart = apart
-            self._fill = self._filler(task, ranks, made, ahead, lookahead=lookahead, window=window)
+            self._fill = self._filler(task, ranks, made, boxes, ahead, lookahead=lookahead, window=window)
 
-    def _filler(self, task: SampleTask, ranks: Sequence[int], made: _Shared, ahead: SamplesAhead | None, **steps: Any) -> FillTask:
+    def _filler(
+        self, task: SampleTask, ranks: Sequence[int], made: _Shared, boxes: list[list[Mailbox]], ahead: SamplesAhead | None, **steps: Any
+    ) -> FillTask:
         """What fills the cache, for all of ``ranks``."""
         files, numbers = [rows.file for rows in self.rows.values()], {name: rows.table for name, rows in self.rows.items()}
         tasks = [replace(task, stores=numbers, schedule=replace(task.schedule, rank=rank), workspace=Workspace()) for rank in ranks]
         rows_of = StepRows(tasks=tasks, num_tables=len(files))
         topology = None
-        if made.edges is not None and task.sources is not None:
-            own: dict[str, Any] = {"reader": task.sources.reader, "handed": made.edges, "memory": made.memory}
-            topology = Superbatch(tasks=tasks, rows_in=rows_of.in_batches, **own)
+        if made.in_flight and task.edges is not None:
+            topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.memory)
         options: dict[str, Any] = {"names": list(self.rows), "num_steps": task.schedule.num_steps, "topology": topology, "ahead": ahead}
         return FillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, **options, **steps)
-
-    def _read_edges(self, task: SampleTask, handed: HandedSources | None = None) -> None:
-        """Let what a task needs of its edges come from files, or be handed over."""
-        task.sources = edge_sources(task, shared=self.shared, handed=handed, rank=self._rank, patience_s=self._patience_s)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.
@@ -283,6 +284,7 @@ class Tier:
             self.wait_s += time.perf_counter() - begin if self._is_warm else 0.0
             self.filled, self._is_warm = self.filled.plus(filled), True
             batch = next(made)
+            check_whole(*self._mapped)  # what lies behind the end of a file, in its last page, reads as zeros
             if shared is not None:
                 shared.take(self._rank, tag_of(run, step))
             yield batch
@@ -323,13 +325,13 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
     if rank == ranks[0]:
         try:
             made = make()
-            told = {"where": made.rows.__reduce__()[1], "edges": made.edges and made.edges.__reduce__()[1]}
+            told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight}
         except InputError as error:  # the others have to hear of it
             told = {"failed": str(error)}
     found = meeting.exchange("where its cache of rows lies", told)[ranks[0]] if meeting else told
     if "failed" in found:
         raise InputError(found["failed"])
-    return made or _Shared(SharedRows(*found["where"]), found["edges"] and HandedSources(*found["edges"]))
+    return made or _Shared(SharedRows(*found["where"]), found["in_flight"])
 
 
 def _say_room(said: str, tables: Sequence[CachedTable], rows: int, lookahead: int) -> None:

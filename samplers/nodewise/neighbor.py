@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
+from collections.abc import Sequence
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
@@ -18,12 +15,11 @@ from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.checks import check_fanouts
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, positive_of
 from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.hop import Hop, HopByWeight, count_edges, draw_places, is_distinct_by_weight, most_edges, sample_hop
+from hoptrain.samplers.scratch.hop import Hop, count_edges, is_distinct_by_weight, most_edges, sample_hop
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 
 EXPANSIONS = ("all", "new")
-_Asking: TypeAlias = Generator[tuple[str, Any], Array, MiniBatch]
 
 
 class NeighborSampler(FanoutSampler):
@@ -76,54 +72,18 @@ class NeighborSampler(FanoutSampler):
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        try:
-            next(self._by_hops(graph, seeds, address, workspace, asks=False))
-        except StopIteration as end:
-            made: MiniBatch = end.value
-        return made
-
-    @property
-    def can_ask(self) -> bool:
-        """Whether there is ``asking``: not of a class that may sample otherwise."""
-        return type(self) is NeighborSampler
-
-    def asking(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> _Asking:
-        """The mini-batch that ``sample`` makes, of a graph whose ``indices`` and ``weights`` are not at hand.
-
-        Of each hop it yields "indices" and the places (M,) of its edges there, and is sent their sources (M,). By weight it first yields "weights" and a
-        ``HopByWeight``, and is sent (n + M,) how many edges each destination gives, and their places. Others may use the workspace's relabelling table
-        meanwhile, but not its arrays.
-        """
-        sampled = self.addressed((yield from self._by_hops(graph, seeds, address, workspace, asks=True)), address)
-        return sampled.out_of(graph, self.repeats_edges)
-
-    def _by_hops(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, asks: bool) -> _Asking:
-        """See ``asking``; without ``asks`` it yields nothing."""
         frontier = Frontier.of_seeds(graph, seeds, workspace)
         num_seeds, nested = frontier.num_nodes, self.expand == "new"
         blocks: list[Block] = []
-        first, num_edges = 0, 0
-        for number, rule in enumerate(self.rules()):
-            last, at, name = frontier.num_nodes, address.at_hop(number), "" if nested else f"{number}"
-            if asks and rule.weighted:
-                drawn = yield "weights", HopByWeight(frontier.nodes()[first:], rule, at)
-                hop, total = _drawn_hop(graph, frontier, first, rule, at, name, num_edges, drawn)
-            else:
-                hop = _hop_of(graph, frontier, first, self._columns(graph, rule), rule, at, name, num_edges)
-                total = draw_places(hop) if asks else 0
-            if asks:
-                sources = yield "indices", hop.edges.edge_ids[num_edges:total]
-                frontier.forget(last)  # others may have used the table
-                hop.edges.indices[num_edges:total] = sources
-                frontier.relabel(hop.edges.indices[num_edges:total])
-            else:
-                frontier.num_nodes, total = sample_hop(hop)
-            edges = hop.edges
-            blocks.append(
-                Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.edge_ids[:total], num_src=frontier.num_nodes)
-            )
+        first = 0
+        for hop, (rule, columns) in enumerate(zip(self.rules(), self.columns(graph), strict=True)):
+            how = columns, rule, address.at_hop(hop)
             if nested:
-                first, num_edges = last, total
+                known = frontier.num_nodes
+                blocks.append(_sample_hop(graph, frontier, first, *how, "", blocks[-1].num_edges if blocks else 0))
+                first = known
+            else:
+                blocks.append(_sample_hop(graph, frontier, 0, *how, f"{hop}", 0))
         return MiniBatch(
             node_ids=frontier.nodes(),
             blocks=nested_blocks(blocks[-1], [b.num_src for b in reversed(blocks)], num_seeds) if nested else tuple(reversed(blocks)),
@@ -153,21 +113,7 @@ class NeighborSampler(FanoutSampler):
         return self._tables.get(graph, build_alias_tables)
 
 
-def _drawn_hop(
-    graph: Graph, frontier: Frontier, first: int, rule: kernels.Rule, address: HopAddress, name: str, num_edges: int, drawn: Array
-) -> tuple[Hop, int]:
-    """The hop of ``_hop_of`` whose edges were drawn (``HopByWeight``), and the number of edges after it."""
-    number = frontier.num_nodes - first
-    counts, places = drawn[:number], drawn[number:]
-    columns = kernels.Columns(graph.indptr, graph.indices, *NO_TABLES)
-    hop = _hop_of(graph, frontier, first, columns, rule, address, name, num_edges, len(places))
-    total = num_edges + len(places)
-    hop.edges.edge_ids[num_edges:total] = places
-    hop.edges.indptr[first + 1 :] = num_edges + np.cumsum(counts)
-    return hop, total
-
-
-def _hop_of(
+def _sample_hop(
     graph: Graph,
     frontier: Frontier,
     first: int,
@@ -176,18 +122,10 @@ def _hop_of(
     address: HopAddress,
     name: str,
     num_edges: int,
-    number: int | None = None,
-) -> Hop:
-    """The hop that expands the nodes from ``first`` on, with room for ``number`` edges where that is known.
-
-    ``num_edges`` edges stand in the arrays called ``name`` already, and stay.
-    """
+) -> Block:
+    """Expand the nodes from ``first`` on. ``num_edges`` edges stand in the arrays called ``name`` already, and stay."""
     workspace, last = frontier.workspace, frontier.num_nodes
-    most = (
-        number
-        if number is not None
-        else most_edges(last - first, rule.fanout, lambda: count_edges(columns, frontier.nodes(), first, last, rule))
-    )
+    most = most_edges(last - first, rule.fanout, lambda: count_edges(columns, frontier.nodes(), first, last, rule))
     nodes = frontier.make_room(most)
     edges = kernels.Edges(
         indptr=workspace.array(f"indptr{name}", last + 1, id_dtype(num_edges + most + 1), keep=first + 1 if first else 0),
@@ -195,4 +133,5 @@ def _hop_of(
         indices=workspace.array(f"indices{name}", num_edges + most, graph.indices.dtype, keep=num_edges),
     )
     edges.indptr[first : first + 1 if most else None] = num_edges
-    return Hop(workspace, columns, nodes, first, last, rule, address, edges, num_edges)
+    frontier.num_nodes, total = sample_hop(Hop(workspace, columns, nodes, first, last, rule, address, edges, num_edges))
+    return Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.edge_ids[:total], num_src=frontier.num_nodes)

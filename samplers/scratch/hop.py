@@ -47,14 +47,6 @@ class Hop(NamedTuple):
     """Edges that stand in ``edges`` already."""
 
 
-class HopByWeight(NamedTuple):
-    """What a hop asks whose columns are not at hand: which edges its destinations, nodes (n,), give."""
-
-    nodes: Array
-    rule: kernels.Rule
-    address: HopAddress
-
-
 def sample_hop(hop: Hop) -> tuple[int, int]:
     """Sample the in-neighbours of the destinations and relabel them; the threads of the workspace share the work.
 

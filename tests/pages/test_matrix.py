@@ -11,7 +11,7 @@ from reference.typed import typed_classifier, typed_data, typed_module
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers.cuda.drivers import DRIVERS
-from hoptrain.samplers.parted.draws import check_alone
+from hoptrain.samplers.parted.window import check_alone
 from hoptrain.trainers import (
     AdaptiveNodeClassifier,
     EdgeDataModule,

@@ -15,7 +15,7 @@ class Parser(argparse.ArgumentParser):
     """Reports a mistake as InputError, like everything else; takes no option by a part of its name, as Lightning's commands do not."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **kwargs)
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""

@@ -17,12 +17,13 @@ from hoptrain.engine.storage.filler import FORESEEN_BYTES, Filled, Topology
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
 from hoptrain.samplers import HeteroSampler, NeighborSampler
+from hoptrain.samplers.ahead.handover import boxes_of
 from hoptrain.samplers.feed.gather import split_columns
 from hoptrain.samplers.feed.loader import plain_schedule
 from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows, feature_files
-from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_sources, handed_sources
+from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.feed.topology.superbatch import Superbatch
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.trainers.commands.table import megabytes
@@ -77,15 +78,15 @@ def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, sp
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
     given = memory_bytes(memory)
     if are_edges_read(task, given, files.values()):
-        task.sources = edge_sources(task)
+        task.edges = edge_files(task)
     size = given or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
-    of_edges = 0 if task.sources is None else size // EDGE_SHARE
+    of_edges = 0 if task.edges is None else size // EDGE_SHARE
     tables = shared_out(size - of_edges, {name: (file.shape[0], file.row_bytes) for name, file in files.items()})
     task.stores = {name: i for i, name in enumerate(files)}
     rows_of, topology = StepRows(tasks=[task], num_tables=len(files)), None
-    if task.sources is not None:
-        own: dict[str, Any] = {"reader": task.sources.reader, "handed": handed_sources(task, of_edges // HANDED_SHARE, 1)}
-        topology = Superbatch(tasks=[task], rows_in=rows_of.in_batches, memory=of_edges // 2, **own)
+    if task.edges is not None:
+        boxes = boxes_of(steps_in_flight(task, of_edges // HANDED_SHARE, 1), 0, [0], None)
+        topology = Superbatch(tasks=[task], edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=of_edges // 2)
     steps = _planned(rows_of, topology, tables, schedule.num_steps)
     features = [file for file in files.values() if isinstance(file, FileRows)]
     lines = _lines(steps, features, tables, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
@@ -140,7 +141,7 @@ def _edge_lines(steps: _Steps, topology: Superbatch, num_steps: int) -> list[lis
     """Of a graph whose edges are read from their file, as they were while the steps were planned."""
     scale = num_steps / steps.num_sampled
     reads, num_bytes, seconds = scale * steps.edges.num_reads, scale * steps.edges.num_bytes, scale * steps.edges.read_s
-    size, together = sum(file.shape[0] * file.row_bytes for file in topology.reader.files.values()), topology.num_together
+    size, together = sum(file.shape[0] * file.row_bytes for file in topology.edges.files.values()), topology.num_together
     return [
         [
             "edges",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, cast
-
-import numpy as np
+from typing import cast
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
@@ -14,12 +12,12 @@ from hoptrain.engine.machine import available_memory
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.handed import HandedSources
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
+from hoptrain.samplers.ahead.draws import can_be_drawn
 from hoptrain.samplers.base import FanoutSampler
-from hoptrain.samplers.feed.task import EDGE_ROWS, SampleTask
-from hoptrain.samplers.feed.topology.sources import EdgeReader, EdgeSources
+from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.feed.topology.edges import EDGE_ROWS, EdgeFiles
 from hoptrain.samplers.scratch.alias import TABLES_BYTES, drawable_weights
 
 _log = logging.getLogger(__name__)
@@ -49,26 +47,25 @@ def are_edges_read(task: SampleTask, memory: int | None, files: Iterable[FileRow
     all_rows = sum(bytes_for(file.shape[0], file.shape[0], file.row_bytes) for file in files)
     most = all_rows + all_rows // (FORESEEN_SHARE - 1)
     room = max(free // 2 if memory is None else free - min(memory, most), 0)
-    can_ask: bool = getattr(task.sampler, "can_ask", False)
-    asked = _asked(task) if can_ask else {"indices": graph.indices}
+    is_known = can_be_drawn(task.sampler)
+    asked = _asked(task) if is_known else {"indices": graph.indices}
     size = sum(array.nbytes for array in asked.values()) + (TABLES_BYTES * graph.num_edges if "weights" in asked else 0)
     if size <= room:
         return False
-    can_ask = can_ask and all(mapped_file(array) is not None for array in asked.values())
-    what = "they are read from their file" if can_ask else f"they stay mapped, since {type(task.sampler).__name__} looks at them itself"
+    is_known = is_known and all(mapped_file(array) is not None for array in asked.values())
+    what = "they are read from their file" if is_known else f"they stay mapped, since {type(task.sampler).__name__} looks at them itself"
     much = f"{size / 2**20:,.1f} MiB, and there is room for {room / 2**20:,.1f}"
-    _log.log(logging.INFO if can_ask else logging.WARNING, "the graph's edges take %s: %s", much, what)
-    return can_ask
+    _log.log(logging.INFO if is_known else logging.WARNING, "the graph's edges take %s: %s", much, what)
+    return is_known
 
 
-def edge_sources(task: SampleTask, **options: Any) -> EdgeSources:
-    """What tells a task of its edges from their files; ``options`` are further ones of ``EdgeSources``."""
-    files = {name: FileRows.of(array, "edges") for name, array in _asked(task).items()}
-    return EdgeSources(reader=EdgeReader(files, task.graph.indptr), num_lists=_num_lists(task), **options)
+def edge_files(task: SampleTask) -> EdgeFiles:
+    """The files of the edges of a task's graph."""
+    return EdgeFiles(task.graph, {name: FileRows.of(array, "edges") for name, array in _asked(task).items()})
 
 
 def _asked(task: SampleTask) -> dict[str, Array]:
-    """What a task asks for: for each hop the sources of its edges, and before, by weight, which they are; at last, where edges have features, their ids.
+    """What is read for a task: the sources of edges; by weight, their weights; where edges have features, their ids.
 
     Raises:
         InputError: there are no weights where they are needed.
@@ -82,31 +79,21 @@ def _asked(task: SampleTask) -> dict[str, Array]:
     return found
 
 
-def _num_lists(task: SampleTask) -> int:
-    asked, hops = _asked(task), cast(FanoutSampler, task.sampler).num_hops
-    return hops * (1 + ("weights" in asked)) + ("edge_ids" in asked)
+def steps_in_flight(task: SampleTask, memory: int, num_ranks: int) -> int:
+    """How many steps are handed over to the ranks of a machine at once: as many as ``memory`` bytes have room for."""
+    of_edge: int = 2 * id_dtype(task.graph.num_edges).itemsize + task.graph.indices.itemsize  # place, source, id or weight; nodes are fewer
+    return min(max(memory // (num_ranks * _num_edges(task) * of_edge), _LEAST), IN_FLIGHT)
 
 
-def handed_sources(task: SampleTask, memory: int, num_ranks: int) -> HandedSources:
-    """Places for steps in flight of the ranks of a machine, as many as ``memory`` bytes have room for."""
-    graph, asked = task.graph, _asked(task)
-    dtypes = [id_dtype(graph.num_edges) if name == "weights" else array.dtype for name, array in asked.items()]
-    most, likely = (num_ranks * _entries(task, of_all, len(asked)) for of_all in (graph.num_edges, None))
-    num_steps = min(max(memory // (likely * np.result_type(*dtypes).itemsize), _LEAST), IN_FLIGHT)
-    return HandedSources.make(num_steps, num_ranks * _num_lists(task), most, np.result_type(*dtypes))
-
-
-def _entries(task: SampleTask, of_all: int | None, lists: int) -> int:
-    """What is handed over of a batch at most: ``lists`` of its edges, and a number for each destination of its hops.
-
-    A hop that takes all edges of its vertices, or a share of them, has ``of_all``, by default as many as it takes on average.
-    """
+def _num_edges(task: SampleTask) -> int:
+    """Edges of a batch, as many as there may be; a hop that takes all edges of its vertices, or a share of them, takes as many as on average."""
     graph, num_nodes, total = task.graph, task.schedule.batch_size + 1, 0
     for fanout in cast(FanoutSampler, task.sampler).fanouts:
-        mean = -(-num_nodes * graph.num_edges // max(1, graph.num_nodes))
+        edges = -(-num_nodes * graph.num_edges // max(1, graph.num_nodes))
         if isinstance(fanout, float):
-            mean = int(mean * fanout) + num_nodes  # each vertex's number is rounded up
-        edges = num_nodes * int(fanout) if fanout >= 1 and isinstance(fanout, int) else mean if of_all is None else of_all
-        total += lists * edges + num_nodes
+            edges = int(edges * fanout) + num_nodes  # each vertex's number is rounded up
+        elif fanout >= 1:
+            edges = num_nodes * int(fanout)
+        total += edges
         num_nodes = min(num_nodes + edges, graph.num_nodes)
     return max(1, total)

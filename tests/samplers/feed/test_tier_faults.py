@@ -87,7 +87,7 @@ def test_signals_cost_reads_and_no_bit(folder, monkeypatch, edges):
                     signals.start()
                 signals.tell()
     print(f"{batches} batches, {dict(signals.sent)}")
-    assert (tiered._task.sources is not None) == (edges == "read")
+    assert (tiered._task.edges is not None) == (edges == "read")
     assert signals.sent.total() == SIGNALS
     assert {what.split()[1] for what in signals.sent} >= {"kill", "pause"}
 

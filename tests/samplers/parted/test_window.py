@@ -13,8 +13,7 @@ from hoptrain.engine import Address, InputError
 from hoptrain.engine.partition.exchange import LocalExchange, size_of
 from hoptrain.engine.partition.topology.columns import own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
-from hoptrain.samplers.parted.draws import check_alone
-from hoptrain.samplers.parted.window import sample_window
+from hoptrain.samplers.parted.window import check_alone, sample_window
 
 NUMBER = 90
 

@@ -1,5 +1,6 @@
 """``hoptrain fit`` with features in parts: machines are processes of this one here, that tell one another apart by HOPTRAIN_MACHINE and speak by gloo."""
 
+import os
 import re
 import signal
 import subprocess

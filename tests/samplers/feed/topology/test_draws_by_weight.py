@@ -1,13 +1,16 @@
 """Hops by weight, drawn from what is read of their columns, give the edges that they give with all columns at hand; however many are read together."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from hoptrain.engine import Address, Dataset, Graph
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.feed.topology import weighted
-from hoptrain.samplers.scratch.hop import HopByWeight
+from hoptrain.samplers.ahead.draws import Asked
+from hoptrain.samplers.feed.topology import columns
+from hoptrain.samplers.feed.topology.weighted import DrawsByWeight
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +28,15 @@ def graph(tmp_path_factory):
 @pytest.mark.parametrize("most", [1, 5000, 1 << 22])
 @pytest.mark.parametrize(("fanout", "replace"), [(4, False), (4, True), (-1, False), (0.4, False), (0.4, True), (300, False)])
 def test_edges_are_those_of_all_columns(graph, monkeypatch, most, fanout, replace):
-    monkeypatch.setattr(weighted, "_MOST_AT_ONCE", most)
+    monkeypatch.setattr(columns, "MOST_AT_ONCE", most)
     sampler, draw = NeighborSampler([fanout], weighted=True, replace=replace), np.random.default_rng(1)
-    [rule] = sampler.rules()
     seeds = [draw.choice(2000, size, replace=False).astype(np.int32) for size in (300, 1, 0, 700)]
-    draws = weighted.DrawsByWeight(graph.indptr, FileRows.of(graph.weights, "edges"))
+    draws = DrawsByWeight(graph.indptr, partial(columns.read_entries, FileRows.of(graph.weights, "edges")))
     for epoch in range(2):
-        hops = [HopByWeight(nodes, rule, Address(7, epoch, i).at_hop(0)) for i, nodes in enumerate(seeds)]
-        found = draws(hops)
-        assert found.pop(2).tolist() == []
+        found = draws([Asked(sampler, nodes, Address(7, epoch, i), 0) for i, nodes in enumerate(seeds)])
+        assert [own.tolist() for own in found.pop(2)] == [[0], []]
         for i, nodes in ((0, seeds[0]), (1, seeds[1]), (2, seeds[3])):
             [block] = sampler.sample(graph, nodes, seed=7, epoch=epoch, batch=i + (i == 2)).blocks
-            assert found[i][: len(nodes)].tolist() == np.diff(block.indptr).tolist()
-            assert found[i][len(nodes) :].tolist() == block.edge_ids.tolist()
-    assert len(found[0]) > 500
+            indptr, places = found[i]
+            assert (indptr.tolist(), places.tolist()) == (block.indptr.tolist(), block.edge_ids.tolist())
+    assert len(found[0][1]) > 200

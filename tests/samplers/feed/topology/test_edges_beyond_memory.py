@@ -17,7 +17,7 @@ from ranks import in_threads, run_ranks
 
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.placement.meeting import Meeting
-from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers import LaborSampler, NeighborSampler, PinSAGESampler, SampleLoader
 from hoptrain.samplers.feed import tier
 from hoptrain.samplers.feed.topology import room
 
@@ -94,13 +94,17 @@ def hide_edges(loader):
         (0, NeighborSampler([4, -1], expand="new")),
         (0, NeighborSampler([2, 2, 2], replace=True)),
         (1, NeighborSampler([0.5, 3, 0.2])),
+        (2, LaborSampler([3, 2])),
+        (0, LaborSampler([2, 2, 2])),
+        (0, LaborSampler([0.5, -1])),
+        (2, LaborSampler([4, 3], importance_rounds=2)),
     ],
 )
 def test_batches_are_those_from_memory(small, loader_of, num_workers, sampler):
     tiered, plain = loader_of(sampler, memory=MEMORY, num_workers=num_workers), loader_of(sampler)
     for _ in range(3):
         assert same(tiered, plain) == 25
-    assert tiered._task.sources.handed is not None
+    assert tiered._task.handed is not None
     assert 0 < tiered.tier.filled.num_missed < tiered.tier.filled.num_used
 
 
@@ -114,6 +118,9 @@ def test_batches_are_those_from_memory(small, loader_of, num_workers, sampler):
         (0, NeighborSampler([3, 0.5], weighted=True, expand="new"), {}),
         (0, NeighborSampler([2, -1], weighted=True), {"lookahead": 0}),
         (0, NeighborSampler([3, 0.2, 2], weighted=True, replace=True), {}),
+        (2, LaborSampler([3, 2]), {}),
+        (0, LaborSampler([3, 2], weighted=True), {}),
+        (0, LaborSampler([2, 3], weighted=True, importance_rounds=1), {"lookahead": 0}),
     ],
 )
 def test_weights_and_features_of_edges_by_their_ids(small, featured, num_workers, sampler, lookahead):
@@ -128,8 +135,8 @@ def test_weights_and_features_of_edges_by_their_ids(small, featured, num_workers
             for block, other in zip(ours.blocks, theirs.blocks, strict=True):
                 assert block.edge_attr.tobytes() == other.edge_attr.tobytes()
                 assert len(block.edge_attr)
-        assert set(tiered._task.sources.reader.files) == {"indices", "edge_ids", *(["weights"] if sampler.weighted else [])}
-        assert (tiered._task.sources.handed is None) == bool(lookahead)
+        assert set(tiered._task.edges.files) == {"indices", "edge_ids", *(["weights"] if sampler.weighted else [])}
+        assert (tiered._task.handed is None) == bool(lookahead)
 
 
 def test_nobody_looks_at_the_map(small, loader_of):
@@ -142,8 +149,8 @@ def test_nobody_looks_at_the_map(small, loader_of):
 def test_without_lookahead_each_batch_reads_its_own(small, loader_of):
     tiered = loader_of(memory=MEMORY, lookahead=0)
     assert same(tiered, loader_of()) == 25
-    assert tiered._task.sources.handed is None
-    assert tiered._task.sources.reader.files["indices"].num_reads > 0
+    assert tiered._task.handed is None
+    assert tiered._task.edges.files["indices"].num_reads > 0
 
 
 def test_a_run_that_is_left_and_one_that_begins_in_the_middle(small, loader_of):
@@ -186,8 +193,9 @@ def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, monkeypatch)
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
-    first, second = (loader._task.sources for loader in tiered)
-    assert first.handed.path == second.handed.path
+    filler = tiered[0].tier._fill.topology
+    assert [[box.path for box in own._task.handed.boxes] for own in tiered] == [[box.path for box in boxes] for boxes in filler.boxes]
+    assert tiered[1].tier._fill is None
 
 
 TRAINS = """
@@ -207,7 +215,7 @@ TRAINS = """
                 found.append(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
                 if rank == 0 and epoch == 1 and step == 2:
                     os.kill(loader.tier._pool.pids()[0], signal.SIGKILL)
-        print(json.dumps([found, loader._task.sources.handed.path]))
+        print(json.dumps([found, loader.tier.shared.path]))
 """
 
 
@@ -229,19 +237,19 @@ def test_where_edges_are_read_is_said(small, loader_of, caplog):
     caplog.set_level(logging.INFO, "hoptrain")
     next(iter(loader_of(memory=MEMORY)))
     assert "the graph's edges take 0.2 MiB, and there is room for 0.1: they are read from their file" in caplog.messages
-    loader = loader_of(LaborSampler([3, 2]), memory=MEMORY)
+    loader = loader_of(PinSAGESampler([3, 2]), memory=MEMORY)
     next(iter(loader))
     assert (
-        "the graph's edges take 0.2 MiB, and there is room for 0.1: they stay mapped, since LaborSampler looks at them itself"
+        "the graph's edges take 0.2 MiB, and there is room for 0.1: they stay mapped, since PinSAGESampler looks at them itself"
         in caplog.messages
     )
-    assert loader._task.sources is None
+    assert loader._task.edges is None
 
 
 def test_edges_that_have_room_stay_mapped(loader_of):
     loader = loader_of(memory=MEMORY)
     next(iter(loader))
-    assert loader._task.sources is None
+    assert loader._task.edges is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -1,26 +1,24 @@
-"""What the owner of vertices draws for them: the samplers of which it can do so alone, from its own columns."""
+"""What vertices draw from their own columns, whoever has these: the samplers whose batches can be put together from such draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, Graph
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.nodewise.labor import LaborHop, LaborSampler
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
-from hoptrain.samplers.programs.walks import RandomWalk
-from hoptrain.samplers.scratch.alias import no_weight, weights_of
+from hoptrain.samplers.scratch.alias import weights_of
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_in_order, most_edges
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class Drawn(NamedTuple):
-    """Edges into some vertices, in compressed columns: those of vertex i are from indptr[i] to indptr[i + 1]. Arrays of the workspace."""
+    """Edges into some vertices, in compressed columns: those of vertex i are from indptr[i] to indptr[i + 1]."""
 
     indptr: Array
     edge_ids: Array
@@ -32,7 +30,7 @@ class Drawn(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Vertices (M,) of one batch, at one hop of a sampler."""
+    """Vertices (M,) of one batch, at one hop of a sampler: all that the hop expands, or some."""
 
     sampler: Any
     nodes: Array
@@ -40,30 +38,18 @@ class Asked(NamedTuple):
     hop: int
 
 
+Draws: TypeAlias = Callable[[int, Sequence[Asked]], Sequence[Drawn]]
+"""What some batches, none too, drew at a hop, each for its vertices in their order; the arrays are their own."""
+
+
 def draw(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
-    """The draws of the vertices asked for, each for itself, from a graph that has their columns."""
+    """The draws of the vertices asked for from a graph that has their columns, in arrays of the workspace."""
     return _DRAWS[type(asked.sampler)](graph, asked, workspace)
 
 
-def check_alone(sampler: object, graph: PartedGraph | None = None) -> None:
-    """Refuse a sampler that needs more of the graph than each vertex's own edges, or weights where all of the whole ``graph``'s are 0.
-
-    Raises:
-        InputError: it does.
-    """
-    if type(sampler) not in _DRAWS and type(sampler) is not RandomWalk:
-        known = ", ".join(sorted(kind.__name__ for kind in (*_DRAWS, RandomWalk)))
-        raise InputError(
-            f"{type(sampler).__name__} on a graph in parts: there a vertex's owner draws for it alone, as {known} do; take one of these, or part the "
-            "features alone"
-        )
-    if isinstance(sampler, LaborSampler) and sampler.importance_rounds:
-        raise InputError(
-            f"importance_rounds is {sampler.importance_rounds} on a graph in parts: importances are found from all edges of a hop; take 0, or part the "
-            "features alone"
-        )
-    if graph is not None and isinstance(sampler, NeighborSampler) and sampler.weighted and not graph.has_weight:
-        raise no_weight(graph.num_edges)
+def can_be_drawn(sampler: object) -> bool:
+    """Whether there is ``draw`` for a sampler: not of a subclass, which may sample otherwise."""
+    return type(sampler) in _DRAWS
 
 
 def has_weights(sampler: object) -> bool:
@@ -90,10 +76,10 @@ def _labor(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
     frontier = Frontier(workspace, workspace.table, graph.num_nodes, graph.indices.dtype, "drawn.nodes")
     frontier.enter_seeds(nodes)
     fanout, weights = sampler.fanout_codes[hop], weights_of(graph) if sampler.weighted else None
-    number = fanout if fanout != ALL else graph.num_edges
-    kept, total = LaborHop(graph, frontier, frontier, len(nodes), address.at_hop(hop), number, 0, weights).keep("drawn")
+    rounds, number = (sampler.importance_rounds, fanout) if fanout != ALL else (0, graph.num_edges)
+    kept, total = LaborHop(graph, frontier, frontier, len(nodes), address.at_hop(hop), number, rounds, weights).keep("drawn")
     return Drawn(kept.indptr, kept.edge_ids[:total], kept.sources[:total], kept.weights[:total])
 
 
 _DRAWS: dict[type, Callable[[Graph, Any, Workspace], Drawn]] = {NeighborSampler: _neighbors, LaborSampler: _labor}
-"""By the sampler's very class: a subclass may sample otherwise."""
+"""By the sampler's very class."""

@@ -5,8 +5,9 @@ import pytest
 
 from hoptrain import LaborSampler, NeighborSampler, RandomWalk, load_dataset
 from hoptrain.engine import InputError
+from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
-from hoptrain.samplers.parted.handover import Handed, boxes_of, read, written
+from hoptrain.samplers.ahead.handover import Handed, boxes_of, put, read, written
 
 
 @pytest.mark.parametrize(
@@ -15,8 +16,11 @@ from hoptrain.samplers.parted.handover import Handed, boxes_of, read, written
 def test_there_and_back(sampler):
     batch = sampler.sample(load_dataset("digits-knn").graph, range(20), seed=1)
     [boxes] = boxes_of(2, 0, [0], None)
-    boxes[1].put(7, written(batch))
-    found = read(boxes[1].get()[1])
+    ids = {"edge_attr.0": np.arange(5, dtype=np.int64)}
+    put(boxes, 7, written(batch, ids))
+    assert boxes[1].number == 7
+    found, its_ids = read(boxes[1].get()[1])
+    assert {name: (own.dtype, own.tolist()) for name, own in its_ids.items()} == {"edge_attr.0": (np.int64, [0, 1, 2, 3, 4])}
     assert {name: (a.dtype, a.shape, a.tobytes()) for name, a in found.arrays().items()} == {
         name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()
     }
@@ -29,8 +33,29 @@ def test_a_sample_of_another_step_is_none():
     [boxes] = boxes_of(2, 0, [0], None)
     shared = SharedRows.make([CachedTable(10, 4, 10, 10_000)], 1)
     shared.publish(tag_of(1, 5))
-    boxes[1].put(tag_of(1, 3), written(batch))
+    put(boxes, tag_of(1, 3), written(batch))
     handed = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0)
-    assert handed.batch(1, 3).num_seeds == 4
+    assert handed.batch(1, 3)[0].num_seeds == 4
     with pytest.raises(InputError, match="the sample of step 5 is not there any more"):
         handed.batch(1, 5)
+
+
+def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
+    """A process that is late reads for a run that was left; what it gets may be half of one batch and half of another."""
+    graph = load_dataset("digits-knn").graph
+    first, second = (written(NeighborSampler([2]).sample(graph, np.arange(number))) for number in (4, 300))
+    [boxes] = boxes_of(1, 0, [0], None)
+    shared = SharedRows.make([CachedTable(10, 4, 10, 10_000)], 1)
+    shared.publish(tag_of(2, 0))
+    put(boxes, tag_of(1, 0), first)
+    handed, get = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0), Mailbox.get
+
+    def get_late(box):
+        box.put(0, [])
+        found = get(box)
+        box.put(tag_of(2, 0), second)
+        return found
+
+    monkeypatch.setattr(Mailbox, "get", get_late)
+    with pytest.raises(InputError, match="the sample of step 0 is not there any more"):
+        handed.batch(1, 0)
