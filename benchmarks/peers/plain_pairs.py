@@ -1,8 +1,9 @@
 """Links and triples in plain PyG, for as much CPU time as hoptrain had: what ``hoptrain bench accuracy --configs ogbl_ddi`` is measured beside.
 
 Epochs and batches are no common measure here: PyG's ``NeighborLoader`` needs pyg-lib, so that a step on links takes the whole graph; and its example
-for triples has another loss than 1-vs-K. R-GCN alone is trained as the configuration says, batch by batch: its edges are drawn in a few lines of torch,
-by the law of ``NeighborSampler``. Splits, and the scores by which all are judged, are hoptrain's.
+for triples has another loss than 1-vs-K. Two are trained as the configuration says, batch by batch: R-GCN, whose edges are drawn in a few lines of
+torch, by the law of ``NeighborSampler``, and LightGCN, which takes the whole graph in the paper and in PyG's example, too. Splits, and the scores by
+which all are judged, are hoptrain's.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.benchmarks.peers.plain import adjacency, edge_index, opened
+from hoptrain.trainers.models.decoders import make_decoder
 from hoptrain.trainers.models.ranks import MOST_NUMBERS, ranks_but, scores_in_parts
 from hoptrain.trainers.scores.links import PooledScore, RankScore
+from hoptrain.trainers.scores.top import make_top_score, top_of
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.pairs.top import best_of_sources
 from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
 
 _BATCH = 65_536
@@ -37,13 +41,15 @@ def plain_pairs_score(config: Mapping[str, Any], seed: int, seconds: float) -> f
     Args:
         config: what the file says.
         seed: of all generators that PyG draws from.
-        seconds: of CPU time, validation included; R-GCN takes the configuration's epochs instead.
+        seconds: of CPU time, validation included; R-GCN and LightGCN take the configuration's epochs instead.
     """
     from torch_geometric import seed_everything
 
     seed_everything(seed)
     begin = time.process_time()
-    if config["task"] == "links":
+    if config["model"].get("arch") == "lightgcn":
+        (rounds, judge), seconds = _lightgcn(config), inf
+    elif config["task"] == "links":
         rounds, judge = _links(config)
     elif config["data"].get("sampler") is None:
         rounds, judge = _distmult(config)
@@ -95,6 +101,40 @@ def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
         vectors = gnn(table.weight, graph)
         found = scores_in_parts(lambda source, destination: decoder(source * destination)[:, 0], vectors, pairs)
         metric.update(found, torch.arange(len(found)) < held.links.shape[1])
+        return float(metric.compute())
+
+    return rounds(), judge
+
+
+def _lightgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
+    """PyG's ``LightGCN`` with the loss and the negatives of its ``examples/lightgcn.py``, in the configuration's batches and epochs."""
+    from torch_geometric.nn import LightGCN
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+    module, options = opened(LinkDataModule, config), config["model"]
+    data, (begin, end), score = module.data, module.bounds, options["score"]
+    # The graph has the weights of edges already.
+    model = LightGCN(data.graph.num_nodes, options["hidden_channels"], module.num_hops, normalize=False)
+    optimizer, (graph, _) = torch.optim.Adam(model.parameters(), lr=options["lr"]), gcn_norm(adjacency(data), add_self_loops=False)
+    links = edge_index(data)
+    links = links[:, links[1] >= begin]  # from a user to an item
+
+    def rounds() -> Iterator[None]:
+        for _ in range(config["trainer"]["max_epochs"]):
+            for part in torch.split(torch.randperm(links.shape[1]), module.batch_size):
+                negatives = torch.stack([links[0, part], torch.randint(begin, end, (len(part),))])
+                pairs = torch.cat([links[:, part], negatives], 1)
+                of_links, of_others = model(graph, pairs).chunk(2)
+                _step([optimizer], model.recommendation_loss(of_links, of_others, torch.unique(pairs), lambda_reg=options["l2"]))
+        yield
+
+    @torch.no_grad()
+    def judge(split: str) -> float:
+        if split == "val":
+            return 0.0  # Gowalla has none: it is the last state that is tested
+        metric, vectors, own = make_top_score(score), model.get_embedding(graph), torch.from_numpy(module.held_out[split].links)
+        for found in best_of_sources(make_decoder("dot", vectors.shape[1]), vectors, own, module.bounds, module.passed, top_of(score)):
+            metric.update(*found)
         return float(metric.compute())
 
     return rounds(), judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from hoptrain.engine.datasets.npz import find_npz, not_found, places, read
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
 
+Named = Literal["entities", "relations"]
 _FILES = {"train": "train.txt", "val": "valid.txt", "test": "test.txt"}
 _MEMBERS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
@@ -113,9 +114,10 @@ class Triples:
         both = np.stack([self.splits[split], np.stack([tails, self.num_relations + relations, heads], axis=1)], axis=1)
         return both.reshape(-1, 3)
 
-    def unseen(self) -> Array:
-        """The entities that triples of other splits name and none of the training's does, ascending."""
-        train, *others = (np.unique(rows[:, [0, 2]]) for rows in (self.splits["train"], *self.splits.values()))
+    def unseen(self, what: Named = "entities") -> Array:
+        """The entities, or the relations, that triples of other splits name and none of the training's does, ascending."""
+        columns = [0, 2] if what == "entities" else [1]
+        train, *others = (np.unique(rows[:, columns]) for rows in (self.splits["train"], *self.splits.values()))
         return np.setdiff1d(np.concatenate(others), train)
 
     @classmethod

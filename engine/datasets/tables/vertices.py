@@ -126,7 +126,7 @@ class Vertices:
         import pandas
 
         self.source, self.is_open = source, ids is None
-        self.is_number = is_number and (not isinstance(ids, np.ndarray) or are_whole(ids))
+        self.is_number = is_number and (not isinstance(ids, np.ndarray) or (len(ids) > 0 and are_whole(ids)))
         self._seen: list[Array] = [np.empty(0, np.int64)]
         self._codes: dict[str, int] = {}
         self._index: Any = None

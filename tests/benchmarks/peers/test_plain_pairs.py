@@ -70,7 +70,7 @@ def test_the_judge_counts_every_rank():
     assert plain_pairs.mrr(module, "test", vectors, relations) == pytest.approx(np.mean(expected), rel=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks are implicitly disabled")
 @pytest.mark.parametrize("name", PAIRED)
 def test_runs(name, tmp_path, monkeypatch):
     """Of data that have the form of the configuration's."""
@@ -78,10 +78,18 @@ def test_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(plain_pairs, "_BATCH", 300)
     config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     if config["task"] == "links":
-        src, dst = np.nonzero(np.triu(np.random.default_rng(0).random((60, 60)) < 0.3, 1))
+        of_items = "destinations" in config["data"]["sampler"]["init_args"]  # they are from 20 on; of users some links are for the test
+        is_pair = np.triu(np.random.default_rng(0).random((60, 60)) < 0.3, 1)
+        is_held, extra = np.zeros_like(is_pair), {}
+        if of_items:
+            config["data"]["sampler"]["init_args"]["destinations"] = [20, 60]
+            is_pair[:, :20] = is_pair[20:] = False
+            is_held[:20:5, 58:] = is_pair[:20:5, 58:]
+            extra = {"test_pairs": np.argwhere(is_held) - [0, 20], "meta": '{"users": 20}'}
+        src, dst = np.nonzero(is_pair & ~is_held)
         order = np.lexsort([np.r_[src, dst], np.r_[dst, src]])
         indptr = np.searchsorted(np.r_[dst, src][order], np.arange(61))
-        np.savez(tmp_path / config["data"]["dataset"], indptr=indptr, indices=np.r_[src, dst][order].astype(np.int32))
+        np.savez(tmp_path / config["data"]["dataset"], indptr=indptr, indices=np.r_[src, dst][order].astype(np.int32), **extra)
     else:
         splits = triples().splits
         np.savez(tmp_path / config["data"]["triples"], train=splits["train"], valid=splits["val"], test=splits["test"])

@@ -67,6 +67,7 @@ def test_files_as_wn18rr_has_them(tmp_path):
     assert data.splits["train"].tolist() == [[1, 1, 0], [2, 0, 5], [6, 1, 1]]
     assert (data.splits["val"].tolist(), data.splits["test"].tolist()) == ([[3, 1, 4]], [[0, 0, 6]])
     assert data.unseen().tolist() == [3, 4]
+    assert data.unseen("relations").tolist() == []
     for (
         name,
         text,

@@ -161,6 +161,7 @@ def folder(tmp_path, monkeypatch):
     np.savez(tmp_path / "groups.npz", **groups().splits)
     rows = groups().splits
     np.savez(tmp_path / "unseen.npz", train=rows["train"], test=np.array([[60, 0, 1]]))
+    np.savez(tmp_path / "unheard.npz", train=rows["train"], test=np.array([[0, 7, 1]]))
     np.savez(tmp_path / "untested.npz", train=rows["train"])
     (tmp_path / "run.yaml").write_text(CONFIG)
     return tmp_path
@@ -205,6 +206,7 @@ def test_two_ranks_train(folder):
     ("options", "line"),
     [
         (["--data.triples", "unseen"], "unseen: 1 entities, 60 for one, are in no triple that is trained on"),
+        (["--data.triples", "unheard"], "unheard: 1 relations, 7 for one, are in no triple that is trained on"),
         (["--data.triples", "nowhere"], "nowhere is not on this machine: root . has no nowhere.npz"),
         (["--data.num_negatives", "0"], "num_negatives is 0: a batch has 1 to"),
         (

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.datasets.triples import Triples, load_triples
+from hoptrain.engine.datasets.triples import Named, Triples, load_triples
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.seeds.triples import TripleSampler
@@ -64,20 +64,21 @@ class TripleDataModule(SampledDataModule):
             sampler: a NeighborSampler, whose hops are R-GCN's layers; left out for a model without messages.
             root: folder of the file; by default $HOPTRAIN_DATA.
             num_negatives: entities, drawn for each batch, that its triples are told from; by default all.
-            unseen: whether triples of validation and test may have entities that nothing is learnt of (keep), or not (refuse).
+            unseen: whether triples of validation and test may have entities or relations that nothing is learnt of (keep), or not (refuse).
             feed: as ``SampledDataModule``; ``batch_size`` counts triples.
 
         Raises:
-            InputError: as ``load_triples`` and ``TripleSampler``; entities that training has not seen.
+            InputError: as ``load_triples`` and ``TripleSampler``; entities or relations that training has not seen.
         """
         check_choice("unseen", unseen, get_args(Unseen))
         data = opened(triples, load_triples, root=root)
         self.triples: Triples = data
-        if unseen == "refuse" and len(found := data.unseen()):
-            raise InputError(
-                f"{data.name}: {len(found):,} entities, {found[0]} for one, are in no triple that is trained on, and in some of validation or test: "
-                "nothing is learnt of them; leave these triples out, or set unseen: keep to have them judged all the same"
-            )
+        for what in get_args(Named):
+            if unseen == "refuse" and len(found := data.unseen(what)):
+                raise InputError(
+                    f"{data.name}: {len(found):,} {what}, {found[0]} for one, are in no triple that is trained on, and in some of validation or "
+                    "test: nothing is learnt of them; leave these triples out, or set unseen: keep to have them judged all the same"
+                )
         graph, sampler_of_triples = data.graph(), TripleSampler(data, sampler, num_negatives)  # type: ignore[arg-type]
         ends = {split: np.unique(rows[:, [0, 2]]) for split, rows in data.splits.items()}
         dataset = Dataset(name=data.name, graph=graph, splits=ends | {"train": np.arange(data.num_nodes)})

@@ -153,6 +153,10 @@ def test_parquet_is_the_same(tmp_path):
         ({"nodes/paper": "id,label\n7,1\np1,-2\n007,\n"}, r"paper\.csv, line 3: label is -2: classes count from 0 on"),
         ({"nodes/paper": "id\n7\np1\n007\n"}, "labels of no type: .* give one table a column label"),
         ({"nodes/paper": PAPERS.replace("p2,2,1.5,,", "p2,2,1.5,,train")}, "vertex 1 of split train has no label"),
+        (
+            {"nodes/author": "id,a\n", "edges/author__writes__paper": "src,dst\nAda,7\n"},
+            r"writes__paper\.csv, line 2: src is 'Ada': no vertex of author\.csv has this id",
+        ),
         ({"nodes/author": None}, r"edges/author__writes__paper\.csv joins type author: there is no table of its vertices"),
         ({"edges/writes": "src,dst\n"}, r"writes\.csv names no relation: a table of edges is called SOURCE__NAME__DESTINATION"),
         (
