@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import SPLITS, Dataset
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
@@ -301,22 +301,8 @@ def _of_vertices(
             y = np.full(len(vertices), np.nan if own.dtype.kind == "f" else -1, own.dtype)
             y[numbers[good]] = own[good]
         if "split" in table.texts:
-            _check_split_names(table)
-            splits = splits_of(table.texts["split"][good], numbers[good])
+            splits = splits_of(table, numbers)
     return y, splits, classes
-
-
-def _check_split_names(table: VertexTable) -> None:
-    """Refuse names that look like those of the splits that training takes, and are others."""
-    for name in dict.fromkeys(table.texts["split"]):
-        meant = next(
-            (split for split in SPLITS if name != split and name.lower().startswith(split) and not name.startswith(f"{split}_")), None
-        )
-        if meant is not None:
-            line = table.places[np.flatnonzero(table.texts["split"] == name)[0]]
-            raise InputError(
-                f"{table.path}, {table.unit} {line}: split is {name!r}: training takes those called {', '.join(SPLITS)}; write {meant}"
-            )
 
 
 def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:

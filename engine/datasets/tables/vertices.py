@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.build import narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import WHOLE, Kind, are_whole
@@ -105,8 +106,21 @@ def labels_of(table: VertexTable) -> tuple[Array, list[str] | None]:
     return y, classes.tolist()
 
 
-def splits_of(texts: Array, numbers: Array) -> dict[str, Array]:
-    """The vertices of each split, ascending, by the name that stands in its rows; "" is none."""
+def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
+    """The vertices of each split, ascending, by the name that stands in its rows; "" is none. ``numbers`` (N,) are those of the rows, -1 for none.
+
+    Raises:
+        InputError: a name that looks like that of a split which training takes, and is another.
+    """
+    texts = table.texts["split"]
+    for name in dict.fromkeys(texts):
+        meant = next((own for own in SPLITS if name != own and name.lower().startswith(own) and not name.startswith(f"{own}_")), None)
+        if meant is not None:
+            line = table.places[np.flatnonzero(texts == name)[0]]
+            raise InputError(
+                f"{table.path}, {table.unit} {line}: split is {name!r}: training takes those called {', '.join(SPLITS)}; write {meant}"
+            )
+    texts, numbers = texts[numbers >= 0], numbers[numbers >= 0]
     return {str(name): np.sort(numbers[texts == name]) for name in dict.fromkeys(texts) if name != ""}
 
 

@@ -203,7 +203,7 @@ class _Type:
         self.classes: list[str] | None = None
         if "label" in table.texts:
             self.y, self.classes = labels_of(table)
-        self.splits = splits_of(table.texts["split"], np.arange(len(table.ids))) if "split" in table.texts else {}
+        self.splits = splits_of(table, np.arange(len(table.ids))) if "split" in table.texts else {}
 
 
 def _edges(path: Path, sources: Vertices, destinations: Vertices) -> tuple[Array, Array, dict[str, Array], list[str]]:

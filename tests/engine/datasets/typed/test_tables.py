@@ -154,6 +154,10 @@ def test_parquet_is_the_same(tmp_path):
         ({"nodes/paper": "id\n7\np1\n007\n"}, "labels of no type: .* give one table a column label"),
         ({"nodes/paper": PAPERS.replace("p2,2,1.5,,", "p2,2,1.5,,train")}, "vertex 1 of split train has no label"),
         (
+            {"nodes/paper": PAPERS.replace("trees,val", "trees,valid")},
+            "line 4: split is 'valid': training takes those called train, val, test; write val",
+        ),
+        (
             {"nodes/author": "id,a\n", "edges/author__writes__paper": "src,dst\nAda,7\n"},
             r"writes__paper\.csv, line 2: src is 'Ada': no vertex of author\.csv has this id",
         ),
