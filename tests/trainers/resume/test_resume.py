@@ -39,8 +39,9 @@ class Addresses(Callback):
         self.seen.append((batch.epoch, batch.batch))
 
 
-def data_of(folder, num_workers=0, batch_size=16):
-    return GraphDataModule(str(folder / "data"), NeighborSampler([3, 3]), batch_size=batch_size, num_workers=num_workers, seed=4)
+def data_of(folder, num_workers=0, batch_size=16, **options):
+    options |= {"batch_size": batch_size, "num_workers": num_workers, "seed": 4}
+    return GraphDataModule(str(folder / "data"), NeighborSampler([3, 3]), **options)
 
 
 def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, lr=0.003, **options):
@@ -76,6 +77,18 @@ def test_killed_at_any_step_and_resumed(folder, stop, workers):
     resumed, steps = fit(folder, workers, ckpt_path=folder / "checkpoints" / f"step={stop}.ckpt")
     assert steps == 24
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [0, 2])
+def test_features_beyond_memory_are_read_on_from_where_a_run_was_killed(folder, workers):
+    """The weights are those of a run in one piece that has them in memory."""
+    whole, steps = fit(folder, 0)
+    with pytest.raises(KeyError):
+        fit(folder, 0, callbacks=[Stop(12)], module=data_of(folder, workers, memory="40KiB"))
+    resumed = fit(folder, 0, ckpt_path=folder / "checkpoints/step=11.ckpt", module=data_of(folder, workers, memory="40KiB"))
+    assert resumed[1] == steps
+    assert all(torch.equal(whole[name], resumed[0][name]) for name in whole)
 
 
 def test_a_data_module_serves_another_run_from_the_beginning(folder):
