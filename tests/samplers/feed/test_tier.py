@@ -213,10 +213,11 @@ def test_memory_that_there_is_not_is_one_line(loader_of, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_every_kind_of_sampler(loader_of, name):
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_every_kind_of_sampler(loader_of, name, workers):
     sampler = SAMPLERS[name]
     options = {"batch_size": 1 if sampler.single_item else 2 if name == "cluster" else 64}
-    tiered, plain = (loader_of(sampler, **options, **more) for more in ({"memory": "800KiB"}, {}))
+    tiered, plain = (loader_of(sampler, **options, **more) for more in ({"memory": "800KiB", "num_workers": workers}, {}))
     for ours, theirs, _ in zip(tiered, plain, range(12)):  # noqa: B905
         assert contents(ours) == contents(theirs)
     assert (tiered.tier._pool is None) == (name == "mvs")
