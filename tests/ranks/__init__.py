@@ -24,11 +24,15 @@ _BEGIN = """
     )
     sys.path.insert(0, "tests")
 """
+_END = """
+    distributed.barrier()
+    distributed.destroy_process_group()  # threads of gloo's that are left at the interpreter's end end the process at times
+"""
 
 
 def run_ranks(folder, program, number=2):
     """What each rank printed as its last line, of JSON, and what it said on stderr, in lines. ``program`` has ``rank``, ``ranks`` and ``folder``."""
-    text = textwrap.dedent(_BEGIN) + textwrap.dedent(program)
+    text = "\n".join(map(textwrap.dedent, (_BEGIN, program, _END)))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_ENABLE_CUDASIM": "1"}
     commands = [[sys.executable, "-c", text, str(folder), str(rank), str(number)] for rank in range(number)]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[2], "env": environment}

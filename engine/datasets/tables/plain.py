@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
@@ -87,17 +87,11 @@ def read_plain(
     _number(own, tables, vertices, edges)
     y, splits, classes = _of_vertices(tables, vertices, bad)
     y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
-    meta = _meta((edges, features, labels, own_split), classes, bad)
+    graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
+    meta = _meta((edges, features, labels, own_split), classes, bad, repeats)
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
-        if min(map(len, splits.values())) == 0:
-            raise InputError(
-                f"{name}: {sum(map(len, splits.values()))} labelled vertices cannot be split at random: train, val and test need one each; "
-                "label more, or give the split as a table"
-            )
     x = rows.x if isinstance(rows := about.get("features"), VertexTable) else rows
-    graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
-    meta |= {"repeated_rows": repeats} if repeats else {}
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), vertices.ids()
 
 
@@ -142,9 +136,10 @@ def _check_sources(about: Mapping[str, VertexTable | Array], split: Path | str |
             raise InputError(f"{' and '.join(sources)} state a {role} of vertices: one may; leave the column out of the others")
 
 
-def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows) -> dict[str, Any]:
-    meta: dict[str, Any] = {"source": f"tables: {', '.join(path.name for path in paths if path is not None)}"}
-    return meta | ({"classes": classes} if classes else {}) | ({"skipped_rows": bad.skipped} if bad.skipped else {})
+def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows, repeats: int) -> dict[str, Any]:
+    source = f"tables: {', '.join(path.name for path in paths if path is not None)}"
+    told = {"classes": classes, "skipped_rows": bad.skipped, "repeated_rows": repeats}
+    return {"source": source} | {name: value for name, value in told.items() if value}
 
 
 def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_by: Table) -> Vertices:
@@ -306,12 +301,20 @@ def _of_vertices(
 
 
 def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
+    """The vertices to split at random: those with a label, all where there are none."""
     if y is None:
-        return np.arange(num_nodes)
-    if len(y) != num_nodes:
+        labelled = np.arange(num_nodes)
+    elif len(y) != num_nodes:
         raise InputError(f"{name}: labels of {len(y):,} vertices: there are {num_nodes:,}; give one for each")
-    is_one = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
-    return np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
+    else:
+        is_one = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
+        labelled = np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
+    if len(labelled) < len(SPLITS):
+        raise InputError(
+            f"{name}: {len(labelled)} labelled vertices cannot be split at random: {', '.join(SPLITS)} need one each; label more, or give the split "
+            "as a table"
+        )
+    return labelled
 
 
 def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:
