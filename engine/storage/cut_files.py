@@ -1,7 +1,7 @@
 """A mapped file that is cut off while it is in use, or whose device fails: one line in place of the signal (SIGBUS) that ends the process.
 
-A read of what is not there goes on with zeros, and the main thread gets an ``InputError`` before it runs another line: nothing is made of the zeros. The
-next read of it is found out again, since the file is mapped anew by then.
+A read of what is not there goes on with zeros, and the main thread gets an ``InputError`` before it runs another line of Python. (Another thread
+that read has the zeros meanwhile.) The next read is found out again, since the file is mapped anew by then.
 """
 
 from __future__ import annotations
@@ -116,13 +116,15 @@ def _map_at(address: int) -> _Map | None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    """In the main thread: map what there is of the files again, and say what is wrong."""
+    """In the main thread: map what there is of the files again, and say what is wrong, once."""
     while frame is not None:
         if frame.f_code is _find_out.__code__:  # for another thread; an exception would be lost there
             signal.pthread_kill(threading.get_ident(), number)
             return
         frame = frame.f_back
-    line = _missing[0].line if _missing else "a file that is mapped was cut off while it was in use; copy it again"
+    if not _missing:  # told already, where several threads met the same end; or somebody else's signal
+        return
+    line = _missing[0].line
     while _missing:
         own = _missing[-1]
         with suppress(OSError):  # of a file that is gone the zeros stay
