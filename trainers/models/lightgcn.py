@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import Block
+from hoptrain.trainers.models.gnn import GNN
 from hoptrain.trainers.models.layers import symmetric_weights
 from hoptrain.trainers.models.pyg_layers import aggregate
 
@@ -30,10 +32,10 @@ class LightGCN(nn.Module):
             hidden_channels: C.
             out_channels: C.
             num_layers: L, number of blocks of a mini-batch.
-            options: those of a ``GNN``: none has an effect.
+            options: those of a ``GNN``, as the command line gives all of them: none has an effect.
 
         Raises:
-            InputError: widths that differ, no layer, or an option that is not 0.
+            InputError: widths that differ, no layer, or an option that is neither 0 nor a ``GNN``'s default; of dropout 0 alone.
         """
         super().__init__()
         if len({in_channels, hidden_channels, out_channels}) > 1 or min(in_channels, num_layers) < 1:
@@ -41,7 +43,8 @@ class LightGCN(nn.Module):
                 f"arch lightgcn with {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: it keeps their "
                 "number, and has one layer at least; give hidden_channels and out_channels the width of what enters"
             )
-        if given := next((name for name, value in options.items() if value and name != "edge_channels"), None):
+        defaults = {name: parameter.default for name, parameter in signature(GNN).parameters.items()} | {"dropout": 0.0}
+        if given := next((name for name, value in options.items() if value not in (0, defaults[name]) and name != "edge_channels"), None):
             raise InputError(f"{given} is {options[given]} with arch lightgcn: its layers have no weights and no options; leave it out")
         self.num_layers = num_layers
 

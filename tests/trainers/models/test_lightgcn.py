@@ -61,6 +61,7 @@ def test_what_cannot_be():
         ((8, 4, 8, 2), {}, "from 8 over 4 to 8 channels"),
         ((8, 8, 8, 0), {}, "with 0 layers"),
         ((8, 8, 8, 2), {"dropout": 0.5}, "dropout is 0.5 with arch lightgcn: its layers have no weights and no options; leave it out"),
+        ((8, 8, 8, 2), {"heads": 4, "norm": "none"}, "heads is 4 with arch lightgcn"),
     ):
         with pytest.raises(InputError, match=message):
             LightGCN(*sizes, **options)

@@ -9,6 +9,7 @@ from torch_geometric.nn import LightGCN as OfPyG
 
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import LinkSampler, NeighborSampler
+from hoptrain.trainers.cli import main
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.links import LinkPredictor
 
@@ -186,3 +187,12 @@ def test_mistakes():
     ):
         with pytest.raises(InputError, match=message):
             make()
+
+
+def test_the_configuration_trains(tmp_path, monkeypatch, capsys):
+    """By the command line, which gives a model all options that it has."""
+    monkeypatch.chdir(tmp_path)
+    shop().save(tmp_path / "shop")
+    small = ["--data.dataset", "shop", f"--data.sampler.destinations=[{USERS}, {USERS + ITEMS}]", "--trainer.max_epochs=1"]
+    assert main(["fit", "--config", "gowalla_lightgcn", *small, "--trainer.enable_progress_bar=false"]) == 0
+    assert "test Recall@20 " in capsys.readouterr().out
