@@ -1,7 +1,7 @@
 """A run's batches as a file that chrome://tracing and https://ui.perfetto.dev open.
 
-One rank is a process of the trace; its rows ("threads") are wait, copy and train, and one for each process that samples; the queue's depth is a
-counter. Times are microseconds of ``time.perf_counter``, so the files of the ranks of a machine share one axis.
+One rank is a process of the trace; its rows ("threads") are wait, copy and train, and one for each process that samples, or several where that makes
+several batches at once; the queue's depth is a counter. Times are microseconds of ``time.perf_counter``, so the files of the ranks of a machine share one axis.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TraceFile:
         Raises:
             InputError: it cannot be written.
         """
-        self._rows: dict[int, int] = {}  # a sampling process's id -> its row
+        self._rows: dict[int, dict[int, float]] = {}  # a sampling process's id -> its rows, and when the last span of each ends
         self._file = _open(path, "w")
         self._file.write('{"displayTimeUnit": "ms", "traceEvents": [')
         self._separator = "\n"
@@ -72,14 +72,21 @@ class TraceFile:
                 self._file.close()
 
     def _add(self, times: BatchTimes) -> None:
-        if times.pid not in self._rows:
-            self._rows[times.pid] = 1 + len(_ROWS) + len(self._rows)
-            where = "this process" if times.pid == os.getpid() else f"pid {times.pid}"
-            self._name_row(self._rows[times.pid], f"sampler ({where})")
+        making = self._row_of_making(times)
         for stage in STAGES:
-            row = _ROWS.get(stage, self._rows[times.pid])
-            self._span(stage, row, getattr(times, stage), {"epoch": times.epoch, "batch": times.batch})
+            self._span(stage, _ROWS.get(stage, making), getattr(times, stage), {"epoch": times.epoch, "batch": times.batch})
         self._write({"ph": "C", "name": "queue", "ts": _microseconds(times.wait[1]), "args": {"ready": times.num_ready}})
+
+    def _row_of_making(self, times: BatchTimes) -> int:
+        """One of its process that is free when the batch is begun: a viewer would hide one of two spans that overlap."""
+        rows = self._rows.setdefault(times.pid, {})
+        row = next((row for row, end in rows.items() if end <= times.sample[0]), None)
+        if row is None:
+            row = 1 + len(_ROWS) + sum(map(len, self._rows.values()))
+            where = "this process" if times.pid == os.getpid() else f"pid {times.pid}"
+            self._name_row(row, f"sampler ({where}, {len(rows) + 1})" if rows else f"sampler ({where})")
+        rows[row] = times.gather[1]
+        return row
 
     def _span(self, name: str, row: int, span: Span, args: dict[str, Any]) -> None:
         begin, end = map(_microseconds, span)

@@ -48,6 +48,19 @@ def test_a_span_ends_where_the_next_one_begins(tmp_path):
         assert sample["ts"] + sample["dur"] == gather["ts"]
 
 
+def test_batches_that_a_process_makes_at_once_have_rows_of_their_own(tmp_path):
+    spans = [((1.0, 2.0), (2.0, 2.5)), ((1.1, 2.1), (2.1, 2.2)), ((2.3, 3.0), (3.0, 3.5)), ((2.6, 3.1), (3.1, 3.2))]
+    trace = TraceFile(tmp_path / "t.json")
+    for sample, gather in spans:
+        trace.add(replace(TIMES, sample=sample, gather=gather))
+    trace.close()
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert [rows[event["tid"]] for event in events if event["name"] == "sample"] == [
+        "sampler (pid 7)", "sampler (pid 7, 2)", "sampler (pid 7, 2)", "sampler (pid 7)",
+    ]  # fmt: skip
+
+
 def test_a_file_without_batches_is_valid(tmp_path):
     TraceFile(tmp_path / "out.json").close()
     assert json.loads((tmp_path / "out.json").read_text())["traceEvents"]

@@ -48,7 +48,7 @@ def test_a_run_of_the_command_line(tiny, tmp_path, monkeypatch, capsys, num_work
     _check_order(spans, rows, events)
     assert sorted(spans) == [(epoch, batch) for epoch in range(2) for batch in range(8)]
     samplers = [name for name in rows.values() if name.startswith("sampler")]
-    assert len(samplers) == 2 if num_workers else samplers == ["sampler (this process)"]
+    assert len(samplers) == 2 if num_workers else all(name.startswith("sampler (this process") for name in samplers)
     depths = [event["args"]["ready"] for event in events if event["ph"] == "C"]
     assert len(depths) == 16
     assert 0 <= min(depths) <= max(depths) <= 3 * num_workers  # slots of a ring
