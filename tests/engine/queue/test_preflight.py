@@ -1,5 +1,6 @@
 """A machine's limits, looked at before workers start."""
 
+import os
 import resource
 
 import pytest
@@ -12,14 +13,18 @@ from hoptrain.engine.queue.preflight import check_files, check_memory, free_spac
 
 @pytest.fixture
 def few_files():
+    """200 beside those that the tests before have open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
-    yield
+    few = len(os.listdir("/proc/self/fd")) + 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    yield few
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_too_few_files_are_an_error_before_any_worker(few_files):
-    with pytest.raises(InputError, match=r"64 workers need 704 open files and \d+ of 400 are in use: raise the limit with 'ulimit -n \d+'"):
+    with pytest.raises(
+        InputError, match=rf"64 workers need 704 open files and \d+ of {few_files} are in use: raise the limit with 'ulimit -n \d+'"
+    ):
         WorkerPool(Numbers(), 64)
 
 
