@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from functools import cached_property
 from itertools import count
@@ -81,13 +82,15 @@ class FileRows:
 
     @cached_property
     def _file(self) -> int:
-        """The descriptor; past the page cache if one block can be read so."""
+        """The descriptor, which is closed with the last reference to this; past the page cache if one block can be read so."""
         try:
             try:
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+                weakref.finalize(self, os.close, file).atexit = False
                 os.preadv(file, [mmap.mmap(-1, BLOCK)], 0)
             except OSError:  # a file system without it
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                weakref.finalize(self, os.close, file).atexit = False
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         except OSError as error:
             raise InputError(f"{self.path} cannot be opened ({error.strerror}): rows are read from it; put it back") from error

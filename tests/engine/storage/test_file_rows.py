@@ -1,5 +1,6 @@
 """Rows of a file: those asked for, whatever their width; and a file or a device that fails is one line."""
 
+import gc
 import os
 import pickle
 import threading
@@ -43,6 +44,20 @@ def test_no_row_and_the_last_one(tmp_path):
     mapped = saved(tmp_path, np.arange(5000, dtype=np.float32).reshape(1000, 5))
     assert check(mapped, np.array([], np.int64)).num_reads == 0
     assert check(mapped, np.array([999])).num_reads == 1
+
+
+def test_the_file_is_closed_with_the_last_reference(tmp_path):
+    mapped = saved(tmp_path, np.arange(5000, dtype=np.float32).reshape(1000, 5))
+
+    def num_open():
+        return sum(own.exists() and own.samefile(tmp_path / "x.npy") for own in Path("/proc/self/fd").iterdir())
+
+    before = num_open()
+    file = check(mapped, np.array([999]))
+    assert num_open() == before + 1
+    del file
+    gc.collect()
+    assert num_open() == before
 
 
 def test_neighbouring_rows_are_one_read(tmp_path):
