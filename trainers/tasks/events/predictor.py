@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -88,7 +89,7 @@ class EventPredictor(ScoredModule):
         self.save_hyperparameters()
         self.model: TGN = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
         # Every rank computes the same memory by itself; by default DDP would send rank 0's to the others, at every step.
-        self.tables_of_rank = [f"model.memory.{name}" for name, _ in self.model.memory.named_buffers()]
+        self.tables_of_rank: Sequence[str] = [f"model.memory.{name}" for name, _ in self.model.memory.named_buffers()]
         self._evaluated: tuple[EventMemory] | None = None  # in a tuple, lest it become part of the model
 
     def setup(self, stage: str) -> None:
