@@ -165,6 +165,8 @@ class FillTask:
         tag = tag_of(run, step)
         if tag <= self.shared.ready:  # it was read with one before, or by a predecessor that did not come to say so
             return Filled()
+        if run != self._run and (self.topology is not None or self.ahead is not None):
+            self.shared.wait_until_taken(tag_of(run, -1))  # a place of its first steps may still hold a sample of the run before
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
         planned = self._plan(run, step) if self.exchange is None else self._fetch(run, epoch, step, self.exchange)

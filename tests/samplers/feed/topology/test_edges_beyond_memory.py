@@ -181,15 +181,46 @@ def test_a_process_that_is_killed_costs_reads_and_no_batch(small, loader_of, who
     same(tiered, plain)
 
 
-def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, monkeypatch):
+@pytest.fixture
+def meet(monkeypatch):
+    """Lets a thread be a rank of two."""
     store, local = torch.distributed.HashStore(), threading.local()
     monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
     monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
+    return lambda rank: setattr(local, "meeting", Meeting(store, rank, 2))
+
+
+def test_a_rank_may_be_a_run_behind(small, loader_of, meet):
+    tiered = [loader_of(memory=MEMORY, rank=rank, world_size=2) for rank in range(2)]
+    plain, runs_on = loader_of(rank=1, world_size=2), threading.Event()
+
+    def lead():
+        meet(0)
+        number = len(list(tiered[0]))
+        runs_on.set()
+        return number + len(list(tiered[0]))
+
+    def follow():
+        meet(1)
+        number = 0
+        for _ in range(2):
+            for ours, theirs in zip(tiered[1], plain, strict=True):
+                assert contents(ours) == contents(theirs)
+                number += 1
+                if number == len(plain) - 1:
+                    assert runs_on.wait(60)
+                    time.sleep(0.5)  # in which too much might be handed over
+        return number
+
+    assert in_threads([lead, follow]) == [26, 26]
+
+
+def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, meet):
     tiered = [loader_of(memory=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
     plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
 
     def train(rank):
-        local.meeting = Meeting(store, rank, 2)
+        meet(rank)
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
