@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.kernels.cpu.storage import plan as plan_kernels
+from hoptrain.samplers import LaborSampler, LadiesSampler, NeighborSampler, SampleLoader
 
 
 def plan_of(num_rows, num_slots, lookahead, **options):
@@ -117,6 +118,24 @@ def test_the_longer_the_window_the_fewer_the_reads(seed):
     reads = [sum(len(step.rows) for step in run(plan_of(400, 120, lookahead), steps)) for lookahead in (1, 5, 64)]
     fewest = fewest_reads(steps, 120)
     assert reads[0] > reads[1] > 1.05 * fewest > reads[2]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.25])
+@pytest.mark.parametrize("sampler", [NeighborSampler([8, 6]), LaborSampler([8, 6]), LadiesSampler([256, 256])])
+def test_64_batches_ahead_read_at_most_a_twentieth_more_than_all_of_them(sampler, share):
+    draw, number = np.random.default_rng(0), 40_000
+    edges = np.stack([number * draw.random(400_000) ** 3, draw.integers(0, number, 400_000)]).astype(np.int64)
+    data = Dataset(x=np.empty((number, 0), np.float32), edge_index=edges, splits={"train": np.arange(0, number, 8)})
+    loader = SampleLoader(data, sampler, batch_size=16, seed=1)
+    steps = [np.unique(batch.node_ids).astype(np.int32) for _ in range(2) for batch in loader]
+    assert len(steps) > 9 * 64
+    knows_all = plan_of(number, int(share * number), len(steps))
+    for rows in steps:
+        knows_all.foresee(rows)
+    fewest = sum(len(knows_all.next(tag).rows) for tag in range(1, len(steps) + 1))
+    reads = sum(len(own.rows) for own in run(plan_of(number, int(share * number), 64), steps))
+    assert fewest < sum(map(len, steps))
+    assert fewest <= reads <= 1.05 * fewest
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 16])
