@@ -24,7 +24,7 @@ from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import Partition, open_partition, part_folder
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.placement.one_copy import machine
-from hoptrain.engine.queue.shared_memory import check_whole
+from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import OwnRows
 
@@ -227,7 +227,7 @@ class PartedRows:
             InputError: there is no such row, or the part's file was cut off.
         """
         own: Any = self.own
-        check_whole(own.rows)
+        check_whole(mapped_files(own.rows))
         if len(numbers) and int(numbers.max()) >= len(own.rows):
             raise InputError(
                 f"row {numbers.max()} of part {self.machine} was asked for, which has {len(own.rows):,}: machines have other parts"

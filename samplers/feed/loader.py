@@ -19,12 +19,14 @@ from hoptrain.engine.queue.ahead import Batch, run_inline, run_together
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
+from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.early import is_known
 from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size, threads_for
 from hoptrain.samplers.feed.gather import split_columns, with_columns
+from hoptrain.samplers.feed.memory_left import mapped_beside
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import Tier, tier_options
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -145,6 +147,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         if self.num_workers and self._pool is None:
             on_map = lock_pages if self._page_lock else None
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
+        self._files = mapped_files(*(self._tier.mapped if self._tier else mapped_beside(task, ())))
         batches = self._pool.run if self._pool else self._here
         return map(self._filled, self._tier.run(batches, epoch, steps) if self._tier else batches(epoch, steps))
 
@@ -160,6 +163,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
 
     def _filled(self, made: Batch) -> Any:
         """A batch from its slot's arrays and the header that came beside them."""
+        check_whole(self._files)  # what lies behind the end of a file, in its last page, reads as zeros
         arrays, header = made
         return header.filled(with_columns(arrays, self._columns)).out_of(self._task.sampler.graph_of(self._task.graph))
 

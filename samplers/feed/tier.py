@@ -29,7 +29,6 @@ from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.pool import WorkerPool
-from hoptrain.engine.queue.shared_memory import check_whole
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.plan import IN_FLIGHT
@@ -157,6 +156,7 @@ class Tier:
     Attributes:
         rows: what a task takes them from, by the name of the store.
         shared: the cache, which all of them have; None without lookahead.
+        mapped: what is read by maps of its files nevertheless.
         filled: sums over the steps so far, on the rank whose process fills the cache.
         wait_s: seconds spent so far waiting for that process, but for the first step, whose wait is for its start.
     """
@@ -202,7 +202,7 @@ class Tier:
             task.edges = edge_files(task)
         task.stores.update(self.rows)
         own = [file.own.rows for file in files.values() if isinstance(file, PartedRows) and file.own is not None]
-        self._mapped: list[Array] = mapped_beside(task, self.rows) + own
+        self.mapped: list[Array] = mapped_beside(task, self.rows) + own
 
     def _share(
         self,
@@ -284,7 +284,6 @@ class Tier:
             self.wait_s += time.perf_counter() - begin if self._is_warm else 0.0
             self.filled, self._is_warm = self.filled.plus(filled), True
             batch = next(made)
-            check_whole(*self._mapped)  # what lies behind the end of a file, in its last page, reads as zeros
             if shared is not None:
                 shared.take(self._rank, tag_of(run, step))
             yield batch

@@ -16,7 +16,7 @@ from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.columns import OwnColumns
 from hoptrain.engine.partition.topology.graph import PartedGraph
-from hoptrain.engine.queue.shared_memory import check_whole
+from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.storage.shared_rows import tag_of
 from hoptrain.samplers.ahead.handover import put, written
 from hoptrain.samplers.parted.window import sample_window
@@ -48,7 +48,7 @@ class SamplesAhead:
 
     def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
         """Sample some steps of an epoch together with the other machines; those of ``num_places`` before them are no longer needed."""
-        check_whole(*self.columns.graph.arrays().values())
+        check_whole(mapped_files(*self.columns.graph.arrays().values()))
         asked = [(own.batch_items(epoch, step), own.address(epoch, step)) for step in steps for own in self.schedules]
         made = iter(sample_window(self.sampler, self.columns, asked, exchange, self._workspace))
         for step in steps:

@@ -207,8 +207,9 @@ class HoptrainCLI(LightningCLI):
         kept = self.trainer.checkpoint_callback  # none, of a run that keeps no checkpoints
         if isinstance(kept, ModelCheckpoint) and kept.monitor == f"val_{self._task.score}":  # nobody named a score: the data may have one
             kept.monitor = f"val_{self.model.score_name}"
-        if "val" not in self.datamodule.data.splits:
+        if "val" not in (splits := self.datamodule.data.splits):
             self._checkpoint().monitor = None
+            _say(f"no split is named val (there are {', '.join(splits) or 'none'}): nothing is validated, and the last weights are kept")
         if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
             self._checkpoint().dirpath = self._go_on_in
             warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")

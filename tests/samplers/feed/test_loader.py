@@ -1,5 +1,6 @@
 """The loader gives the same batches however they are made, and each seed once."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -227,3 +228,15 @@ def test_a_split_as_a_mask(dataset):
         assert found == [batch.seeds.tolist() for batch in SampleLoader(dataset, NeighborSampler([2]), split="val", batch_size=8)]
     with pytest.raises(InputError, match="the mask of split of the loader has shape"):
         SampleLoader(dataset, NeighborSampler([2]), split=mask[:5])
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_no_batch_has_the_zeros_behind_the_end_of_a_file_that_was_cut_off(dataset, tmp_path, num_workers):
+    dataset.save(tmp_path / "data")
+    with SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([5]), batch_size=16, seed=1, num_workers=num_workers) as loader:
+        batches = iter(loader)
+        next(batches)
+        rows = tmp_path / "data" / "x.npy"
+        os.truncate(rows, rows.stat().st_size - 28)  # within the last page, of which the system reads zeros
+        with pytest.raises(InputError, match=r"x\.npy has 5,700 bytes, and had 5,728: it was cut off while it was in use; copy it again"):
+            next(batches)
