@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hoptrain.engine import Address, Graph
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.nodewise.labor import LaborHop, LaborSampler
@@ -15,6 +16,7 @@ from hoptrain.samplers.scratch.alias import weights_of
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_in_order, most_edges
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import MOST_HOPS
 
 
 class Drawn(NamedTuple):
@@ -36,6 +38,13 @@ class Asked(NamedTuple):
     nodes: Array
     address: Address
     hop: int
+    relation: int = 0
+    """Its number, where the sampler draws along one of several."""
+
+    @property
+    def at(self) -> HopAddress:
+        """The address of the draws."""
+        return self.address.at_hop(self.relation * MOST_HOPS + self.hop)
 
 
 Draws: TypeAlias = Callable[[int, Sequence[Asked]], Sequence[Drawn]]
@@ -58,7 +67,7 @@ def has_weights(sampler: object) -> bool:
 
 
 def _neighbors(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
-    sampler, nodes, address, hop = asked
+    sampler, nodes, hop = asked.sampler, asked.nodes, asked.hop
     rule, columns, number = sampler.rules()[hop], sampler.columns(graph)[hop], len(nodes)
     most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
     edges = kernels.Edges(
@@ -67,17 +76,17 @@ def _neighbors(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
         indices=workspace.array("drawn.sources", most, graph.indices.dtype),
     )
     edges.indptr[: 1 if most else None] = 0
-    [total] = draw_in_order([Hop(workspace, columns, nodes, 0, number, rule, address.at_hop(hop), edges, 0)], lambda *_: None)
+    [total] = draw_in_order([Hop(workspace, columns, nodes, 0, number, rule, asked.at, edges, 0)], lambda *_: None)
     return Drawn(edges.indptr, edges.edge_ids[:total], edges.indices[:total])
 
 
 def _labor(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
-    sampler, nodes, address, hop = asked
+    sampler, nodes, hop = asked.sampler, asked.nodes, asked.hop
     frontier = Frontier(workspace, workspace.table, graph.num_nodes, graph.indices.dtype, "drawn.nodes")
     frontier.enter_seeds(nodes)
     fanout, weights = sampler.fanout_codes[hop], weights_of(graph) if sampler.weighted else None
     rounds, number = (sampler.importance_rounds, fanout) if fanout != ALL else (0, graph.num_edges)
-    kept, total = LaborHop(graph, frontier, frontier, len(nodes), address.at_hop(hop), number, rounds, weights).keep("drawn")
+    kept, total = LaborHop(graph, frontier, frontier, len(nodes), asked.at, number, rounds, weights).keep("drawn")
     return Drawn(kept.indptr, kept.edge_ids[:total], kept.sources[:total], kept.weights[:total])
 
 

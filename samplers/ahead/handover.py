@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.sampled import SampledBatch
 
 EdgeIds = Mapping[str, Array]
 """Of edges whose features a batch takes the rows of these, by the name that the features have in it; nothing where places in the graph are rows."""
@@ -36,7 +39,7 @@ class Handed:
     rank: int
     patience_s: float
 
-    def batch(self, run: int, step: int) -> tuple[MiniBatch, EdgeIds]:
+    def batch(self, run: int, step: int) -> tuple[SampledBatch, EdgeIds]:
         """The batch of a step, without its address.
 
         Raises:
@@ -67,25 +70,40 @@ def boxes_of(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting 
     return own or [[Mailbox(path) for path in boxes] for boxes in told]
 
 
-def written(batch: MiniBatch, edge_ids: EdgeIds | None = None) -> list[Array]:
+def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> list[Array]:
     """A batch's structure as parts (n,) uint8 of a message; ``read`` makes it again."""
     arrays, ids = batch.arrays(), edge_ids or {}
     head = {
         "arrays": [[name, array.dtype.str, array.shape] for name, array in chain(arrays.items(), ids.items())],
         "num_ids": len(ids),
-        "num_src": [block.num_src for block in batch.blocks],
-        "num_seeds": batch.num_seeds,
-        "nested": batch.nested,
+        "fields": _fields(batch),
     }
     as_bytes = np.frombuffer(json.dumps(head).encode(), np.uint8)
     return [as_bytes, *(np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in chain(arrays.values(), ids.values()))]
 
 
-def read(parts: Sequence[Array]) -> tuple[MiniBatch, EdgeIds]:
+def _fields(batch: Any) -> dict[str, Any]:
+    """What a batch has besides its arrays."""
+    if isinstance(batch, HeteroMiniBatch):
+        blocks: list[Any] = [[[relation, block.num_src] for relation, block in hop.items()] for hop in batch.blocks]
+        own = {"seed_counts": batch.seed_counts, "seed_type": batch.seed_type}
+    else:
+        blocks, own = [block.num_src for block in batch.blocks], {}
+    return {"blocks": blocks, "num_seeds": batch.num_seeds, "nested": batch.nested, **own}
+
+
+def _header(blocks: Sequence[Any], **fields: Any) -> MiniBatch | HeteroMiniBatch:
+    """The batch of ``_fields``, without its arrays."""
+    empty = Block(indptr=None, indices=None, edge_ids=None, num_src=0)
+    if "seed_counts" in fields:
+        hops = tuple({tuple(relation): replace(empty, num_src=number) for relation, number in hop} for hop in blocks)
+        return HeteroMiniBatch(node_ids={}, blocks=hops, **fields)
+    return MiniBatch(node_ids=None, blocks=tuple(replace(empty, num_src=number) for number in blocks), **fields)
+
+
+def read(parts: Sequence[Array]) -> tuple[SampledBatch, EdgeIds]:
     """What was ``written``, whose arrays are views of the parts."""
     head = json.loads(parts[0].tobytes())
     found = [(name, part.view(dtype).reshape(shape)) for (name, dtype, shape), part in zip(head["arrays"], parts[1:], strict=True)]
     number = len(found) - head["num_ids"]
-    blocks = tuple(Block(indptr=None, indices=None, edge_ids=None, num_src=number) for number in head["num_src"])
-    batch = MiniBatch(node_ids=None, blocks=blocks, num_seeds=head["num_seeds"], nested=head["nested"]).filled(dict(found[:number]))
-    return batch, dict(found[number:])
+    return _header(**head["fields"]).filled(dict(found[:number])), dict(found[number:])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hoptrain.engine import HeteroGraph, InputError, QueueOptions
+from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.samplers.ahead.relations import columns_of, named
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
 
@@ -40,9 +41,9 @@ def memory_bytes(memory: str) -> int | None:
 
 def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:
     """Arrays of graph and labels that are read by maps of their files: all but the stores with these names, and what is read of edges."""
-    columns = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
     read = task.edges.files if task.edges else ()
-    beside = [array for each in columns for name, array in each.arrays().items() if name not in read]
+    columns = columns_of(task.graph).items()
+    beside = [array for relation, own in columns for name, array in own.arrays().items() if named(name, relation) not in read]
     beside += [y for name, y in task.stores.items() if name not in tables]
     return [array for array in beside if mapped_file(array) is not None]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
+from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
@@ -20,6 +22,18 @@ from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_in_order, is_di
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS
+
+
+class OneRelation(NamedTuple):
+    """What of a ``HeteroSampler`` draws along one relation, as a ``NeighborSampler`` would."""
+
+    fanouts: tuple[int | float, ...]
+    replace: bool
+    weighted: bool
+
+    def rules(self) -> list[kernels.Rule]:
+        """How each hop takes edges."""
+        return [kernels.Rule(fanout_code(fanout), self.replace, self.weighted) for fanout in self.fanouts]
 
 
 class HeteroSampler(HeteroFanoutSampler):
@@ -81,14 +95,29 @@ class HeteroSampler(HeteroFanoutSampler):
         return f"HeteroSampler(fanouts={self._shown_fanouts()}, seed_type={self.seed_type!r}, replace={self.replace}{further})"
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroSampler:
-        """With alias tables, where edges are drawn by weight.
+        """As it is.
 
         Raises:
-            InputError: fanouts that do not fit the graph's relations, or no relation has weights.
+            InputError: as ``along``.
+        """
+        self.along(graph)
+        return self
+
+    def along(self, graph: HeteroGraph) -> dict[Relation, OneRelation]:
+        """What draws along each of the graph's relations.
+
+        Raises:
+            InputError: fanouts that do not fit these, or edges are to be drawn by weight and no relation has weights.
         """
         self.fanouts_of(graph)
-        self._weights_of(graph)
-        return self
+        weighted = {relation for relation, columns in graph.relations.items() if self.weighted and columns.weights is not None}
+        if self.weighted and not weighted:
+            raise no_relation_has_weights()
+        common = self.fanouts.get("", ())
+        return {
+            relation: OneRelation(self.fanouts.get(relation_name(relation), common), self.replace, relation in weighted)
+            for relation in graph.relations
+        }
 
     def sample_on_cpu(
         self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], address: Address, workspace: Workspace
@@ -98,11 +127,12 @@ class HeteroSampler(HeteroFanoutSampler):
         Raises:
             InputError: besides, fanouts that do not fit the graph's relations.
         """
-        fanouts, weights, asked = self.fanouts_of(graph), self._weights_of(graph), self.seeds_of(graph, seeds)
+        rules = {relation: own.rules() for relation, own in self.along(graph).items()}
+        weights, asked = self._weights_of(graph), self.seeds_of(graph, seeds)
         work = TypedHops.begin(graph, asked, workspace, self.expand == "new")
 
         def begin(step: Step) -> Hop:
-            rule = kernels.Rule(fanouts[step.relation][step.hop], self.replace, step.relation in weights)
+            rule = rules[step.relation][step.hop]
             columns = _columns_of(graph.relations[step.relation], rule, weights.get(step.relation))
             return _begin(work, step, columns, rule, address.at_hop(step.number * MOST_HOPS + step.hop))
 
@@ -124,8 +154,6 @@ class HeteroSampler(HeteroFanoutSampler):
 
 def _weigh(graph: HeteroGraph) -> dict[Relation, tuple[AliasTables, Array]]:
     weighted = {relation: columns for relation, columns in graph.relations.items() if columns.weights is not None}
-    if not weighted:
-        raise no_relation_has_weights()
     return {relation: (build_alias_tables(columns), positive_of(columns)) for relation, columns in weighted.items()}
 
 

@@ -20,6 +20,7 @@ from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.partition.topology.trade import packed, trade, unpacked
 from hoptrain.kernels.cpu.columns import copy_columns
 from hoptrain.samplers.ahead.draws import Asked, Drawn, can_be_drawn, draw, has_weights
+from hoptrain.samplers.ahead.relations import ONLY
 from hoptrain.samplers.ahead.window import grow_together
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.nodewise.labor import LaborSampler
@@ -56,7 +57,7 @@ def sample_window(
     if isinstance(sampler, RandomWalk):
         return walk_window(sampler, columns, batches, exchange, workspace)
     owners = _Owners(sampler, columns, exchange, workspace)
-    return grow_together(sampler, columns.graph, batches, owners.draws, workspace)
+    return grow_together(sampler, columns.graph, batches, {ONLY: owners.draws}, workspace)
 
 
 def check_alone(sampler: object, graph: PartedGraph | None = None) -> None:

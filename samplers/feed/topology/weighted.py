@@ -50,7 +50,6 @@ class DrawsByWeight:
         columns = WeightedColumns(*plain, weights, self._positive) if is_distinct_by_weight(rule) else plain
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
         edges = kernels.Edges(np.zeros(number + 1, np.int64), np.empty(most, np.int64), np.empty(most, np.int32))
-        address = asked.address.at_hop(asked.hop)
-        [total] = draw_in_order([Hop(self._workspace, columns, nodes, 0, number, rule, address, edges, 0)], lambda *_: None)
+        [total] = draw_in_order([Hop(self._workspace, columns, nodes, 0, number, rule, asked.at, edges, 0)], lambda *_: None)
         shift = self._indptr[nodes].astype(np.int64) - self._starts[nodes]
         return edges.indptr, edges.edge_ids[:total] + np.repeat(shift, np.diff(edges.indptr))

@@ -3,18 +3,32 @@
 import numpy as np
 import pytest
 
-from hoptrain import LaborSampler, NeighborSampler, RandomWalk, load_dataset
+from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, RandomWalk, load_dataset
 from hoptrain.engine import InputError
 from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of, put, read, written
 
+DRAW = np.random.default_rng(0)
+TYPED = HeteroGraph.from_edges(
+    {"user": 40, "item": 60}, {("user", "buys", "item"): (DRAW.integers(0, 40, 300), DRAW.integers(0, 60, 300))}
+).with_reverse()
+
 
 @pytest.mark.parametrize(
-    "sampler", [NeighborSampler([3, 2]), NeighborSampler([3, 2], expand="new"), LaborSampler([3, 2]), RandomWalk(length=3)]
+    "sampler",
+    [
+        NeighborSampler([3, 2]),
+        NeighborSampler([3, 2], expand="new"),
+        LaborSampler([3, 2]),
+        RandomWalk(length=3),
+        HeteroSampler([3, 2], "item"),
+        HeteroSampler([3, 2], expand="new"),
+    ],
 )
 def test_there_and_back(sampler):
-    batch = sampler.sample(load_dataset("digits-knn").graph, range(20), seed=1)
+    graph = TYPED if isinstance(sampler, HeteroSampler) else load_dataset("digits-knn").graph
+    batch = sampler.sample(graph, range(20), seed=1)
     [boxes] = boxes_of(2, 0, [0], None)
     ids = {"edge_attr.0": np.arange(5, dtype=np.int64)}
     put(boxes, 7, written(batch, ids))
@@ -24,8 +38,16 @@ def test_there_and_back(sampler):
     assert {name: (a.dtype, a.shape, a.tobytes()) for name, a in found.arrays().items()} == {
         name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()
     }
-    assert [b.num_src for b in found.blocks] == [b.num_src for b in batch.blocks]
+    assert sizes_of(found) == sizes_of(batch)
     assert (found.num_seeds, found.nested) == (batch.num_seeds, batch.nested)
+    if isinstance(sampler, HeteroSampler):
+        assert (found.seed_counts, found.seed_type) == (batch.seed_counts, batch.seed_type)
+
+
+def sizes_of(batch):
+    """Of all blocks, those too that are beginnings of others."""
+    hops = [hop if isinstance(hop, dict) else {"": hop} for hop in batch.blocks]
+    return [{relation: (block.num_dst, block.num_src, block.num_edges) for relation, block in hop.items()} for hop in hops]
 
 
 def test_a_sample_of_another_step_is_none():

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from hoptrain.engine import Dataset, InputError
-from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError
+from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.feed.topology import room
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands import memory_facts
@@ -61,6 +61,32 @@ def test_edges_that_have_no_room(saved, monkeypatch):
         for _ in range(4):
             list(loader)
         filled = loader.tier.filled.minus(before)  # nearly all rows are there: what is read are edges
+    assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads an epoch"])[0] <= 2.5 * filled.num_reads / 4
+
+
+def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, monkeypatch):
+    draw, graph = np.random.default_rng(4), {("user", "buys", "item"): 9000, ("item", "like", "item"): 4000}
+    num = {"user": 800, "item": 1200}
+    edges = {relation: (draw.integers(0, num[relation[0]], n), draw.integers(0, num[relation[2]], n)) for relation, n in graph.items()}
+    HeteroDataset(
+        graph=HeteroGraph.from_edges(num, edges),
+        seed_type="item",
+        x={"user": draw.random((800, 32))},
+        splits={"train": np.arange(0, 1200, 3)},
+    ).save(tmp_path / "typed")
+    monkeypatch.setattr(room, "available_memory", lambda: 10_000)
+    data, memory = HeteroDataset.open(tmp_path / "typed"), "600KiB"
+    facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
+    assert facts["edges"].startswith("0.0 MiB, read from their file for ")
+    together, superbatches = numbers(facts["edges"])[-2:]
+    assert superbatches == -(-13 // together)
+    with SampleLoader(data, HeteroSampler([3, 2], "item"), batch_size=32, memory=memory) as loader:
+        for _ in range(4):
+            list(loader)
+        before = loader.tier.filled
+        for _ in range(4):
+            list(loader)
+        filled = loader.tier.filled.minus(before)
     assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads an epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
