@@ -43,7 +43,7 @@ FATAL = {
     "machine STOP": LOST,
     "filler KILL": "rank {rank} failed: .* was killed",
     "watch KILL": "rank {rank} ",
-    "part CUT": "rank {rank} failed: .* it was cut off while it was in use; copy it again",
+    "part CUT": "rank {rank} failed: .* it was (removed or )?cut off while it was in use; copy it again",
 }
 AT_START = {
     "other parts": "has places of vertices with checksum .* all machines need the same",
