@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, is_integer, offset_dtype, read_only
 from hoptrain.engine.errors import InputError
@@ -92,9 +93,9 @@ class Graph:
         """E."""
         return len(self.indices)
 
-    def in_degrees(self) -> Array:
-        """(V,) int64: how many edges enter each vertex."""
-        return np.diff(self.indptr).astype(np.int64, copy=False)
+    def in_degrees(self, dtype: DTypeLike = np.int64) -> Array:
+        """(V,) of ``dtype``: how many edges enter each vertex."""
+        return np.subtract(self.indptr[1:], self.indptr[:-1], out=np.empty(self.num_nodes, dtype), casting="unsafe")
 
     def destinations(self) -> Array:
         """(E,) int64: the vertex that each edge enters; its source stands in ``indices``."""

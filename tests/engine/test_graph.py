@@ -56,6 +56,8 @@ def test_from_edges_with_isolated_vertices_at_the_end():
     graph = Graph.from_edges(SRC, DST, num_nodes=6)
     assert graph.num_nodes == 6
     assert graph.in_degrees().tolist() == [1, 4, 0, 1, 0, 0]
+    assert graph.in_degrees(np.float32).dtype == np.float32
+    assert graph.in_degrees(np.float32).tolist() == [1, 4, 0, 1, 0, 0]
 
 
 def test_self_loops_and_multi_edges_are_kept():

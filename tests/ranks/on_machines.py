@@ -36,10 +36,13 @@ def free_port(ports=range(15_000, 32_000)):
     raise AssertionError("a hundred ports are taken")
 
 
-def start(folder, machines, *arguments, network=None, variables=None):
+COMMAND = (sys.executable, "-m", "hoptrain.trainers.cli")
+
+
+def start(folder, machines, *arguments, network=None, variables=None, program=COMMAND):
     """The ranks of a run, by the variables that torchrun sets: rank r runs on the machine ``machines[r]``, in a folder of its name.
 
-    With a network each rank is on a machine of it; ``variables`` has those of some machines alone.
+    With a network each rank is on a machine of it; ``variables`` has those of some machines alone; ``program`` is hoptrain's command.
     """
     shared = {"GLOO_SOCKET_IFNAME": INTERFACE} if network else {}
     shared |= {
@@ -54,7 +57,7 @@ def start(folder, machines, *arguments, network=None, variables=None):
     for rank, machine in enumerate(machines):
         (folder / machine).mkdir(exist_ok=True)
         own = {"RANK": str(rank), "LOCAL_RANK": str(machines[:rank].count(machine)), "HOPTRAIN_MACHINE": machine}
-        command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", QUICKSTART, *SHORT, *places, *map(str, arguments)]
+        command = [*program, "fit", "--config", QUICKSTART, *SHORT, *places, *map(str, arguments)]
         command = [*(network.inside(rank) if network else []), *command]
         own |= (variables or {}).get(machine, {})
         options = {"cwd": folder / machine, "env": os.environ | shared | own, "start_new_session": True}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pytorch_lightning import Trainer
 from torch import Tensor
@@ -122,7 +123,7 @@ def _example(datamodule: Any, number: int, fewest: int = 2) -> Inputs:
     size = max(min(fewest, most), most >> number)
     loader = SampleLoader(data, sampler, batch_size=size, num_workers=0, seed=datamodule.seed + number)
     batch: MiniBatch = next(iter(loader))
-    return inputs_of(batch.to("cpu"), torch.from_numpy(data.graph.in_degrees()).float())
+    return inputs_of(batch.to("cpu"), torch.from_numpy(data.graph.in_degrees(np.float32)))
 
 
 def _difference(expected: Tensor, found: Tensor) -> float:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol, cast, runtime_checkable
 
+import numpy as np
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.strategies import DDPStrategy
@@ -191,7 +192,7 @@ class PipelineStrategy(DDPStrategy):
                 stacklevel=1,
             )
         if isinstance(getattr(module, "degrees", None), Tensor):
-            module.degrees = torch.from_numpy(cut.in_degrees()).float().to(self.root_device)
+            module.degrees = torch.from_numpy(cut.in_degrees(np.float32)).to(self.root_device)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Forward and backward of all chunks. The gradients are kept aside: Lightning clears those of the step before in between."""

@@ -11,6 +11,7 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
+from hoptrain.trainers.runs.roll_call import meet
 from hoptrain.trainers.watch.member import ADDRESS, Member, current
 
 
@@ -59,15 +60,26 @@ def _place(trainer: Trainer) -> str:
 
 
 def watch_launch(trainer: Trainer) -> None:
-    """Let the ranks that this trainer launches on this machine, if it does, be watched from their first second."""
+    """Let the ranks that this trainer launches on this machine, if it does, be watched from their first second; others hear who does not come."""
     launcher = trainer.strategy.launcher
-    if isinstance(launcher, _SubprocessScriptLauncher) and trainer.num_nodes == 1 and trainer.world_size > 1:
-        watched = _WatchedLauncher(launcher.cluster_environment, launcher.num_processes, launcher.num_nodes)
-        trainer.strategy._launcher = watched
+    if isinstance(launcher, _SubprocessScriptLauncher) and trainer.world_size > 1:
+        kind = _WatchedLauncher if trainer.num_nodes == 1 else _MeetingLauncher
+        trainer.strategy._launcher = kind(launcher.cluster_environment, launcher.num_processes, launcher.num_nodes)
 
 
-class _WatchedLauncher(_SubprocessScriptLauncher):
-    """Lightning's launcher, without its observer, which kills all ranks when one has died, before anybody can say of what."""
+class _MeetingLauncher(_SubprocessScriptLauncher):
+    """Lightning's launcher, whose ranks do not wait for one that does not come."""
+
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
+        def met(*args: Any, **kwargs: Any) -> Any:
+            kept = None if trainer is None else meet(trainer)  # noqa: F841 - rank 0's store, until the process group has it
+            return function(*args, **kwargs)
+
+        return super().launch(met, *args, trainer=trainer, **kwargs)
+
+
+class _WatchedLauncher(_MeetingLauncher):
+    """Without Lightning's observer, which kills all ranks when one has died, before anybody can say of what."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

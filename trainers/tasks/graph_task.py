@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, get_args
 
+import numpy as np
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_info
 from torch import Tensor, nn
@@ -118,7 +119,7 @@ class GraphTask(ScoredModule):
                 f"the model takes {features} features and {layers} blocks, {data.name} with this sampler gives "
                 f"{data.num_features} and {hops}: use the data set and the number of hops that it was made for"
             )
-        self.degrees = torch.from_numpy(data.graph.in_degrees()).float().to(self.device)
+        self.degrees = torch.from_numpy(data.graph.in_degrees(np.float32)).to(self.device)
         if not isinstance(self.model, GNN | LightGCN):
             how = "exactly, layer by layer" if self._is_exact else f"on batches of all neighbours over {hops} hops, since it says no layers"
             rank_zero_info(f"{type(self.model).__name__} is evaluated {how}")

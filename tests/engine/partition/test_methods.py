@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph, InputError, load_dataset
 from hoptrain.engine.partition import columns as columns_module
 from hoptrain.engine.partition import methods
 from hoptrain.engine.partition.columns import Columns, contract
@@ -109,8 +109,15 @@ def test_parts_that_are_there_are_found(method, small_enough, monkeypatch):
     monkeypatch.setattr(methods, "SMALL_ENOUGH", small_enough)
     graph, group = communities(4, 250)
     parts = assign(graph, 4, method)
-    best = (group[graph.indices] != group[graph.destinations()]).mean()
-    assert (parts[graph.indices] != parts[graph.destinations()]).mean() <= 1.1 * best
+    assert _cut(graph, parts) <= 1.1 * _cut(graph, group)
+
+
+@pytest.mark.parametrize("name", ["pubmed", "coauthor_physics", pytest.param("debian_deps", marks=pytest.mark.long)])
+def test_on_real_graphs_stream_cuts_few_more_edges_than_metis(data_root, name):
+    _skip_without_metis("metis")
+    graph = load_dataset(name, root=data_root).graph
+    cuts = {method: _cut(graph, assign(graph, 4, method)) for method in METHODS}
+    assert 0 < cuts["stream"] <= 1.5 * cuts["metis"] < cuts["range"], cuts
 
 
 def test_ranges_are_ranges():
@@ -134,6 +141,11 @@ def test_bad_input():
         assign(graph, 11)
     with pytest.raises(InputError, match="method is 'spectral': a graph is parted by stream, metis, range; choose one"):
         assign(graph, 2, "spectral")
+
+
+def _cut(graph, parts):
+    """Share of the edges that join two parts."""
+    return (parts[graph.indices] != parts[graph.destinations()]).mean()
 
 
 def _skip_without_metis(method):
