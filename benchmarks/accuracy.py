@@ -4,7 +4,8 @@ Each run is ``hoptrain fit`` with one of the configurations that come with hoptr
 with the best validation score. On ``synthetic:products`` the same model is also trained on the graph without its edges. Beside some
 configurations, those in ``PLAIN``, stands the same model in plain PyG, as ``NAME_pyg``: see ``hoptrain.benchmarks.peers.plain``, and of typed
 graphs ``hoptrain.benchmarks.peers.whole_typed``. Beside those in ``PAIRED`` stands a model in plain PyG for as much CPU time
-or as many epochs (``hoptrain.benchmarks.peers.plain_pairs``). A record has the CPU time of its run, worker processes included.
+or as many epochs (``hoptrain.benchmarks.peers.plain_pairs``). Beside those in ``UNIFORM`` stands uniform sampling on the same set, as ``NAME_uniform``.
+A record has the CPU time of its run, worker processes included.
 
 With ``--events`` TGN is trained on JODIE's Wikipedia edits, by hoptrain and by PyG's example: test scores of the epoch with the best validation.
 With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.cases.accuracy``; with ``--features`` on features in
@@ -37,8 +38,20 @@ PRODUCTS = "synthetic_products"
 FOLDED = ["mutag_gin", "enzymes_gin", "proteins_gin"]
 """Small graphs in ten folds: seed 1 is tested on fold 0, seed 2 on fold 1, ..."""
 PLAIN = [*FOLDED, "flickr_attr_sage", "physics_gcn", "diabetes_sage", "wordnet_edges", "acm_rgcn", "acm_hgt", "acm_links"]
-PAIRED = ["ogbl_ddi", "fb15k237_distmult", "fb15k237_rgcn", "gowalla_lightgcn"]
+PAIRED = ["pubmed_links", "ogbl_ddi", "fb15k237_distmult", "fb15k237_rgcn", "gowalla_lightgcn"]
 """Those whose plain PyG has the CPU time that hoptrain took with the same seed, or the same epochs."""
+_SAMPLED = {"data.sampler.init_args.fanouts": "[10,10]", "checkpoint.monitor": "val_acc", "checkpoint.mode": "max"}
+UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "pubmed_sse": ("pubmed_gcn", _SAMPLED),
+    "cora_asgcn": (
+        "cora_gcn",
+        _SAMPLED
+        | {"data.full_supervision": "true", "data.batch_size": "256", "trainer.max_epochs": "100"}
+        | {"model.input_dropout": "0.0", "model.dropout": "0.0"},
+    ),
+    "cora_mvs": ("cora_mvs", {"data.sampler.init_args.uniform": "1.0"}),
+}
+"""Configurations whose sampler or task is of one paper: which one, with which options, is trained on the same set with uniform draws."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +107,10 @@ def run(args: argparse.Namespace) -> Result:
                 bare = {"data.dataset": _without_edges(Path(scratch) / "bare"), "data.scale": "1.0"}
                 summary |= _repeat(f"{name}_no_edges", partial(_test_score, name, bare, scratch), seeds, records)
                 summary["points_gained_by_edges"] = 100 * (summary[name] - summary[f"{name}_no_edges"])
+            if name in UNIFORM:
+                config, options = UNIFORM[name]
+                summary |= _repeat(f"{name}_uniform", partial(_test_score, config, options, scratch), seeds, records)
+                summary[f"{name}_points"] = 100 * (summary[name] - summary[f"{name}_uniform"])
             if name in [*PLAIN, *PAIRED]:
                 spent = {row["seed"]: row["cpu_seconds"] for row in records if row["config"] == name}
                 summary |= _repeat(f"{name}_pyg", partial(_plain_score, name, spent), seeds, records)

@@ -162,7 +162,7 @@ def _sampler(stated: Any) -> Any:
     return getattr(samplers, stated["class_path"].rpartition(".")[2])(**made)
 
 
-def _whole(data: Dataset, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def whole(data: Dataset, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """Features of the whole graph, and its edges: for GraphSAGE as a matrix, lest PyG make a row of features for each edge."""
     x = torch.from_numpy(np.array(data.x)).float()
     if options.get("normalize_features"):
@@ -186,7 +186,7 @@ def _nodes(config: Mapping[str, Any]) -> Plain:
     options, module = config["model"], opened(GraphDataModule, config)
     data, labels = module.data, Labels(kind_of(options.get("score", "acc"), module.is_multilabel), module.num_classes)
     model = _OfVertices(data, module.num_hops, module.num_classes, 0, options)
-    x, edges = _whole(data, options)
+    x, edges = whole(data, options)
     y = labels.taken(torch.from_numpy(np.array(data.y)))
 
     def step(nodes: Tensor) -> Step:
@@ -199,7 +199,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
     options, module = config["model"], opened(EdgeDataModule, config)
     data, labels = module.data, Labels(kind_of(options.get("score", "acc"), module.is_multilabel), module.num_classes)
     model = _OfVertices(data, module.num_hops, options["out_channels"], module.num_classes, options)
-    x, edges = _whole(data, options)
+    x, edges = whole(data, options)
     y, ends = labels.taken(torch.from_numpy(np.array(module.edge_y))), edge_index(data)  # a file's edges stand in the order of their ids
 
     def step(chosen: Tensor) -> Step:

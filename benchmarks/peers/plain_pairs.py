@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hoptrain.benchmarks.peers.plain import adjacency, edge_index, opened
+from hoptrain.benchmarks.peers.plain import adjacency, edge_index, opened, whole
 from hoptrain.trainers.models.decoders import make_decoder
 from hoptrain.trainers.models.ranks import MOST_NUMBERS, ranks_but, scores_in_parts
 from hoptrain.trainers.scores.links import PooledScore, RankScore
@@ -66,30 +66,34 @@ def plain_pairs_score(config: Mapping[str, Any], seed: int, seconds: float) -> f
 
 
 def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """GraphSAGE over learnt vectors, and OGB's ``LinkPredictor``: all edges pass messages at each step, and each link has a pair that is none."""
-    from torch_geometric.nn import MLP, GraphSAGE
+    """The configuration's model: all edges pass messages at each step, and each link has a pair that is none.
+
+    Of learnt vectors in OGB's batches; of features all links at each step, as in PyG's ``examples/link_pred.py``.
+    """
+    from torch_geometric.nn import GCN, GraphSAGE
     from torch_geometric.utils import negative_sampling
 
     module, options = opened(LinkDataModule, config), config["model"]
     data, width, outs = module.data, options["hidden_channels"], options["out_channels"]
-    table = nn.Embedding(data.graph.num_nodes, width)
-    nn.init.xavier_uniform_(table.weight)
-    gnn, decoder = GraphSAGE(width, width, module.num_hops, outs, dropout=options.get("dropout", 0.0)), MLP([outs, outs, 1], norm=None)
-    parts = nn.ModuleList([table, gnn, decoder])
-    optimizer, graph, links = torch.optim.Adam(parts.parameters(), lr=options["lr"]), adjacency(data), edge_index(data)
-
-    def scores(vectors: Tensor, pairs: Tensor) -> Tensor:
-        source, destination = vectors[pairs]
-        of_pairs: Tensor = decoder(source * destination)[:, 0]
-        return of_pairs
+    links = edge_index(data)
+    if data.x is None:
+        x, graph, size, method = nn.Embedding(data.graph.num_nodes, width).weight, adjacency(data), _BATCH, "dense"
+        nn.init.xavier_uniform_(x)
+    else:
+        (x, graph), size, method = whole(data, options), links.shape[1], "sparse"
+    kind = {"sage": GraphSAGE, "gcn": GCN}[options["arch"]]
+    gnn = kind(x.shape[1], width, module.num_hops, outs, dropout=options.get("dropout", 0.0))
+    decoder = make_decoder(options.get("decoder", "dot"), outs)
+    parts = nn.ModuleList([gnn, decoder])
+    optimizer = torch.optim.Adam([each for each in (x, *parts.parameters()) if each.requires_grad], lr=options["lr"])
 
     def rounds() -> Iterator[None]:
         while True:
-            for part in torch.split(torch.randperm(links.shape[1]), _BATCH):
+            for part in torch.split(torch.randperm(links.shape[1]), size):
                 parts.train()
-                vectors = gnn(table.weight, graph)
-                others = negative_sampling(links, data.graph.num_nodes, len(part), method="dense")
-                loss = F.softplus(-scores(vectors, links[:, part])).mean() + F.softplus(scores(vectors, others)).mean()
+                vectors = gnn(x, graph)
+                others = negative_sampling(links, data.graph.num_nodes, len(part), method=method)
+                loss = F.softplus(-decoder(*vectors[links[:, part]])).mean() + F.softplus(decoder(*vectors[others])).mean()
                 _step([optimizer], loss)
             yield
 
@@ -98,8 +102,7 @@ def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
         parts.eval()
         held, metric = module.held_out[split], PooledScore(options.get("score", module.default_score))
         pairs = torch.from_numpy(np.concatenate([held.links, held.others], axis=1))
-        vectors = gnn(table.weight, graph)
-        found = scores_in_parts(lambda source, destination: decoder(source * destination)[:, 0], vectors, pairs)
+        found = scores_in_parts(decoder, gnn(x, graph), pairs)
         metric.update(found, torch.arange(len(found)) < held.links.shape[1])
         return float(metric.compute())
 

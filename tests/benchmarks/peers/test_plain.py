@@ -42,7 +42,7 @@ def test_models_of_vertices_are_the_same(arch):
             match = next(i for i, other in enumerate(theirs) if other.shape == parameter.shape)
             parameter.copy_(theirs.pop(match))
     assert not theirs
-    x, given = plain._whole(data, {"arch": arch})
+    x, given = plain.whole(data, {"arch": arch})
     with torch.no_grad():
         torch.testing.assert_close(
             exact_logits(ours, data, np.arange(30), normalize=False, device=torch.device("cpu")), model(x, given), rtol=1e-4, atol=1e-5

@@ -86,6 +86,8 @@ def test_runs(name, tmp_path, monkeypatch):
             is_pair[:, :20] = is_pair[20:] = False
             is_held[:20:5, 58:] = is_pair[:20:5, 58:]
             extra = {"test_pairs": np.argwhere(is_held) - [0, 20], "meta": '{"users": 20}'}
+        if "embeddings" not in config["model"]:
+            extra = {"x": np.random.default_rng(2).random((60, 5), np.float32)}
         src, dst = np.nonzero(is_pair & ~is_held)
         order = np.lexsort([np.r_[src, dst], np.r_[dst, src]])
         indptr = np.searchsorted(np.r_[dst, src][order], np.arange(61))

@@ -1,0 +1,17 @@
+"""``hoptrain bench accuracy``: what is trained beside a configuration."""
+
+import pytest
+
+from hoptrain.benchmarks.accuracy import UNIFORM
+from hoptrain.trainers.cli import main
+from hoptrain.trainers.commands.configs import known
+
+
+@pytest.mark.parametrize("name", UNIFORM)
+def test_uniform_draws_are_trained_by_their_options(data_root, tmp_path, monkeypatch, name):
+    """An epoch, on Cora; an option that the configuration does not have would be refused."""
+    monkeypatch.setenv("HOPTRAIN_DATA", str(data_root))
+    config, options = UNIFORM[name]
+    assert {name, config} <= set(known())
+    few = {"data.dataset": "cora", "trainer.max_epochs": 1, "trainer.default_root_dir": tmp_path, "trainer.enable_progress_bar": False}
+    assert main(["fit", "--config", config, *(f"--{key}={value}" for key, value in (options | few).items())]) == 0
