@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, is_integer, offset_dtype, read_only
 from hoptrain.engine.errors import InputError
@@ -93,7 +92,7 @@ class Graph:
         """E."""
         return len(self.indices)
 
-    def in_degrees(self, dtype: DTypeLike = np.int64) -> Array:
+    def in_degrees(self, dtype: type[np.generic] = np.int64) -> Array:
         """(V,) of ``dtype``: how many edges enter each vertex."""
         return np.subtract(self.indptr[1:], self.indptr[:-1], out=np.empty(self.num_nodes, dtype), casting="unsafe")
 
