@@ -140,6 +140,7 @@ class Cluster:
             )  # fmt: skip
             try:
                 for epoch in range(EPOCHS):
+                    shared.begin(0, epoch + 1, range(self.num_steps))
                     for step in range(self.num_steps):
                         made = task.make_batch(run_and_epoch(epoch + 1, epoch), step, lambda _: {})
                         done[machine] = done[machine].plus(made)
