@@ -210,6 +210,7 @@ class HoptrainCLI(LightningCLI):
         if "val" not in (splits := self.datamodule.data.splits):
             self._checkpoint().monitor = None
             _say(f"no split is named val (there are {', '.join(splits) or 'none'}): nothing is validated, and the last weights are kept")
+            warnings.filterwarnings("ignore", message="Total length of `DataLoader` across ranks is zero")
         if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
             self._checkpoint().dirpath = self._go_on_in
             warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
