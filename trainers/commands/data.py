@@ -81,6 +81,12 @@ def run_info(args: argparse.Namespace) -> int:
         if args.memory is None and getattr(args, option) is not None:
             name = option.replace("_", "-")
             raise InputError(f"--{name} is {getattr(args, option)} without --memory: it tells what is read from the disk; leave it out")
+    fanouts = _fanouts(args.fanouts or "10,10")
+    if args.memory is not None:
+        from hoptrain.samplers.feed.memory_left import memory_bytes  # here, lest other commands wait for samplers
+        from hoptrain.trainers.commands.memory_facts import memory_facts
+
+        memory_bytes(args.memory)  # a wrong size is refused before all files are read
     if kind_of(Path(args.name)) == PARTITION:
         return _print_partition(args)
     path = load_any(args.name, root=args.root, scale=args.scale).path
@@ -88,18 +94,18 @@ def run_info(args: argparse.Namespace) -> int:
     print(aligned(facts(data) if isinstance(data, Dataset) else typed_facts(data)))
     print("checksums ok")
     if args.memory is not None:
-        from hoptrain.trainers.commands.memory_facts import memory_facts  # here, lest other commands wait for samplers
-
         batch_size = 1024 if args.batch_size is None else args.batch_size
-        print(aligned(memory_facts(data, args.memory, _fanouts(args.fanouts or "10,10"), batch_size, args.split or "train")))
+        print(aligned(memory_facts(data, args.memory, fanouts, batch_size, args.split or "train")))
     return 0
 
 
-def _fanouts(text: str) -> list[int]:
+def _fanouts(text: str) -> list[int | float]:
     try:
-        return [int(word) for word in text.strip("[]").split(",")]
+        return [float(word) if "." in word else int(word) for word in text.strip("[]").split(",")]
     except ValueError:
-        raise InputError(f"--fanouts is {text}: it is whole numbers with commas between them; give for instance 15,10,5") from None
+        raise InputError(
+            f"--fanouts is {text}: it is numbers, or shares, with commas between them; give for instance 15,10,5 or 0.5,10"
+        ) from None
 
 
 def _print_partition(args: argparse.Namespace) -> int:

@@ -56,7 +56,7 @@ class _Steps(NamedTuple):
     step_s: float
 
 
-def memory_facts(data: Any, memory: str, fanouts: list[int], batch_size: int, split: str = "train") -> list[list[str]]:
+def memory_facts(data: Any, memory: str, fanouts: list[int | float], batch_size: int, split: str = "train") -> list[list[str]]:
     """Lines (what, value) about an epoch with so much memory.
 
     Args:

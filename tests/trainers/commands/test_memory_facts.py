@@ -101,7 +101,7 @@ def test_a_plan_for_which_there_is_no_time_is_of_fewer_steps(saved, monkeypatch)
     ("options", "message"),
     [
         (["--memory", "0.5"], "memory is 0.5: it is bytes with their unit, or auto"),
-        (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it is whole numbers with commas between them"),
+        (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it is numbers, or shares, with commas between them"),
         (["--fanouts", "3,2"], "--fanouts is 3,2 without --memory"),
         (["--split", "val"], "--split is val without --memory"),
         (["--memory", "8GiB", "--split", "best"], "has no split 'best': it has train"),
