@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -117,3 +118,25 @@ def pool_of():
     yield make
     for pool in pools:
         pool.close()
+
+
+@pytest.fixture
+def meet(monkeypatch):
+    """Lets a thread be a rank of two that read features beyond memory: ``meet(rank)``."""
+    import torch
+
+    from hoptrain.engine.placement.meeting import Meeting
+
+    store, local = torch.distributed.HashStore(), threading.local()
+    monkeypatch.setattr("hoptrain.samplers.feed.tier.meeting_of", lambda _: local.meeting)
+    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
+    return lambda rank: setattr(local, "meeting", Meeting(store, rank, 2))
+
+
+@pytest.fixture
+def opened():
+    """Loaders that are closed when the test ends."""
+    made = []
+    yield made
+    for loader in made:
+        loader.close()

@@ -165,7 +165,7 @@ def mapped_files(*arrays: Array) -> list[np.memmap[Any, Any]]:
 
 
 def check_whole(files: Iterable[np.memmap[Any, Any]]) -> None:
-    """See that mapped files are as long as they were: to read what was cut off would end the process (SIGBUS), or give zeros. A microsecond and a half each.
+    """See that mapped files are as long as they were: to read what was cut off would end the process (SIGBUS), or give zeros.
 
     A file that is cut off between this and the read still does so; whoever is started in its place is told here.
 

@@ -2,22 +2,18 @@
 
 import os
 import signal
-import threading
 import time
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from ranks import in_threads
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, InputError, Schedule
-from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.storage import shared_rows
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.samplers.feed import tier
 
 MEMORY = "300KiB"
 
@@ -35,17 +31,14 @@ def saved(tmp_path_factory):
 
 
 @pytest.fixture
-def loader_of(saved):
+def loader_of(saved, opened):
     """Makes loaders and closes them."""
-    made = []
 
     def make(sampler=None, **options):
-        made.append(SampleLoader(saved, sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
-        return made[-1]
+        opened.append(SampleLoader(saved, sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
+        return opened[-1]
 
-    yield make
-    for loader in made:
-        loader.close()
+    return make
 
 
 def contents(batch):
@@ -137,15 +130,12 @@ def test_a_process_that_is_killed_costs_reads_and_no_batch(loader_of, who):
     same(tiered, plain)
 
 
-def test_ranks_of_a_machine_share_one_cache(loader_of, monkeypatch):
-    store, local = torch.distributed.HashStore(), threading.local()
-    monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
-    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
+def test_ranks_of_a_machine_share_one_cache(loader_of, meet):
     tiered = [loader_of(memory=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
     plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
 
     def train(rank):
-        local.meeting = Meeting(store, rank, 2)
+        meet(rank)
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]

@@ -12,11 +12,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from ranks import in_threads, run_ranks
 
 from hoptrain.engine import Dataset, Graph, InputError
-from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.samplers import LaborSampler, NeighborSampler, PinSAGESampler, SampleLoader
 from hoptrain.samplers.feed import tier
 from hoptrain.samplers.feed.topology import room
@@ -53,17 +51,14 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def loader_of(folder):
+def loader_of(folder, opened):
     """Makes loaders and closes them."""
-    made = []
 
     def make(sampler=None, **options):
-        made.append(SampleLoader(Dataset.open(folder), sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
-        return made[-1]
+        opened.append(SampleLoader(Dataset.open(folder), sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
+        return opened[-1]
 
-    yield make
-    for loader in made:
-        loader.close()
+    return make
 
 
 def contents(batch):
@@ -179,15 +174,6 @@ def test_a_process_that_is_killed_costs_reads_and_no_batch(small, loader_of, who
             os.kill(pool.pids()[0], signal.SIGKILL)
             time.sleep(0.05)
     same(tiered, plain)
-
-
-@pytest.fixture
-def meet(monkeypatch):
-    """Lets a thread be a rank of two."""
-    store, local = torch.distributed.HashStore(), threading.local()
-    monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
-    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
-    return lambda rank: setattr(local, "meeting", Meeting(store, rank, 2))
 
 
 def test_a_rank_may_be_a_run_behind(small, loader_of, meet):

@@ -5,18 +5,15 @@ import itertools
 import logging
 import os
 import signal
-import threading
 import time
 from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from ranks import in_threads, run_ranks
 
 from hoptrain.engine import HeteroDataset, HeteroGraph, InputError
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, HGTSampler, SampleLoader
 from hoptrain.samplers.feed import tier
 from hoptrain.samplers.feed.topology import room
@@ -57,18 +54,15 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def loader_of(folder):
+def loader_of(folder, opened):
     """Makes loaders and closes them."""
-    made = []
 
     def make(sampler=None, data=None, **options):
         data = data or HeteroDataset.open(folder)
-        made.append(SampleLoader(data, sampler or HeteroSampler([3, 2], "paper"), **({"batch_size": 64, "seed": 5} | options)))
-        return made[-1]
+        opened.append(SampleLoader(data, sampler or HeteroSampler([3, 2], "paper"), **({"batch_size": 64, "seed": 5} | options)))
+        return opened[-1]
 
-    yield make
-    for loader in made:
-        loader.close()
+    return make
 
 
 def contents(batch):
@@ -139,15 +133,12 @@ def test_a_filler_that_is_killed_costs_reads_and_no_batch(small, loader_of):
     same(tiered, plain)
 
 
-def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, monkeypatch):
-    store, local = torch.distributed.HashStore(), threading.local()
-    monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
-    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
+def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, meet):
     tiered = [loader_of(memory=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
     plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
 
     def train(rank):
-        local.meeting = Meeting(store, rank, 2)
+        meet(rank)
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [20, 20]
