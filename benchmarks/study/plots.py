@@ -62,12 +62,18 @@ def _most_ranks(rows: Sequence[Row]) -> int:
 
 def _shorter(rows: Sequence[Row]) -> str:
     """The median over the cells that were measured with one rank and with the most."""
-    epochs: dict[tuple[Any, ...], dict[int, float]] = {}
+    epochs: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        epochs.setdefault(tuple(row[name] for name in PLACE if name != "ranks"), {})[row["ranks"]] = row["epoch_s"]
+        epochs.setdefault(tuple(row[name] for name in PLACE if name != "ranks"), []).append(row)
     most = _most_ranks(rows) if rows else 1
-    shares = [found[most] / found[1] for found in epochs.values() if {1, most} <= set(found)]
+    shares = [found[most] / found[1] for found in map(_by_ranks, epochs.values()) if {1, most} <= set(found)]
     return f"{median(shares):.0%}" if shares and most > 1 else ""
+
+
+def _by_ranks(rows: Sequence[Row]) -> dict[int, float]:
+    """Seconds of an epoch by the number of ranks, of the fastest cell where several differ in the threads of a trainer alone."""
+    ranks = sorted({int(row["ranks"]) for row in rows})
+    return {number: min(float(row["epoch_s"]) for row in rows if row["ranks"] == number) for number in ranks}
 
 
 def place_of(row: Row) -> str:
@@ -95,9 +101,9 @@ def scaling(rows: Sequence[Row]) -> Any:
     for number, (title, panel) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(lines, columns, number)
         for system in SYSTEMS:
-            points = sorted((row["ranks"], row["epoch_s"]) for row in panel if row["system"] == system)
+            points = _by_ranks([row for row in panel if row["system"] == system])
             if points:
-                axes.plot(*zip(*points, strict=True), marker="o", color=_COLOURS[system], label=NAMES[system])
+                axes.plot(list(points), list(points.values()), marker="o", color=_COLOURS[system], label=NAMES[system])
         axes.set_title(title, fontsize=9)
         axes.set_xticks(sorted({row["ranks"] for row in panel}))
         axes.set_ylim(bottom=0)

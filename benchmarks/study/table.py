@@ -45,7 +45,8 @@ def _apart(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     alike: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = {}
     for cell in cells:
         alike.setdefault(_shown(cell), {}).setdefault(cell["system"], []).append(cell)
-    return [", ".join(f"{name} {value}" for name, value in cell.items() if _tells(name, cell, alike[_shown(cell)])) for cell in cells]
+    told = [[(name, value) for name, value in cell.items() if _tells(name, cell, alike[_shown(cell)])] for cell in cells]
+    return [", ".join(f"{name} {'unset' if value is None else value}" for name, value in own) for own in told]
 
 
 def _shown(cell: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -66,7 +67,7 @@ def _conditions(line: Line) -> str:
 def _row(lines: Sequence[Line], rivals: Sequence[Sequence[Line]]) -> Row:
     cell = lines[0]["cell"]
     found = [line["found"] for line in lines if line["outcome"] == COMPLETED]
-    row: Row = {name: cell[name] for name in ("system", *PLACE)}
+    row: Row = {name: cell[name] for name in ("system", *PLACE)} | {"set_threads": cell.get("threads")}
     row |= {"outcome": _outcome(lines), "why": next((line["why"] for line in lines if line["why"]), None), "rounds": len(found)}
     if not found:
         return row | {"epoch_s": None}
@@ -112,7 +113,8 @@ def summarize(rows: Sequence[Row]) -> dict[str, float]:
     """The numbers that answer the study's question; those for which nothing was measured are left out.
 
     Returns:
-        ``epoch_ratio_best_peer``: the fastest peer's epoch over hoptrain's, for sage with two workers, the least where there are several such cells;
+        ``epoch_ratio_best_peer``: the fastest peer's epoch over hoptrain's, for sage with two workers where a cell does not set the trainer's
+        threads, the least where there are several such cells;
         ``min_epoch_ratio``: likewise over all cells; ``best_setting_ratio``: each system with the number of workers that suits it best, the least
         where there are several models or numbers of ranks; ``accuracy_gap``: the largest difference of two systems' accuracies under the same
         conditions, in points; ``hung_cells`` of all systems; ``hoptrain_bad_cells``: those of hoptrain that hung or failed.
@@ -130,7 +132,7 @@ def summarize(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _is_asked(row: Row) -> bool:
-    return (row["algorithm"], row["arch"], row["workers"]) == ("neighbor", _ASKED_ARCH, _ASKED_WORKERS)
+    return (row["algorithm"], row["arch"], row["workers"], row["set_threads"]) == ("neighbor", _ASKED_ARCH, _ASKED_WORKERS, None)
 
 
 def _best_settings(rows: Sequence[Row]) -> list[float]:

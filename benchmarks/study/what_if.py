@@ -1,6 +1,7 @@
 """Predicts the seconds of an epoch for numbers of ranks, workers, cores, GPUs and links that were not measured.
 
-It knows a system from its cells with a single rank, per step. From the one without workers: ``beside``, the work of its loader that workers can do. From the
+It knows a system from its cells with a single rank, per step; from those whose trainer has as many threads as the ranks to be foretold, where the study has
+them, since nothing else tells what a trainer with fewer threads takes. From the one without workers: ``beside``, the work of its loader that workers can do. From the
 one with the fewest workers: ``own``, what the trainer does itself for a step, and ``cpu``, the core-seconds that this took, both beside workers; and
 ``handover``, the core-seconds that the step took beyond what the three explain: batches that go from process to process, and processes that take the cores
 from one another. Of a step with several ranks the slowest of three things decides:
@@ -109,7 +110,10 @@ def check(rows: Sequence[Row], cores: int) -> list[Row]:
 
 
 def basis(rows: Sequence[Row], row: Row) -> list[Row]:
-    """The cells that know a system by itself: the same but for one rank and the fewest workers; if these are none, also the next to fewest."""
+    """The cells that know a system by itself: the same but for one rank and the fewest workers; if these are none, also the next to fewest.
+
+    Those with as many threads as the row's trainer; where there are none, or the row does not say, those with the most.
+    """
     same = [
         other
         for other in rows
@@ -117,6 +121,9 @@ def basis(rows: Sequence[Row], row: Row) -> list[Row]:
         and other["ranks"] == 1
         and all(other[name] == row[name] for name in ("system", *PLACE) if name not in ("ranks", "workers"))
     ]
+    threads = {other["threads"] for other in same}
+    taken = row.get("threads") if row.get("threads") in threads else max(threads, default=None)
+    same = [other for other in same if other["threads"] == taken]
     same.sort(key=lambda other: int(other["workers"]))
     return same[:2] if same and same[0]["workers"] == 0 else same[:1]
 
@@ -136,7 +143,7 @@ def table(
     """
     found = []
     for base in rows:
-        known = basis(rows, base)
+        known = basis(rows, base | {"threads": None})
         if not known or known[0] is not base:
             continue
         costs = calibrate(known, measured)

@@ -260,6 +260,26 @@ def test_what_if_finds_what_workers_cost_beyond_their_work(handover):
         assert of_system["epochs_s"][1] == pytest.approx(10 * step)
 
 
+def test_what_if_takes_the_cells_with_as_many_threads():
+    """A trainer with one thread takes 0.6 s a step; one with two takes 0.4 s and 0.7 core-seconds: what has one thread a rank is foretold from the first."""
+    lines = [
+        line("hoptrain", 10 * own, workers=0, threads=threads, trainer_cpu_s=10 * cpu, sample_s=0.0, gather_s=0.0, phases=trained(10 * own))
+        | {"key": str(threads)}
+        for threads, own, cpu in ((1, 0.6, 0.6), (2, 0.4, 0.7))
+    ]
+    rows = rows_of([*lines, line("hoptrain", 3.0, workers=0, ranks=2)])
+    (checked,) = what_if.check(rows, cores=2)
+    assert checked["predicted_s"] == pytest.approx(3.0, rel=0.001)
+    (checked,) = what_if.check(rows[1:], cores=2)
+    assert checked["predicted_s"] == pytest.approx(3.5, rel=0.001)
+    with_two_workers, _ = what_if.table(rows, 2, cores=64)
+    assert with_two_workers["epochs_s"][1] == pytest.approx(4.0)  # 64 cores leave a rank more threads than were measured
+
+
+def trained(seconds):
+    return dict.fromkeys(PHASES, 0.0) | {"train": seconds}
+
+
 def test_what_if_states_its_error():
     rows = rows_of(
         [line("hoptrain", 4.0, workers=0, sample_s=0.6, gather_s=0.4), line("hoptrain", 2.0, ranks=2), line("dgl", 2.0, outcome="failed")]
