@@ -237,7 +237,7 @@ _PAPERS = (
 
 _MODEL = (
     "The model takes from the cells with one rank (and as many threads of the trainer, where there are such) what a step costs the trainer, "
-    "what it costs the loader, the core-seconds of both, and what a step with workers took beyond these, as core-seconds too. A step with more ranks lasts as long as the slowest of: the trainer, "
-    "its workers sharing the loader's work, and the machine's cores sharing all work; what goes beyond, and the all-reduce, come on top. "
-    "It knows nothing of memory bandwidth that ranks share."
+    "what it costs the loader, the core-seconds of both, and what a step with workers took beyond these, as core-seconds too. A step with "
+    "more ranks lasts as long as the slowest of: the trainer, its workers sharing the loader's work, and the machine's cores sharing all "
+    "work; what goes beyond, and the all-reduce, come on top. It knows nothing of memory bandwidth that ranks share."
 )

@@ -1,10 +1,10 @@
 """Predicts the seconds of an epoch for numbers of ranks, workers, cores, GPUs and links that were not measured.
 
-It knows a system from its cells with a single rank, per step; from those whose trainer has as many threads as the ranks to be foretold, where the study has
-them, since nothing else tells what a trainer with fewer threads takes. From the one without workers: ``beside``, the work of its loader that workers can do. From the
-one with the fewest workers: ``own``, what the trainer does itself for a step, and ``cpu``, the core-seconds that this took, both beside workers; and
-``handover``, the core-seconds that the step took beyond what the three explain: batches that go from process to process, and processes that take the cores
-from one another. Of a step with several ranks the slowest of three things decides:
+It knows a system from its cells with a single rank, per step; from those whose trainer has as many threads as the ranks to be foretold, where the study
+has them, since nothing else tells what a trainer with fewer threads takes. From the one without workers: ``beside``, the work of its loader that workers
+can do. From the one with the fewest workers: ``own``, what the trainer does itself for a step, and ``cpu``, the core-seconds that this took, both beside
+workers; and ``handover``, the core-seconds that the step took beyond what the three explain: batches that go from process to process, and processes that
+take the cores from one another. Of a step with several ranks the slowest of three things decides:
 
 * the trainer: ``own`` (not less than ``cpu`` shared out among the threads of a rank);
 * its workers: ``beside`` shared out among them;
