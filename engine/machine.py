@@ -1,13 +1,16 @@
-"""What this process may use of its machine: memory and cores, within the limits of its control group. Imports the standard library alone."""
+"""What this process may use of its machine, memory and cores within the limits of its control group, and how. Imports the standard library alone."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from pathlib import Path
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_MALLOC_OPTIONS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def _cgroup_folders(controller: str = "") -> list[Path]:
@@ -80,3 +83,17 @@ def usable_cores() -> int:
     """Cores that this process may keep busy, at least 1: those that it may run on, or the whole cores of its cgroup's quota if these are fewer."""
     quota = cgroup_cores()
     return allowed_cores() if quota is None else max(1, min(allowed_cores(), int(quota)))
+
+
+def keep_freed_memory() -> None:
+    """Let this process use large blocks of memory that it freed for those that it wants next, where the system would fill pages with zeros each time.
+
+    A training step on a CPU takes and frees the same arrays again and again, and new pages cost up to half of its time. Blocks above 512 MiB, and
+    what is free at the end beyond 2 GiB, go back to the system as before. It is a setting of glibc, and nothing elsewhere; one that the user has
+    made by ``MALLOC_MMAP_THRESHOLD_`` and its like, or by ``GLIBC_TUNABLES``, stays.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or any(name in os.environ for name in _MALLOC_OPTIONS):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 512 << 20)
+    mallopt(_M_TRIM_THRESHOLD, (2 << 30) - 1)

@@ -29,7 +29,7 @@ from hoptrain.benchmarks.study.feeds import Feed, Item
 from hoptrain.benchmarks.study.peer_feeds import FEEDS
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.machine import allowed_cores
+from hoptrain.engine.machine import allowed_cores, keep_freed_memory
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.inference import exact_logits
 
@@ -56,6 +56,7 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
     device = _device(rank, cell.ranks)
     threads = cell.threads or max(1, allowed_cores() // cell.ranks)
     torch.set_num_threads(threads)
+    keep_freed_memory()
     if cell.ranks > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, f"file://{scratch}/ranks", rank=rank, world_size=cell.ranks)

@@ -12,7 +12,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import NEED_EDGE_FEATURES, OF_EDGES, WITH_HEADS
-from hoptrain.trainers.models.layers import Arch
+from hoptrain.trainers.models.layers import Arch, Dropout
 
 Conv = Literal["pyg", "dgl"]
 Norm = Literal["none", "batch", "layer"]
@@ -91,8 +91,8 @@ class GNN(nn.Module):
             self.layers.append(make(arch, widths[i], widths[i + 1], **options))
         self.norms: nn.ModuleList = nn.ModuleList(_normalisation(norm, width) for width in widths[1:-1])
         self.activation: nn.Module = nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
-        self.dropout: nn.Dropout = nn.Dropout(dropout)
-        self.input_dropout: nn.Dropout = nn.Dropout(input_dropout)
+        self.dropout: Dropout = Dropout(dropout)
+        self.input_dropout: Dropout = Dropout(input_dropout)
 
     def forward(self, x: Tensor, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
         """Scores of the last block's destinations.

@@ -1,16 +1,36 @@
-"""What the layers of both libraries share: their names, and the weights of a block's edges."""
+"""What the layers of both libraries share: their names, the weights of a block's edges, and what stands between layers."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import Block
 
 Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
+
+_CHOICES = 1 << 16
+"""Outcomes of the 16 random bits that decide over a number."""
+
+
+class Dropout(nn.Dropout):
+    """``nn.Dropout`` that takes a sixth of the time on a CPU, where torch draws each number's fate by 64 bits in one thread.
+
+    Here 16 bits decide, so ``p`` counts in steps of 1 / 65,536. They are of torch's generator, too: a run repeats and resumes alike.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Zero a share of the numbers in training, and multiply the others by 1 / (1 - p); of any shape, in the same dtype."""
+        dropped = round(self.p * _CHOICES)
+        if not self.training or dropped in (0, _CHOICES) or self.inplace or input.device.type != "cpu" or torch.compiler.is_compiling():
+            out: Tensor = super().forward(input)
+            return out
+        words = torch.empty(-(-input.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        kept = words.view(torch.int16)[: input.numel()].view(input.shape) >= dropped - _CHOICES // 2
+        return input * kept.to(input.dtype).mul_(_CHOICES / (_CHOICES - dropped))
 
 
 def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:

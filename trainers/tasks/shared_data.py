@@ -11,12 +11,14 @@ from itertools import combinations
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
+import torch
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningDataModule, Trainer
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
+from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.resume.exact_resume import ExactResume
 
@@ -53,8 +55,10 @@ class SharedDataModule(LightningDataModule):
         return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
     def setup(self, stage: str) -> None:
-        """Attach what completes checkpoints; before the other callbacks, which may write some."""
+        """Attach what completes checkpoints; before the other callbacks, which may write some. A CPU that computes keeps its memory."""
         trainer: Any = self.trainer
+        if getattr(getattr(trainer, "strategy", None), "root_device", None) == torch.device("cpu"):
+            keep_freed_memory()
         if stage == "fit" and trainer is not None and self._resume is None:
             trainer.callbacks.insert(0, ExactResume())
 

@@ -15,6 +15,7 @@ from hoptrain.samplers import Block, MiniBatch, Workspace
 from hoptrain.trainers.models.features import model_input
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import address_seed
+from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.models.pyg_layers import aggregate
 from hoptrain.trainers.tasks.node_classifier import NodeClassifier
 from hoptrain.trainers.tasks.node_data import GraphDataModule
@@ -40,13 +41,13 @@ class SteadyState(nn.Module):
         super().__init__()
         self._in_channels = in_channels
         self.operator: nn.Module = nn.Sequential(
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(2 * in_channels + state_channels, hidden_channels),
             nn.ReLU(),
             nn.Linear(hidden_channels, state_channels),
         )
         self.readout: nn.Module = nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(state_channels, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, out_channels)
+            Dropout(dropout), nn.Linear(state_channels, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, out_channels)
         )
 
     def states(self, x: Tensor, block: Block) -> Tensor:

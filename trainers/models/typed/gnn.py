@@ -14,6 +14,7 @@ from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import temporary_files_that_go
+from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.models.typed.layers import READ_EDGES, Blocks, Hidden, TypedArch, make_typed_layer
 
 
@@ -85,7 +86,7 @@ class TypedGNN(nn.Module):
         self.layers = nn.ModuleList(make_typed_layer(arch, hidden_channels, own, **options) for own in self.relations)
         self.heads = ModuleDict({name: nn.Linear(hidden_channels, out_channels) for name in self.seed_types})
         self.activation: nn.Module = nn.Identity() if arch in ("hgt", "han") else nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
-        self.dropout, self.input_dropout = nn.Dropout(dropout), nn.Dropout(input_dropout)
+        self.dropout, self.input_dropout = Dropout(dropout), Dropout(input_dropout)
         self._freeze_unused(hidden_channels)
 
     def _freeze_unused(self, channels: int) -> None:

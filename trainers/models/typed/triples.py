@@ -14,6 +14,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import Block, NeighborSampler, Workspace
 from hoptrain.trainers.models.edge_layers import temporary_files_that_go
 from hoptrain.trainers.models.inference import chunks, gather_parts
+from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
 
 
@@ -52,7 +53,7 @@ class EntityEncoder(nn.Module):
         nn.init.normal_(self.table.weight, std=channels**-0.5)
         with temporary_files_that_go():
             self.layers: nn.ModuleList = nn.ModuleList(_layer(channels, num_relations, num_blocks) for _ in range(num_layers))
-        self.dropout: nn.Dropout = nn.Dropout(dropout)
+        self.dropout: Dropout = Dropout(dropout)
 
     def forward(self, node_ids: Tensor, blocks: Sequence[Block], relations: Sequence[Tensor]) -> Tensor:
         """Vectors (B, C) of a batch's seeds.

@@ -18,7 +18,7 @@ from hoptrain.samplers import Block
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.edge_layers import OF_EDGES
 from hoptrain.trainers.models.gnn import Norm
-from hoptrain.trainers.models.layers import Arch
+from hoptrain.trainers.models.layers import Arch, Dropout
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule, Joined
@@ -174,7 +174,7 @@ class GraphModel(nn.Module):
         self.of_vertices = Categories(vertex_categories, hidden_channels) if vertex_categories else nn.Identity()
         self.of_edges = Categories(edge_categories, hidden_channels) if edge_categories else nn.Identity()
         self.gnn = gnn
-        self.head = nn.Sequential(nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden_channels, num_classes))
+        self.head = nn.Sequential(nn.ReLU(), Dropout(dropout), nn.Linear(hidden_channels, num_classes))
         self.readout = readout
 
     def forward(self, batch: GraphBatch) -> Tensor:

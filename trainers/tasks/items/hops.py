@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hoptrain.engine import Address, Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.hop_features import open_hop_features
+from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
@@ -88,9 +89,7 @@ class SIGN(nn.Module):
     def __init__(self, in_channels: int, num_classes: int, num_hops: int, hidden_channels: int, num_layers: int, dropout: float) -> None:
         super().__init__()
         self.widths = [in_channels, (num_hops + 1) * hidden_channels, *[hidden_channels] * (num_layers - 1), num_classes]
-        inner = (
-            nn.Sequential(nn.Linear(self.widths[i], self.widths[i + 1]), nn.PReLU(), nn.Dropout(dropout)) for i in range(1, num_layers)
-        )
+        inner = (nn.Sequential(nn.Linear(self.widths[i], self.widths[i + 1]), nn.PReLU(), Dropout(dropout)) for i in range(1, num_layers))
         self.layers = nn.ModuleList(
             [HopMaps(in_channels, hidden_channels, num_hops, dropout), *inner, nn.Linear(self.widths[-2], num_classes)]
         )
@@ -128,7 +127,7 @@ class HopMaps(nn.Module):
         super().__init__()
         self.maps = nn.ModuleList(nn.Linear(in_channels, hidden_channels) for _ in range(num_hops + 1))
         self.activation = nn.PReLU()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hops: Tensor) -> Tensor:
         """Apply."""

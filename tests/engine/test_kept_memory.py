@@ -1,0 +1,45 @@
+"""Large blocks that were freed are used again, without new pages of the system, unless the user has set it otherwise."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="a setting of glibc")
+SCRIPT = """
+import resource
+import numpy as np
+from hoptrain.engine.machine import keep_freed_memory
+{first}
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.full({mib} << 17, 1.0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(max(faults() for _ in range(3)))
+"""
+
+
+def most_faults(first, mib=100, **environment):
+    """Page faults of taking, filling and freeing so many MiB once more. Pages are small ones: numpy's request for large ones is turned off."""
+    environment = (
+        {name: value for name, value in os.environ.items() if "MALLOC" not in name} | {"NUMPY_MADVISE_HUGEPAGE": "0"} | environment
+    )
+    script = SCRIPT.format(first=first, mib=mib)
+    return int(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+def test_a_block_is_used_again():
+    assert most_faults("") > 10_000
+    assert most_faults("keep_freed_memory()") < 1_000
+
+
+def test_what_is_very_large_goes_back():
+    assert most_faults("keep_freed_memory()", mib=600) > 10_000
+
+
+@pytest.mark.parametrize("name", ["MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_what_the_user_has_set_stays(name):
+    value = {"MALLOC_MMAP_THRESHOLD_": "1000000", "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1000000"}[name]
+    assert most_faults("keep_freed_memory()", **{name: value}) > 10_000
