@@ -17,6 +17,7 @@ import numpy as np
 
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import Dataset, load_dataset
+from hoptrain.engine.machine import keep_freed_memory
 
 LOOKS = 25
 TARGETS = (0.95, 0.99)
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> Result:
     import torch  # here, lest --help wait for it
 
     torch.set_num_threads(1)
+    keep_freed_memory()  # as a training does
     names, archs, seeds = (["pubmed"], ["sage"], [1]) if args.quick else (args.data, args.arch, list(range(1, args.seeds + 1)))
     records: list[dict[str, Any]] = []
     for name in names:
