@@ -31,6 +31,7 @@ from hoptrain.trainers.commands.table import counted, megabytes
 
 _PLAN_S, _READ_S = 20.0, 2.0
 """How long the plan may take, and the reads."""
+_KNOWN_EPOCHS = 3
 _WORKERS = 2
 """As a run has by default."""
 _KEPT_READS = 64
@@ -91,7 +92,6 @@ def memory_facts(
     budget = budget_of(stores, files, size, 0 if task.edges is None else EDGE_SHARE, given is None)
     task.stores = {name: i for i, name in enumerate(files)}
     rows_of, topology = StepRows(tasks=[task], num_tables=len(files)), None
-    budget.check(dict(zip(files, map(len, rows_of(0, 0)), strict=True)))
     if task.edges is not None:
         boxes = boxes_of(steps_in_flight(task, budget.of_edges // HANDED_SHARE, 1), 0, [0], None)
         topology = Superbatch(tasks=[task], edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=budget.of_edges // 2)
@@ -129,17 +129,21 @@ def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_s
     """Two epochs, or as many of their steps as there is time for."""
 
     def too_little() -> InputError:
-        return budget.too_little(dict(zip(budget.sizes, (plan.largest for plan in plans), strict=True)))
+        return budget.too_little(dict(zip(budget.sizes, _largest(rows_of, num_steps), strict=True)))
 
+    try:
+        tables = budget.tables()
+    except InputError:
+        raise too_little() from None
     in_flight = topology.num_in_flight if topology else IN_FLIGHT
     plans = [
         RowPlan(
             np.empty(table.num_rows, np.int32), table.num_slots, LOOKAHEAD, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES,
             in_flight=in_flight, too_little=too_little,
         )
-        for table in budget.tables()
+        for table in tables
     ]  # fmt: skip
-    later = ((epoch, step) for epoch in range(3) for step in range(num_steps))  # the third is known, and not gone through
+    later = _later(num_steps)
 
     def foresee(number: int) -> None:
         for _ in range(number):
@@ -166,6 +170,21 @@ def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_s
     edges = topology.counted() if topology else Filled()
     seconds = time.perf_counter() - begin - edges.read_s
     return _Steps(used, missed, at_once, edges, len(used) + plans[0].num_known, seconds / len(used))
+
+
+def _later(num_steps: int) -> Iterator[tuple[int, int]]:
+    """Epochs and steps; those of the third epoch are known, and not gone through."""
+    return ((epoch, step) for epoch in range(_KNOWN_EPOCHS) for step in range(num_steps))
+
+
+def _largest(rows_of: StepRows, num_steps: int) -> list[int]:
+    """The most rows of each table that a step uses, of as many steps as there is time for."""
+    begin, found = time.perf_counter(), [0] * rows_of.num_tables
+    for at in _later(num_steps):
+        found = [max(most, len(rows)) for most, rows in zip(found, rows_of(*at), strict=True)]
+        if time.perf_counter() - begin > _PLAN_S:
+            break
+    return found
 
 
 def _hand_over(topology: Topology | None, coming: Iterator[int], landed: int) -> None:

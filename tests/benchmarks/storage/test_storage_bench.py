@@ -77,6 +77,7 @@ def test_a_disk_is_read_by_blocks(saved, tmp_path):
         Disk(str(tmp_path / "short"), 1, 0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plain", "typed"])
 def test_edges_and_handing_over(saved, tmp_path, name, capsys):
     folder = saved.path
