@@ -32,16 +32,19 @@ from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, Workspace
 from hoptrain.samplers.ahead.handover import Handed, put, written
-from hoptrain.samplers.ahead.relations import columns_of
+from hoptrain.samplers.ahead.relations import columns_of, types_of
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.memory_left import budget_of
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import LOOKAHEAD, Tier
 from hoptrain.samplers.feed.topology.room import EDGE_SHARE, edge_files
+from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
 
 MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"
 _ROW = 4
 """Numbers of a vertex' features, which all systems have in memory: so what is compared are the edges."""
+_WARM = 256
+"""Steps of the tier before the first round, in which it reads the features."""
 _STEPS = 32
 
 
@@ -71,11 +74,11 @@ def speed(
     """Records, and a part of the summary.
 
     Each system has one process that samples and gathers, and the tier another one, which samples ahead. The tier's memory for edges is a quarter of what
-    it has in all, of which the features need the rest; the map's process is in a control group that holds as much of them.
+    it has in all, of which the features need the rest; the map's process is in a control group that holds as much of them, and all that it needs besides.
     """
     rows, facts = list[dict[str, Any]](), {"graph": data.name, "part": "edges"}
     with _opened(data, fanouts, batch_size, batches) as (systems, edges, share):
-        systems[TIER].take(0, range(systems[TIER].schedule.num_steps))
+        systems[TIER].take(0, range(min(_WARM, systems[TIER].schedule.num_steps)))
         costs = time_rounds(systems, rounds)
     for name, cost in costs.items():
         limit = "control group" if systems[name].group else "dropped pages" if name == MAP else None
@@ -114,7 +117,7 @@ def _opened(data: Any, fanouts: list[int], batch_size: int, batches: int) -> Ite
             return System(schedule=schedule, pool=pool, batches=batches, use=_read, tier=tier, group=group, dropped=dropped, filled=[])
 
         own = {name: InMemory(file=file) for name, file in files.items()}
-        limit = memory // EDGE_SHARE + sum(store.nbytes for store in stores.values())
+        limit = memory // EDGE_SHARE + sum(store.nbytes for store in stores.values()) + _beside(in_memory)
         for file in _maps(data.graph):  # what the copy has read
             file.base.madvise(mmap.MADV_DONTNEED)
             drop_cached(str(file.filename))
@@ -146,6 +149,12 @@ def _in_memory(graph: Graph | HeteroGraph) -> Graph | HeteroGraph:
     for relation, own in graph.relations.items():
         made.relations[relation] = RelationColumns(np.array(own.indptr), np.array(own.indices), own.num_src, validate=False)
     return made
+
+
+def _beside(graph: Graph | HeteroGraph) -> int:
+    """Bytes that a process needs besides edges and features: where each vertex' edges begin, and tables of vertices."""
+    tables = sum(min(DIRECT_TABLE_BYTES, 4 * number) for number, _ in types_of(graph).values())
+    return tables + sum(own.indptr.nbytes for own in columns_of(graph).values())
 
 
 def _read(batch: Any) -> None:
