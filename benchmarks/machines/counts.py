@@ -135,7 +135,7 @@ class Cluster:
             shared = SharedRows.make([CachedTable(len(rows), rows.row_bytes, slots[machine], _PLENTY)], 1)
             ahead = self._ahead[machine]
             task = FillTask(
-                shared=shared, files=[rows], names=["x"], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
+                shared=shared, files=[rows], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
                 lookahead=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=optimum.WINDOW, exchange=exchanges[machine], ahead=ahead,
             )  # fmt: skip
             try:

@@ -1,6 +1,6 @@
 """What do features larger than memory cost, with the loader's tier, a memory map, and caches that guess?
 
-Two things are found for each data set.
+Four things are found for each data set, the first two of plain graphs.
 
 *Reads*: over the accesses of five epochs it is counted how many rows each cache has to read, with the same number of slots, which are empty at first: the
 tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in the first epoch, and the optimum, which
@@ -16,9 +16,16 @@ cache included; where none can be made, the file's pages are dropped before each
 Each round also has a second of reads at random places, of as many bytes as the tier's have on average, by 64 threads that do nothing else: the disk's rate.
 Its line has what that permits the tier: the rate over the tier's reads a batch.
 
+*Edges*: mini-batches a second, in such rounds, with the edges read from their file by the tier, mapped with MADV_RANDOM, and in memory; of 16 bytes of
+features a vertex, which all have in memory. The map's process is in a control group that holds as many bytes of edges as the tier has memory for them.
+
+*Handover*: processor time of a step: to sample it, to hand it over whole, and to take it, as where edges are read from their file.
+
 ``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
 features in memory, ``share_permitted`` what that is at most by the disk's bound, ``share_of_bound`` the tier's over the bound; ``misses_over_optimum`` is of
-the plan that looks 64 batches ahead; ``reads_over_best_policy`` the default plan's reads over the best policy's. Of several cases the summary has the worst.
+the plan that looks 64 batches ahead; ``reads_over_best_policy`` the default plan's reads over the best policy's; ``min_edges_over_map`` and
+``min_edges_share_of_memory_speed`` are the speed with the edges by the tier over those by the map and in memory, ``take_over_sample`` is the time to take a
+step over that to sample it. Of several cases the summary has the worst.
 """
 
 from __future__ import annotations
@@ -26,10 +33,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,11 +46,11 @@ from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.common.options import summarize
 from hoptrain.benchmarks.common.rounds import time_rounds
 from hoptrain.benchmarks.peers.loaders import Case as Load
-from hoptrain.benchmarks.storage import counts, speed
+from hoptrain.benchmarks.storage import counts, edges, speed
 from hoptrain.benchmarks.storage.disk import Disk
 from hoptrain.benchmarks.storage.sources import features_of
 from hoptrain.benchmarks.storage.train import Steps
-from hoptrain.engine import Dataset, InputError, Schedule
+from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import shared_out
 from hoptrain.samplers import NeighborSampler, Sampler
@@ -54,8 +62,12 @@ _LOOKAHEADS = (64, LOOKAHEAD)
 _MEMORY, _TIER, _RANDOM, _MAP = "in memory", "tier", "map, MADV_RANDOM", "map"
 _DISK, _DGL = "disk", "DGL, map"
 _EPOCHS, _PEER_BATCHES = 5, 2
+_Answer: TypeAlias = tuple[list[dict[str, Any]], dict[str, float]]
 _OURS = {"optimum", "optimum of one", *(f"plan {ahead}" for ahead in _LOOKAHEADS)}
 _THREADS = 64
+_PLAIN, _TYPED = "synthetic:papers100M", "synthetic:mag"
+PARTS = ("reads", "speed", "edges", "handover")
+"""What is found."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--graphs",
         nargs="+",
-        default=["synthetic:papers100M"],
         metavar="NAME",
-        help="data sets by name or path, of one seed split and features (default: the synthetic twin of papers100M)",
+        help="data sets by name or path, of one seed split and features (default: the synthetic twin of papers100M; for edges and handover that of MAG too)",
     )
     add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
@@ -79,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batches", type=int, metavar="K", help="mini-batches of a round, about (default 16, with --quick 4)")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 5, with --quick 1)")
     add("--train", type=int, metavar="WIDTH", help="speed with a training step of GraphSAGE so many channels wide on each mini-batch")
-    add("--only", choices=("reads", "speed"), help="one of the two things")
+    add("--only", choices=PARTS, help="one of these things")
     others = [_MEMORY, _RANDOM, _MAP, *counts.POLICIES, _DGL]
     add("--without", nargs="+", default=[], choices=others, metavar="NAME", help=f"speed without these systems: {'; '.join(others)}")
 
@@ -113,28 +124,47 @@ class Case:
 
 def run(args: argparse.Namespace) -> Result:
     """Count, and measure; see the module's docstring."""
-    if args.train and args.only == "reads":
-        raise InputError(f"--train is {args.train} with --only reads: it is for speed; leave one of them out")
+    if args.train and args.only not in (None, "speed"):
+        raise InputError(f"--train is {args.train} with --only {args.only}: it is for speed; leave one of them out")
     records: list[dict[str, Any]] = []
     answers: list[dict[str, float]] = []
-    for name in args.graphs:
-        data = options.load(name, args, scale=_SCALE, quick_scale=_QUICK_SCALE)
-        sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
-        schedule = Schedule(items=items, batch_size=args.batch_size or (8 if args.quick else 128), seed=options.SEED)
+    parts = PARTS if args.only is None else (args.only,)
+    for name in args.graphs or [_PLAIN, *[_TYPED] * bool({"edges", "handover"} & set(parts))]:
+        data = options.load_either(name, args, scale=_SCALE, quick_scale=_QUICK_SCALE)
         print(data.name, file=sys.stderr)
-        epochs = counts.accesses(data, sampler, schedule, 2 if args.only == "speed" else _EPOCHS)
-        case = Case(data=data, sampler=sampler, schedule=schedule, epochs=epochs)
-        for share in args.shares if args.only != "speed" else []:
-            rows, answer = _reads(case, share)
-            records, answers = records + rows, [*answers, answer]
-        if args.only != "reads":
-            rows, answer = _speed(case, args)
+        if not isinstance(data, Dataset) and args.only in ("reads", "speed"):
+            raise InputError(
+                f"--only is {args.only}, which is found of plain graphs, and {data.name} is typed: name a plain one, or take edges or handover"
+            )
+        for rows, answer in _found(data, args, parts):
             records, answers = records + rows, [*answers, answer]
     summary = {name.removeprefix("max_"): value for name, value in summarize(answers).items()}
     return Result(records=records, summary=summary, seeds=[options.SEED])
 
 
-def _reads(case: Case, share: float) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def _found(data: Dataset | HeteroDataset, args: argparse.Namespace, parts: Sequence[str]) -> Iterator[_Answer]:
+    """Records and parts of the summary of one data set."""
+    batch_size = args.batch_size or (8 if args.quick else 128)
+    if isinstance(data, Dataset) and {"reads", "speed"} & set(parts):
+        sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
+        schedule = Schedule(items=items, batch_size=batch_size, seed=options.SEED)
+        epochs = counts.accesses(data, sampler, schedule, _EPOCHS if "reads" in parts else 2)
+        case = Case(data=data, sampler=sampler, schedule=schedule, epochs=epochs)
+        for share in args.shares if "reads" in parts else []:
+            yield _reads(case, share)
+        if "speed" in parts:
+            yield _speed(case, args)
+    if "edges" in parts:
+        yield edges.speed(data, args.fanouts, batch_size, *_batches_and_rounds(args))
+    if "handover" in parts:
+        yield edges.handover(data, args.fanouts, batch_size, args.quick)
+
+
+def _batches_and_rounds(args: argparse.Namespace) -> tuple[int, int]:
+    return args.batches or (4 if args.quick else 16), args.rounds or (1 if args.quick else 5)
+
+
+def _reads(case: Case, share: float) -> _Answer:
     """Records, and a part of the summary."""
     found = counts.misses_a_row(case.data, case.epochs, round(share * case.data.graph.num_nodes), _LOOKAHEADS)
     facts = {"graph": case.data.name, "part": "reads", "share": share}
@@ -146,11 +176,10 @@ def _reads(case: Case, share: float) -> tuple[list[dict[str, Any]], dict[str, fl
     }
 
 
-def _speed(case: Case, args: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def _speed(case: Case, args: argparse.Namespace) -> _Answer:
     """Records, and a part of the summary."""
     memory, num_slots = case.memory(args.share)
-    batches = args.batches or (4 if args.quick else 16)
-    rounds = args.rounds or (1 if args.quick else 5)
+    batches, rounds = _batches_and_rounds(args)
     policies = {name: make for name, make in counts.policies(case.data, case.epochs[0], num_slots).items() if name not in args.without}
     use = speed.read_lines if args.train is None else Steps(case.data, len(args.fanouts), args.train)
     sizes: dict[str, Any] = {"memory": memory, "num_slots": num_slots, "lookahead": LOOKAHEAD}

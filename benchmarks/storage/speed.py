@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +58,7 @@ class System:
         use: what is done with a batch.
         tier: the loader's own, if this is it.
         group: the control group of the process.
-        dropped: a file that the system forgets before each call.
+        dropped: files that the system forgets before each call.
         filled: of each call, with a tier: ``Filled``, summed over its steps.
     """
 
@@ -68,14 +68,14 @@ class System:
     use: Callable[[Any], None]
     tier: Tier | None
     group: Path | None
-    dropped: str | None
+    dropped: Sequence[str]
     filled: list[tuple[float, ...]]
 
     def __call__(self, call: int) -> int:
         """Take the next batches of the epochs from the second one on; returns how many there were."""
         epoch, steps = piece(self.schedule.num_steps, self.batches, call)
-        if self.dropped:
-            drop_cached(self.dropped)
+        for path in self.dropped:
+            drop_cached(path)
         return self.take(epoch + 1, steps)
 
     def take(self, epoch: int, steps: range) -> int:
@@ -200,7 +200,7 @@ def opened(
             task.stores["x"] = source
         pool = WorkerPool(task, 1, batch_bytes=task.rehearse(0))
         group = source.group if source else None
-        dropped = file.path if isinstance(source, Mapped) and not group else None
+        dropped = [file.path] if isinstance(source, Mapped) and not group else []
         systems[name] = System(schedule=schedule, pool=pool, batches=batches, use=use, tier=tier, group=group, dropped=dropped, filled=[])
     return systems
 

@@ -16,16 +16,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 from hoptrain.engine.queue.ring import Allocate
+from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, StepReads, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
@@ -128,7 +130,6 @@ class FillTask:
     Attributes:
         shared: the cache.
         files: the tables.
-        names: of the tables, for messages.
         rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
         lookahead: of the plans.
@@ -136,11 +137,11 @@ class FillTask:
         exchange: with them, where the features lie in parts on several machines.
         ahead: what samples with them, where the graph does too.
         topology: samples in the place of ``rows_of``, where the graph is larger than memory.
+        budget: the cache's, which says what is missing where a step's rows have no room.
     """
 
     shared: SharedRows
     files: Sequence[FileRows | PartedRows]
-    names: Sequence[str]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int
@@ -148,6 +149,7 @@ class FillTask:
     exchange: Exchange | None = None
     ahead: Ahead | None = None
     topology: Topology | None = None
+    budget: Budget | None = None
     _plans: list[RowPlan] = field(default_factory=list)
     _planned: deque[tuple[int, list[StepReads]]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, 0)
@@ -305,9 +307,14 @@ class FillTask:
         most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
         # Steps that are planned and not carried out change nothing that readers see.
         slot_of = self.shared.slot_of(number) if self.exchange is None else np.empty(table.num_rows, np.int32)
-        what = f"rows of {self.names[number]} ({table.row_bytes:,} bytes each)"
         in_flight = IN_FLIGHT if self.topology is None else self.topology.num_in_flight
-        return RowPlan(slot_of, table.num_slots, self.lookahead, most, what, in_flight=in_flight)
+        return RowPlan(
+            slot_of, table.num_slots, self.lookahead, most, in_flight=in_flight, too_little=self._too_little if self.budget else None
+        )
+
+    def _too_little(self) -> InputError:
+        budget = cast(Budget, self.budget)
+        return budget.too_little(dict(zip(budget.sizes, (plan.largest for plan in self._plans), strict=True)))
 
     @property
     def _wanted(self) -> int:

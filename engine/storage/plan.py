@@ -60,9 +60,9 @@ class RowPlan:
         num_slots: int,
         lookahead: int,
         most_foreseen: int | None = None,
-        what: str = "rows",
         *,
         in_flight: int = IN_FLIGHT,
+        too_little: Callable[[], InputError] | None = None,
     ) -> None:
         """Begin with an empty cache.
 
@@ -71,10 +71,10 @@ class RowPlan:
             num_slots: N.
             lookahead: steps, at least 1.
             most_foreseen: accesses that are stored at most (but for one step), those of steps in flight included; by default all.
-            what: of whose slots a message tells.
             in_flight: the most steps that are, at least 1.
+            too_little: makes what is raised where a step's rows do not fit.
         """
-        self._lookahead, self._most, self._what = lookahead, most_foreseen or 2**63, what
+        self._lookahead, self._most, self._too_little = lookahead, most_foreseen or 2**63, too_little
         self._first_use = np.full(len(slot_of), -1, np.int32)
         self._rows, self._nexts = deque[Array](), deque[Array]()
         self._num_foreseen = 0
@@ -94,6 +94,11 @@ class RowPlan:
     def num_known(self) -> int:
         """Steps that are foreseen."""
         return len(self._rows)
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest step that is foreseen, and not planned."""
+        return max(map(len, self._rows), default=0)
 
     @property
     def middle(self) -> int:
@@ -157,10 +162,12 @@ class RowPlan:
 
     def _plan_anew(self) -> None:
         """Look at all that is known."""
-        num_slots, largest = len(self._cache.row_of), max(map(len, self._rows))
-        if largest > num_slots:
-            raise InputError(
-                f"memory has room for {num_slots:,} {self._what}, and a step reads {largest:,}: give more memory, or a smaller batch_size or fanouts"
+        num_slots = len(self._cache.row_of)
+        if self.largest > num_slots:
+            raise (
+                self._too_little()
+                if self._too_little
+                else InputError(f"{num_slots:,} slots, and a step uses {self.largest:,} rows: give more")
             )
         self._nexts = deque(np.empty(len(rows), np.int32) for rows in self._rows)
         self._first, steps = self._step, [(step.rows, step.nexts) for step in self._in_flight]

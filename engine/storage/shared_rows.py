@@ -116,7 +116,7 @@ class SharedRows:
             reserve(fd, size).close()
         except (OSError, MemoryError) as error:
             raise InputError(
-                f"the cache of rows needs {size / 2**30:.2f} GiB of memory ({error.__cause__ or error!s}): give a smaller memory"
+                f"the cache of rows needs {size / 2**30:.2f} GiB of memory ({error.__cause__ or error!s}): give a smaller memory, or auto"
             ) from error
         made.path = f"/proc/{os.getpid()}/fd/{fd}"
         return made
@@ -227,13 +227,12 @@ def map_shared(path: str) -> Array:
 def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:
     """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
 
+    Where it is too little, tables have no slots (``hoptrain.engine.storage.budget``).
+
     Args:
         memory: bytes, all that belongs to slots included.
-        tables: of each V and the bytes of a row, by its name for messages.
+        tables: of each V and the bytes of a row, by its name.
         most: slots that a table needs at most; by default V.
-
-    Raises:
-        InputError: one gets no slot.
     """
     found, left = {}, memory
     most = {name: num_rows for name, (num_rows, _) in tables.items()} | dict(most or {})
@@ -241,12 +240,7 @@ def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping
         num_rows, row_bytes = tables[name]
         part = left // (len(tables) - number)
         slots = min(slots_for(part, num_rows, row_bytes), most[name])
-        if slots < 1:
-            raise InputError(
-                f"memory is {memory:,} bytes, {part:,} of them for {name}: what tells where each of its {num_rows:,} rows lies takes "
-                f"{bytes_for(0, num_rows, row_bytes):,}, and a row {row_bytes:,}; give more"
-            )
-        used = min(part, bytes_for(slots, num_rows, row_bytes) * FORESEEN_SHARE // (FORESEEN_SHARE - 1))
+        used = min(part, bytes_for(max(slots, 1), num_rows, row_bytes) * FORESEEN_SHARE // (FORESEEN_SHARE - 1))
         found[name], left = CachedTable(num_rows, row_bytes, slots, used), left - used
     return [found[name] for name in tables]
 

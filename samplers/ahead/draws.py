@@ -10,6 +10,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.shared.draws import ALL
+from hoptrain.samplers.nodewise.hetero_labor import OneLabor
 from hoptrain.samplers.nodewise.labor import LaborHop, LaborSampler
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 from hoptrain.samplers.scratch.alias import weights_of
@@ -26,7 +27,7 @@ class Drawn(NamedTuple):
     edge_ids: Array
     """(n,) places in the graph that was drawn from."""
     sources: Array
-    """(n,) global ids."""
+    """(n,) global ids; of samplers of times keys."""
     weights: Array | None = None
     """(n,) float32, of samplers whose blocks have them."""
 
@@ -36,10 +37,15 @@ class Asked(NamedTuple):
 
     sampler: Any
     nodes: Array
+    """Of samplers of times keys, as ``hoptrain.kernels.cpu.nodewise.temporal`` has them."""
     address: Address
     hop: int
     relation: int = 0
-    """Its number, where the sampler draws along one of several."""
+    """Its number, where the sampler draws along one of several; of LABOR that of the sources' type."""
+    first: int = 0
+    """Which node of the batch the first one is."""
+    bounds: Array | None = None
+    """(B,) int64 of samplers of times: of each tree what bounds its edges."""
 
     @property
     def at(self) -> HopAddress:
@@ -58,7 +64,7 @@ def draw(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
 
 def can_be_drawn(sampler: object) -> bool:
     """Whether there is ``draw`` for a sampler: not of a subclass, which may sample otherwise."""
-    return type(sampler) in _DRAWS
+    return type(sampler) in (NeighborSampler, LaborSampler)
 
 
 def has_weights(sampler: object) -> bool:
@@ -84,11 +90,15 @@ def _labor(graph: Graph, asked: Asked, workspace: Workspace) -> Drawn:
     sampler, nodes, hop = asked.sampler, asked.nodes, asked.hop
     frontier = Frontier(workspace, workspace.table, graph.num_nodes, graph.indices.dtype, "drawn.nodes")
     frontier.enter_seeds(nodes)
+    sources = frontier
+    if isinstance(sampler, OneLabor):  # maybe of another type
+        sources = Frontier(workspace, workspace.table_of("drawn"), sampler.num_sources, graph.indices.dtype, "drawn.from")
+        sources.enter_seeds(nodes[:0])
     fanout, weights = sampler.fanout_codes[hop], weights_of(graph) if sampler.weighted else None
     rounds, number = (sampler.importance_rounds, fanout) if fanout != ALL else (0, graph.num_edges)
-    kept, total = LaborHop(graph, frontier, frontier, len(nodes), asked.at, number, rounds, weights).keep("drawn")
+    kept, total = LaborHop(graph, frontier, sources, len(nodes), asked.at, number, rounds, weights).keep("drawn")
     return Drawn(kept.indptr, kept.edge_ids[:total], kept.sources[:total], kept.weights[:total])
 
 
-_DRAWS: dict[type, Callable[[Graph, Any, Workspace], Drawn]] = {NeighborSampler: _neighbors, LaborSampler: _labor}
-"""By the sampler's very class."""
+_DRAWS: dict[type, Callable[[Graph, Any, Workspace], Drawn]] = {NeighborSampler: _neighbors, LaborSampler: _labor, OneLabor: _labor}
+"""By the very class of the sampler, or of what it has along a relation."""

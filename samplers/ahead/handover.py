@@ -86,7 +86,7 @@ def _fields(batch: Any) -> dict[str, Any]:
     """What a batch has besides its arrays."""
     if isinstance(batch, HeteroMiniBatch):
         blocks: list[Any] = [[[relation, block.num_src] for relation, block in hop.items()] for hop in batch.blocks]
-        own = {"seed_counts": batch.seed_counts, "seed_type": batch.seed_type}
+        own = {"seed_counts": batch.seed_counts, "seed_type": batch.seed_type, "seed_relation": batch.seed_relation}
     else:
         blocks, own = [block.num_src for block in batch.blocks], {}
     return {"blocks": blocks, "num_seeds": batch.num_seeds, "nested": batch.nested, **own}
@@ -97,7 +97,8 @@ def _header(blocks: Sequence[Any], **fields: Any) -> MiniBatch | HeteroMiniBatch
     empty = Block(indptr=None, indices=None, edge_ids=None, num_src=0)
     if "seed_counts" in fields:
         hops = tuple({tuple(relation): replace(empty, num_src=number) for relation, number in hop} for hop in blocks)
-        return HeteroMiniBatch(node_ids={}, blocks=hops, **fields)
+        relation = fields.pop("seed_relation")
+        return HeteroMiniBatch(node_ids={}, blocks=hops, seed_relation=relation and tuple(relation), **fields)
     return MiniBatch(node_ids=None, blocks=tuple(replace(empty, num_src=number) for number in blocks), **fields)
 
 

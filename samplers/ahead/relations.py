@@ -10,9 +10,13 @@ from hoptrain.engine.arrays import id_dtype
 from hoptrain.engine.hetero_graph import Relation, RelationColumns, relation_name
 from hoptrain.samplers.ahead.draws import can_be_drawn
 from hoptrain.samplers.nodewise.hetero import HeteroSampler
-
-ONLY: Relation = ("", "", "")
-"""The relation of a plain graph, from vertices of type "" to such."""
+from hoptrain.samplers.nodewise.hetero_labor import HeteroLaborSampler
+from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
+from hoptrain.samplers.nodewise.temporal import TemporalSampler
+from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
+from hoptrain.samplers.seeds.link import LinkSampler
+from hoptrain.samplers.seeds.timed import TimedSeeds
+from hoptrain.samplers.typed import ONLY
 
 
 def columns_of(graph: Graph | HeteroGraph) -> Mapping[Relation, Graph | RelationColumns]:
@@ -28,8 +32,25 @@ def types_of(graph: Graph | HeteroGraph) -> dict[str, tuple[int, Any]]:
 
 
 def can_be_grown(sampler: object) -> bool:
-    """Whether batches can be grown together (``hoptrain.samplers.ahead.window``): not those of a subclass, which may sample otherwise."""
-    return can_be_drawn(sampler) or type(sampler) is HeteroSampler
+    """Whether batches can be grown together (``hoptrain.samplers.ahead.window``): not those of a subclass, which may sample otherwise.
+
+    Nor those whose negatives are compared with the graph, or whose nodes are paths.
+    """
+    if type(sampler) in (LinkSampler, HeteroLinkSampler, TimedSeeds):
+        return getattr(sampler, "negatives", None) != "filtered" and can_be_grown(grows(sampler))
+    if type(sampler) is TemporalSampler:
+        return not sampler.monotone
+    return can_be_drawn(sampler) or type(sampler) in (HeteroSampler, HeteroLaborSampler, HeteroTemporalSampler)
+
+
+def grows(sampler: Any) -> Any:
+    """What samples the neighbourhoods: the sampler itself, or the one within."""
+    return sampler.sampler if isinstance(sampler, LinkSampler | HeteroLinkSampler | TimedSeeds) else sampler
+
+
+def is_timed(sampler: object) -> bool:
+    """Whether times bound the edges that it draws, so that its nodes are vertices in trees."""
+    return isinstance(sampler, TemporalSampler | HeteroTemporalSampler)
 
 
 def along(sampler: Any, graph: Graph | HeteroGraph) -> Mapping[Relation, Any]:

@@ -38,7 +38,7 @@ def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[
     for name, store in stores.items():
         if name.startswith("edge_attr"):
             yield from ((key, store, ids_at(name, key, places)) for key, places in batch.edge_places(name).items())
-        else:
+        elif name in ids_of:  # seeds of several types have no labels
             yield name, store, ids_of[name]
 
 

@@ -1,8 +1,9 @@
-"""How much memory a cache of rows may take where nobody says it: what the control group or the machine leaves, less what the run needs beside it."""
+"""What memory beyond which features lie in files is for, and how much there is where nobody says it: what is left beside what a run needs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
@@ -10,6 +11,9 @@ from hoptrain.engine.machine import available_memory
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.engine.storage.budget import Budget
+from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.shared_rows import bytes_for
 from hoptrain.samplers.ahead.relations import columns_of, named
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
@@ -39,6 +43,48 @@ def memory_bytes(memory: str) -> int | None:
     return num_bytes
 
 
+def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows | PartedRows]:
+    """The files of features among a loader's stores; labels stay where they are, since a batch has those of its seeds alone.
+
+    A table whose rows take less than what would tell where they lie is left out, and stays mapped (``held_whole``), but where there is no other.
+
+    Raises:
+        InputError: features that lie in no file.
+    """
+    tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
+    long = {name: store for name, store in tables.items() if isinstance(store, PartedRows) or store.nbytes > bytes_for(0, len(store), 0)}
+    return {
+        name: store
+        if isinstance(store, PartedRows)
+        else FileRows.of(store, "features of edges" if name.startswith("edge_attr") else "features")
+        for name, store in (long or tables).items()
+    }
+
+
+def held_whole(stores: Mapping[str, Any], files: Collection[str]) -> dict[str, int]:
+    """The bytes of the tables that ``feature_files`` leaves out: the system keeps them, as it does labels, and memory has room for all of them."""
+    return {name: store.nbytes for name, store in stores.items() if name != "y" and name not in files and store.nbytes}
+
+
+def num_elsewhere(file: FileRows | PartedRows) -> int:
+    """Rows that are not in memory anyway, as a machine's own part is; one at least."""
+    return max(1, file.num_elsewhere) if isinstance(file, PartedRows) else file.shape[0]
+
+
+def budget_of(
+    stores: Mapping[str, Any], files: Mapping[str, FileRows | PartedRows], memory: int, edge_share: int = 0, is_auto: bool = False
+) -> Budget:
+    """What ``memory`` bytes are for: the tables of ``files``, those of the stores that are held whole, and maybe edges."""
+    return Budget(
+        memory=memory,
+        sizes={name: (file.shape[0], file.row_bytes) for name, file in files.items()},
+        most={name: num_elsewhere(file) for name, file in files.items()},
+        whole=held_whole(stores, files),
+        edge_share=edge_share,
+        is_auto=is_auto,
+    )
+
+
 def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:
     """Arrays of graph and labels that are read by maps of their files: all but the stores with these names, and what is read of edges."""
     read = task.edges.files if task.edges else ()
@@ -53,7 +99,7 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
 
     Args:
         task: the loader's; its first batch is made.
-        tables: the names of the stores that are not to lie in memory.
+        tables: the names of the stores that it is for.
         num_workers: sampler processes of a rank.
         queue: of the loader.
         num_ranks: ranks on this machine.
@@ -75,5 +121,7 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
     left = free - sum(needs.values())
     said = f"{free / 2**30:.2f} GiB that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:
-        raise InputError(f"memory is auto, {said}: nothing is left; free some, use fewer num_workers, or say how much it may be")
+        raise InputError(
+            f"memory is auto, {said}: {-left / 2**30:.2f} GiB are missing; free more than that, use fewer num_workers, or say how much memory may be"
+        )
     return left, f" ({said})"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -29,13 +29,22 @@ from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.plan import IN_FLIGHT
-from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
+from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
-from hoptrain.samplers.feed.memory_left import mapped_beside, memory_bytes, memory_left
+from hoptrain.samplers.feed.memory_left import (
+    budget_of,
+    feature_files,
+    held_whole,
+    mapped_beside,
+    memory_bytes,
+    memory_left,
+    num_elsewhere,
+)
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
 from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.feed.topology.superbatch import Superbatch
@@ -142,12 +151,12 @@ class _Shared(NamedTuple):
     Attributes:
         rows: the cache of rows.
         in_flight: steps that are handed over whole at once, where edges are read from their files; else 0.
-        memory: bytes for the steps that are sampled together then, of the rank that fills the cache.
+        budget: of the rank that fills the cache.
     """
 
     rows: SharedRows
     in_flight: int = 0
-    memory: int = 0
+    budget: Budget | None = None
 
 
 class Tier:
@@ -198,7 +207,7 @@ class Tier:
         self._patience_s = patience_s
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue, meeting, parted if is_apart else None)
-        elif not is_apart and are_edges_read(task, memory, files.values()):
+        elif not is_apart and are_edges_read(task, memory, files):
             task.edges = edge_files(task)
         task.stores.update(self.rows)
         own = [file.own.rows for file in files.values() if isinstance(file, PartedRows) and file.own is not None]
@@ -219,16 +228,15 @@ class Tier:
         ranks = _sharing(meeting, [machine(), *(file.path for file in files.values()), memory, lookahead]) if meeting else [schedule.rank]
 
         def make() -> _Shared:
-            if apart is None and are_edges_read(task, memory, files.values()):
+            if apart is None and are_edges_read(task, memory, files):
                 task.edges = edge_files(task)
-            room, said = (memory, "") if memory else memory_left(task, list(files), num_workers, queue, len(ranks))
-            of_edges = 0 if task.edges is None else room // EDGE_SHARE
-            sizes = {name: (file.shape[0], file.row_bytes) for name, file in files.items()}
-            most = {name: _num_elsewhere(file) for name, file in files.items() if isinstance(file, PartedRows)}
-            tables = shared_out(room - of_edges, sizes, most)
-            _say_room(said, tables, sum(map(_num_elsewhere, files.values())), lookahead)
-            in_flight = steps_in_flight(task, of_edges // HANDED_SHARE, len(ranks)) if of_edges else 0
-            return _Shared(SharedRows.make(tables, len(ranks)), in_flight, of_edges // 2)
+            names, is_read = [*files, *held_whole(task.stores, files)], task.edges is not None
+            room, said = (memory, "") if memory else memory_left(task, names, num_workers, queue, len(ranks))
+            budget = budget_of(task.stores, files, room, EDGE_SHARE * is_read, memory is None)
+            tables = budget.tables()
+            _say_room(said, budget, tables, lookahead)
+            in_flight = steps_in_flight(task, budget.of_edges // HANDED_SHARE, len(ranks)) if is_read else 0
+            return _Shared(SharedRows.make(tables, len(ranks)), in_flight, budget)
 
         made = _made_or_found(make, schedule.rank, ranks, meeting)
         self.shared, self._rank = made.rows, ranks.index(schedule.rank)
@@ -256,9 +264,10 @@ class Tier:
         tasks = [replace(task, stores=numbers, schedule=replace(task.schedule, rank=rank), workspace=Workspace()) for rank in ranks]
         rows_of = StepRows(tasks=tasks, num_tables=len(files))
         topology = None
-        if made.in_flight and task.edges is not None:
-            topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.memory)
-        options: dict[str, Any] = {"names": list(self.rows), "num_steps": task.schedule.num_steps, "topology": topology, "ahead": ahead}
+        if made.in_flight and task.edges is not None and made.budget is not None:
+            memory = made.budget.of_edges // 2
+            topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=memory)
+        options: dict[str, Any] = {"budget": made.budget, "num_steps": task.schedule.num_steps, "topology": topology, "ahead": ahead}
         return FillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, **options, **steps)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
@@ -294,7 +303,7 @@ class Tier:
         """Whether the cache has room for all rows that come from elsewhere."""
         tables = [] if self.shared is None else self.shared.tables
         return bool(tables) and all(
-            table.num_slots >= _num_elsewhere(rows.file) for table, rows in zip(tables, self.rows.values(), strict=True)
+            table.num_slots >= num_elsewhere(rows.file) for table, rows in zip(tables, self.rows.values(), strict=True)
         )
 
     def close(self) -> None:
@@ -304,11 +313,6 @@ class Tier:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
-
-
-def _num_elsewhere(file: FileRows | PartedRows) -> int:
-    """Rows that are not in memory anyway, as a machine's own part is; one at least."""
-    return max(1, file.num_elsewhere) if isinstance(file, PartedRows) else file.shape[0]
 
 
 def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
@@ -333,34 +337,20 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
     return made or _Shared(SharedRows(*found["where"]), found["in_flight"])
 
 
-def _say_room(said: str, tables: Sequence[CachedTable], rows: int, lookahead: int) -> None:
-    slots = sum(table.num_slots for table in tables)
+def _say_room(said: str, budget: Budget, tables: Sequence[CachedTable], lookahead: int) -> None:
+    slots, rows, whole = sum(table.num_slots for table in tables), sum(budget.most.values()), " and ".join(budget.whole)
     _log.info(
-        "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead",
+        "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead%s",
         f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
+        whole and f"; beside them {sum(budget.whole.values()) / 2**20:,.1f} MiB for all of {whole}",
     )  # fmt: skip
-
-
-def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows | PartedRows]:
-    """The files of features among a loader's stores; labels stay where they are, since a batch has those of its seeds alone.
-
-    Raises:
-        InputError: features that lie in no file.
-    """
-    tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
-    return {
-        name: store
-        if isinstance(store, PartedRows)
-        else FileRows.of(store, "features of edges" if name.startswith("edge_attr") else "features")
-        for name, store in tables.items()
-    }
 
 
 def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) -> dict[str, Any]:
     """The options of a ``Tier``, none without ``memory``, which features in parts have by default.
 
     Raises:
-        InputError: a size or a number that cannot be; a data set, a device or a schedule that the tier does not serve.
+        InputError: a size or a number that cannot be, or is too little for the first step; a data set, a device or a schedule that the tier does not serve.
     """
     parted = [store for store in task.stores.values() if isinstance(store, PartedRows)]
     if memory is None and parted:
@@ -395,4 +385,15 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
     for store in parted if task.schedule.world_size == 1 else []:  # several ranks tell one another first on how many machines they are
         store.check_alone()
     default = PARTED_LOOKAHEAD if isinstance(task.graph, PartedGraph) else LOOKAHEAD
+    if num_bytes is not None and lookahead != 0 and not parted and task.schedule.num_steps:
+        _check_first_step(task, num_bytes)
     return {"memory": num_bytes, "lookahead": default if lookahead is None else lookahead}
+
+
+def _check_first_step(task: SampleTask, memory: int) -> None:
+    """Refuse too little memory for this rank's first step before anything is started; of further ranks and steps it is found when they are sampled."""
+    files = feature_files(task.stores)
+    edges = edge_files(task) if are_edges_read(task, memory, files, is_said=False) else None
+    alone = replace(task, stores={name: i for i, name in enumerate(files)}, workspace=Workspace(), edges=edges)
+    rows = StepRows(tasks=[alone], num_tables=len(files))(0, 0)
+    budget_of(task.stores, files, memory, EDGE_SHARE * (edges is not None)).check(dict(zip(files, map(len, rows), strict=True)))

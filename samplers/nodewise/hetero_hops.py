@@ -26,7 +26,13 @@ Fanouts = Sequence[int | float] | Mapping[str | Relation, Sequence[int | float]]
 
 
 class HeteroFanoutSampler(TypedSampler):
-    """Goes hop by hop and relation by relation; each takes up to a number, or a share, of a vertex's edges: ``fanouts``."""
+    """Goes hop by hop and relation by relation; each takes up to a number, or a share, of a vertex's edges: ``fanouts``.
+
+    Attributes:
+        expand: which vertices a hop expands, "all" found so far or the "new" ones of the hop before.
+    """
+
+    expand: str = "all"
 
     def __init__(self, fanouts: Fanouts, seed_type: str | None, default: Sequence[int | float] | None, limit: int) -> None:
         """State the hops; fanouts lie below ``limit``.
@@ -90,7 +96,7 @@ class HeteroFanoutSampler(TypedSampler):
         names = {relation: relation_name(relation) for relation in graph.relations}
         named, common = self.fanouts.keys() - {""}, self.fanouts.get("")
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
-            remedy = "name each once" if common is None else "name some of these"
+            remedy = "name each once, or give those of the others as default" if common is None else "name some of these"
             raise InputError(f"fanouts name {some_of(sorted(named))}, the graph's relations are {some_of(names.values())}: {remedy}")
         return {relation: tuple(map(fanout_code, self.fanouts.get(name, common or ()))) for relation, name in names.items()}
 

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine import Address
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation
-from hoptrain.kernels.shared.draws import ALL
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
+from hoptrain.kernels.shared.draws import ALL, fanout_code
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.nodewise.hetero_hops import Fanouts, HeteroFanoutSampler, Step, TypedHops, no_relation_has_weights
 from hoptrain.samplers.nodewise.labor import LaborHop, check_shares, checked_rounds
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS
+
+
+class OneLabor(NamedTuple):
+    """What of a ``HeteroLaborSampler`` draws along one relation, as a ``LaborSampler`` would.
+
+    Attributes:
+        fanouts: one a hop.
+        importance_rounds: i of LABOR-i.
+        weighted: whether its edges weigh something.
+        number: of the sources' type, which the random numbers' addresses have.
+        num_sources: vertices of that type.
+    """
+
+    fanouts: tuple[int | float, ...]
+    importance_rounds: int
+    weighted: bool
+    number: int
+    num_sources: int
+
+    @property
+    def fanout_codes(self) -> tuple[int, ...]:
+        """The fanouts as kernels take them."""
+        return tuple(map(fanout_code, self.fanouts))
 
 
 class HeteroLaborSampler(HeteroFanoutSampler):
@@ -68,6 +92,25 @@ class HeteroLaborSampler(HeteroFanoutSampler):
         if self.weighted and all(columns.weights is None for columns in graph.relations.values()):
             raise no_relation_has_weights()
         return super().fanouts_of(graph)
+
+    def along(self, graph: HeteroGraph) -> dict[Relation, OneLabor]:
+        """What draws along each of the graph's relations.
+
+        Raises:
+            InputError: as ``fanouts_of``.
+        """
+        self.fanouts_of(graph)
+        numbers = {kind: number for number, kind in enumerate(graph.num_nodes)}
+        return {
+            relation: OneLabor(
+                self.fanouts.get(relation_name(relation), self.fanouts.get("", ())),
+                self.importance_rounds,
+                self.weighted and columns.weights is not None,
+                numbers[relation[0]],
+                columns.num_src,
+            )
+            for relation, columns in graph.relations.items()
+        }
 
     def sample_on_cpu(
         self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], address: Address, workspace: Workspace

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Rule
+from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
@@ -25,6 +27,18 @@ from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS, TypedSeeds
+
+
+class OneTimed(NamedTuple):
+    """What of a ``HeteroTemporalSampler`` draws along one relation, as a ``TemporalSampler`` would."""
+
+    fanouts: tuple[int | float, ...]
+    replace: bool
+    is_recent: bool
+
+    def rule(self, hop: int) -> kernels.TimedRule:
+        """How a hop takes edges."""
+        return kernels.TimedRule(fanout_code(self.fanouts[hop]), self.replace, self.is_recent)
 
 
 class HeteroTemporalSampler(HeteroFanoutSampler):
@@ -40,6 +54,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
     """
 
     distinct_nodes = False
+    expand = "new"
 
     def __init__(
         self,
@@ -82,14 +97,26 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         return f"HeteroTemporalSampler(fanouts={fanouts}, seed_type={self.seed_type!r}, strategy={self.strategy!r}, replace={self.replace})"
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroTemporalSampler:
-        """With every column in the order of time: 12 bytes an edge (16 from 2**31 edges of a relation on).
+        """As it is. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges of a relation on).
 
         Raises:
             InputError: fanouts that do not fit the graph's relations.
         """
         self.fanouts_of(graph)
-        self._ordered.get(graph, _in_order_of_time)
         return self
+
+    def along(self, graph: HeteroGraph) -> dict[Relation, OneTimed]:
+        """What draws along each of the graph's relations; edges without times are drawn uniformly.
+
+        Raises:
+            InputError: as ``prepare``.
+        """
+        self.fanouts_of(graph)
+        is_recent, common = self.strategy == "recent", self.fanouts.get("", ())
+        return {
+            relation: OneTimed(self.fanouts.get(relation_name(relation), common), self.replace, is_recent and columns.times is not None)
+            for relation, columns in graph.relations.items()
+        }
 
     def sample_on_cpu(
         self,
@@ -100,20 +127,26 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         times: Sequence[int] | Array | None = None,
     ) -> HeteroMiniBatch:
         """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
-        fanouts, asked, columns = self.fanouts_of(graph), self.seeds_of(graph, seeds), self._ordered.get(graph, _in_order_of_time)
-        check_trees(asked.number)
-        bounds = self._bounds(graph, asked, times)
+        along, columns = self.along(graph), self._ordered.get(graph, _in_order_of_time)
+        asked, bounds = self.seeds_and_bounds(graph, seeds, times)
         work = TypedHops(graph, workspace, _roots(graph, asked, workspace), nested=True)
 
         def draw(step: Step) -> Block:
-            is_recent = self.strategy == "recent" and graph.relations[step.relation].times is not None
-            rule = kernels.TimedRule(fanouts[step.relation][step.hop], self.replace, is_recent)
+            rule = along[step.relation].rule(step.hop)
             return _draw(work, step, columns[step.relation], bounds, rule, address.at_hop(step.number * MOST_HOPS + step.hop))
 
         hops = work.run(self.num_hops, partial(map, draw))
         hops[-1] = {relation: _narrowed(workspace, number, graph, relation, hops[-1]) for number, relation in enumerate(graph.relations)}
         nodes, trees = _nodes_and_trees(work)
         return changed(work.batch(hops, asked), node_ids=nodes, extra={**trees, "seed_times": bounds})
+
+    def seeds_and_bounds(
+        self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], times: Sequence[int] | Array | None
+    ) -> tuple[TypedSeeds, Array]:
+        """The seeds, checked, and the times (B,) int64 that bound their edges: ``times``, or what ``seed_times`` says."""
+        asked = self.seeds_of(graph, seeds)
+        check_trees(asked.number)
+        return asked, self._bounds(graph, asked, times)
 
     def _bounds(self, graph: HeteroGraph, seeds: TypedSeeds, times: Sequence[int] | Array | None) -> Array:
         """(B,) int64."""

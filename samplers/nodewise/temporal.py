@@ -68,6 +68,7 @@ class TemporalSampler(FanoutSampler):
     """
 
     distinct_nodes = False
+    expand = "new"
 
     def __init__(
         self,
@@ -101,12 +102,12 @@ class TemporalSampler(FanoutSampler):
         self._ordered = OncePerGraph[kernels.TimedColumns]()
 
     def prepare(self, graph: Graph, seeds: Array) -> TemporalSampler:
-        """With every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).
+        """As it is. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).
 
         Raises:
             InputError: the graph has no times, or not one for each vertex is given.
         """
-        self.columns(graph)
+        self._check_times(graph)
         if self.seed_times is not None:
             self._times_of(graph, seeds)
         return self
@@ -118,9 +119,8 @@ class TemporalSampler(FanoutSampler):
         work = kind(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
         work.enter_seeds(seeds)
         num_src = [len(seeds)]
-        for hop, fanout in enumerate(self.fanout_codes):
-            rule = kernels.TimedRule(fanout, self.replace, self.strategy == "recent")
-            work.sample_hop(num_src[-2] if hop else 0, rule, address.at_hop(hop))
+        for hop in range(self.num_hops):
+            work.sample_hop(num_src[-2] if hop else 0, self.rule(hop), address.at_hop(hop))
             num_src.append(work.keys.num_nodes)
         nodes, trees = work.nodes_and_trees()
         return MiniBatch(
@@ -145,10 +145,17 @@ class TemporalSampler(FanoutSampler):
         times: Array = checked_times(self.seed_times, graph.num_nodes, "seed_times")[seeds]
         return times
 
-    def columns(self, graph: Graph) -> kernels.TimedColumns:
-        """The graph's columns in the order of time. Made once for a graph; they travel to the workers with the sampler."""
+    def rule(self, hop: int) -> kernels.TimedRule:
+        """How a hop takes edges."""
+        return kernels.TimedRule(self.fanout_codes[hop], self.replace, self.strategy == "recent")
+
+    def _check_times(self, graph: Graph) -> None:
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
+
+    def columns(self, graph: Graph) -> kernels.TimedColumns:
+        """The graph's columns in the order of time. Made once for a graph; they travel to the workers with the sampler."""
+        self._check_times(graph)
         return self._ordered.get(graph, in_order_of_time)
 
 

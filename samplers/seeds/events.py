@@ -13,7 +13,7 @@ from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.link import distinct_ends
+from hoptrain.samplers.seeds.ends import distinct_ends
 
 
 class EventSchedule(Schedule):

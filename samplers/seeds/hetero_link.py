@@ -22,17 +22,8 @@ from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.link import (
-    EXCLUSIONS,
-    NO_WEIGHTS,
-    NegativeLaw,
-    distinct_ends,
-    draw_negatives,
-    edges_into,
-    most_negatives,
-    places_of,
-    tables_by_degree,
-)
+from hoptrain.samplers.seeds.ends import Links, Looked, distinct_ends, edges_into, places_of, write_ends
+from hoptrain.samplers.seeds.link import EXCLUSIONS, NO_WEIGHTS, NegativeLaw, draw_negatives, most_negatives, tables_by_degree
 from hoptrain.samplers.typed import TypedSampler
 
 TypedNegatives = Literal["uniform", "in_batch", "degree", "filtered"]
@@ -204,23 +195,38 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
 
     def sample_on_cpu(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace) -> HeteroMiniBatch:
         """Sample one mini-batch for the edges with the numbers ``seeds`` (P,); see ``Sampler.sample_on_cpu``."""
-        asked = self._asked(graph, seeds, address, workspace)
-        pairs = asked.pairs
-        options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
+        asked = self.asked(graph, seeds, address, workspace)
+        options: dict[str, Any] = {} if asked.times is None else {"times": asked.times}
+        sampled = self.sampler.sample(graph, asked.seeds, **address._asdict(), workspace=workspace, **options)
+        return self.with_links(graph, sampled, asked, workspace)
+
+    def links_of(self, graph: HeteroGraph, seeds: Array) -> dict[Relation, Array]:
+        """Of each relation the places (n,) of its links among those with the numbers ``seeds`` (P,), which are checked."""
+        begins = np.cumsum([0, *(columns.num_edges for columns in self._columns(graph))])
+        seeds = check_ids(seeds, int(begins[-1]), "edge", "edge", "edges")
+        places = np.searchsorted(begins, seeds, side="right") - 1
+        return {relation: seeds[places == place] - begins[place] for place, relation in enumerate(self.relations)}
+
+    def asked(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
+        """What the links with the numbers ``seeds`` (P,) ask for; with ``looked`` sources and times are not looked at."""
+        asked, times, positives = self._asked(graph, seeds, address, workspace, looked), None, list[Array]()
         if isinstance(self.sampler, HeteroTemporalSampler):
             source, _, destination = self.relations[0]
-            (own, other), times, local = self._ends_at_times(graph.relations[self.relations[0]], asked.seeds, pairs)
-            options["times"] = times
+            (own, other), times, local = self._ends_at_times(graph.relations[self.relations[0]], asked, looked)
             ends = [(source, own), (destination, other)]
         else:
-            ends, local = self._ends(graph, asked, workspace), pairs
+            ends, local = self._ends(graph, asked, workspace), asked.pairs
+            if self.exclude != "none":
+                positives = [local[:, places[:own]].astype(np.int64) for own, places in asked.of_relations]
         numbers = np.concatenate([graph.numbered({kind: ids}) for kind, ids in ends])
-        sampled = self.sampler.sample(graph, numbers, **options)
-        if self.exclude != "none" and not isinstance(self.sampler, HeteroTemporalSampler):
-            sampled = self._without(sampled, [pairs[:, places[:own]].astype(np.int64) for own, places in asked.of_relations])
-        several = len(self.relations) > 1
-        extra = sampled.extra | {"pairs": local, "labels": asked.labels} | ({"relations": asked.relations} if several else {})
-        return replace(sampled, extra=extra, seed_relation=None if several else self.relations[0])
+        extra = {"pairs": local, "labels": asked.labels} | ({"relations": asked.relations} if len(self.relations) > 1 else {})
+        return Links(numbers, times, extra, positives)
+
+    def with_links(self, graph: HeteroGraph, sampled: HeteroMiniBatch, asked: Links, workspace: Workspace) -> HeteroMiniBatch:
+        """The batch of the ends with the links, and without edges that are to pass no message."""
+        if asked.positives:
+            sampled = self._without(sampled, asked.positives)
+        return replace(sampled, extra=sampled.extra | asked.extra, seed_relation=None if len(self.relations) > 1 else self.relations[0])
 
     def _laws_of(self, graph: HeteroGraph) -> list[NegativeLaw]:
         """Made once for a graph; they travel to the workers with the sampler."""
@@ -232,7 +238,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             laws.append(NegativeLaw(self.negatives, bounds, tables, is_sorted, relation[0] == relation[2]))
         return laws
 
-    def _asked(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace) -> _Asked:
+    def _asked(self, graph: HeteroGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None) -> _Asked:
         """The links with the numbers ``seeds`` (P,), and their negatives, as global ids."""
         all_columns, laws = self._columns(graph), self._laws.get(graph, self._laws_of)
         begins = np.cumsum([0, *(columns.num_edges for columns in all_columns)])
@@ -250,7 +256,7 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
         for place, (columns, law) in enumerate(zip(all_columns, laws, strict=True)):
             own = np.flatnonzero(relations[:number] == place)
             src, dst, drawn = (np.empty(size, dtype) for size in (len(own), len(own), len(own) * count))
-            kernels.end_points(columns.indptr, columns.indices, seeds[own] - begins[place], src, dst)
+            write_ends(columns, seeds[own] - begins[place], looked["indices"][self.relations[place]] if looked else None, src, dst)
             draw_negatives(law, columns, seeds[own], (src, dst), count, address, drawn)
             others = (number + own[:, None] * count + np.arange(count)).reshape(-1)
             pairs[:, own], pairs[:, others] = (src, dst), (np.repeat(src, count), drawn)
@@ -272,13 +278,13 @@ class HeteroLinkSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
                 asked.pairs[side, places] = own
         return ends
 
-    def _ends_at_times(self, columns: RelationColumns, places: Array, pairs: Array) -> tuple[list[Array], Array, Array]:
+    def _ends_at_times(self, columns: RelationColumns, asked: _Asked, looked: Looked | None) -> tuple[list[Array], Array, Array]:
         """The sources of the positives and the destinations of all pairs, their times, and the pairs as local ids."""
         if columns.times is None:
             raise InputError(f"{relation_name(self.relations[0])} has no times: give them to HeteroGraph, or take HeteroSampler")
-        number, total = len(places), pairs.shape[1]
+        pairs, number, total = asked.pairs, len(asked.seeds), asked.pairs.shape[1]
         each = np.r_[np.arange(number), np.repeat(np.arange(number), total // number - 1)]  # the positive of each pair
-        bounds = columns.times[places] - (0 if self.exclude == "none" else 1)
+        bounds = (looked["times"][self.relations[0]] if looked else columns.times[asked.seeds]) - (0 if self.exclude == "none" else 1)
         first = number if self.relations[0][0] == self.relations[0][2] else 0
         local = np.stack([each, first + np.arange(total)]).astype(pairs.dtype)
         return [pairs[0, :number], pairs[1]], np.concatenate([bounds, bounds[each]]), local

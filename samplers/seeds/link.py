@@ -11,8 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import RelationColumns
-from hoptrain.kernels.cpu.relabel import relabel
+from hoptrain.engine.hetero_graph import Relation, RelationColumns
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
@@ -21,6 +20,8 @@ from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.seeds.ends import Links, Looked, distinct_ends, edges_into, places_of, write_ends
+from hoptrain.samplers.typed import ONLY
 
 Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
 Exclude = Literal["none", "self", "reverse"]
@@ -183,37 +184,52 @@ class LinkSampler(Sampler):
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch for the edges at the places ``seeds`` (P,) in ``graph.indices``; see ``Sampler.sample_on_cpu``."""
-        edge_ids, pairs, labels = self.pairs(graph, seeds, address, workspace)
-        options: dict[str, Any] = {**address._asdict(), "workspace": workspace}
+        asked = self.asked(graph, seeds, address, workspace)
+        options: dict[str, Any] = {} if asked.times is None else {"times": asked.times}
+        sampled = self.sampler.sample(graph, asked.seeds, **address._asdict(), workspace=workspace, **options)
+        return self.with_links(graph, sampled, asked, workspace)
+
+    def links_of(self, graph: Graph, seeds: Array) -> dict[Relation, Array]:
+        """The places (P,) of the links, checked, by their relation, of which there is one."""
+        return {ONLY: check_ids(seeds, graph.num_edges, "edge", "edge", "edges")}
+
+    def asked(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
+        """What the edges at the places ``seeds`` (P,) ask for, in memory of the workspace; with ``looked`` sources and times are not looked at."""
+        edge_ids, pairs, labels = self.pairs(graph, seeds, address, workspace, looked)
         if isinstance(self.sampler, TemporalSampler):
-            ends, times, pairs = self.ends_at_times(graph, edge_ids, pairs)
-            sampled = self.sampler.sample(graph, ends, times=times, **options)
-            return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
+            ends, times, pairs = self.ends_at_times(graph, edge_ids, pairs, looked)
+            return Links(ends, times, self.extra(graph, edge_ids, pairs, labels), [])
         ends = distinct_ends(graph.num_nodes, pairs, workspace)
-        sampled = self.sampler.sample(graph, ends, **options)
-        if self.exclude != "none":
-            dropped = self.dropped(pairs[:, : len(edge_ids)], len(ends))
+        positives = [] if self.exclude == "none" else [pairs[:, : len(edge_ids)]]
+        return Links(ends, None, self.extra(graph, edge_ids, pairs, labels), positives)
+
+    def with_links(self, graph: Graph, sampled: MiniBatch, asked: Links, workspace: Workspace) -> MiniBatch:
+        """The batch of the ends with the links, and without edges that are to pass no message."""
+        for positives in asked.positives:
+            dropped = self.dropped(positives, len(asked.seeds))
             sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
-        return replace(sampled, extra=sampled.extra | self.extra(graph, edge_ids, pairs, labels))
+        return replace(sampled, extra=sampled.extra | asked.extra)
 
     def extra(self, graph: Graph, places: Array, pairs: Array, labels: Array) -> dict[str, Array]:
         """What a batch holds beside its blocks: ``pairs`` as local ids, and the edges at ``places``."""
         return {"pairs": pairs, "labels": labels} | ({"edge_ids": graph.ids_of(places)} if self.with_edge_ids else {})
 
-    def ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array) -> tuple[Array, Array, Array]:
+    def ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array, looked: Looked | None = None) -> tuple[Array, Array, Array]:
         """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
         num_edges, num_pairs = len(edge_ids), pairs.shape[1]
         each = np.r_[np.arange(num_edges), np.repeat(np.arange(num_edges), num_pairs // num_edges - 1)]  # the positive of each pair
-        bounds = graph.times[edge_ids] - (0 if self.exclude == "none" else 1)
+        bounds = (looked["times"][ONLY] if looked else graph.times[edge_ids]) - (0 if self.exclude == "none" else 1)
         ends = np.concatenate([pairs[0, :num_edges], pairs[1]])
         local = np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
         return ends, np.concatenate([bounds, bounds[each]]), local
 
-    def pairs(self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace) -> tuple[Array, Array, Array]:
+    def pairs(
+        self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace, looked: Looked | None = None
+    ) -> tuple[Array, Array, Array]:
         """The checked places of the edges, the pairs, global ids, and their labels."""
-        edge_ids = check_ids(edge_ids, graph.num_edges, "edge", "edge", "edges")
+        edge_ids = self.links_of(graph, edge_ids)[ONLY]
         num_edges = len(edge_ids)
         count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives
         total = num_edges * (1 + count)
@@ -221,7 +237,7 @@ class LinkSampler(Sampler):
         labels = workspace.array("link_labels", total, np.float32)
         labels[:num_edges], labels[num_edges:] = 1, 0
         (src, dst), (tails, drawn) = pairs[:, :num_edges], pairs[:, num_edges:]
-        kernels.end_points(graph.indptr, graph.indices, edge_ids, src, dst)
+        write_ends(graph, edge_ids, looked["indices"][ONLY] if looked else None, src, dst)
         tails.reshape(num_edges, count)[:] = src[:, None]
         begin, end = self.bounds(graph)
         if self.negatives == "pairs":
@@ -311,33 +327,6 @@ def tables_by_degree(columns: Graph | RelationColumns, bounds: tuple[int, int]) 
     root = np.sqrt(np.diff(columns.indptr[begin : end + 1]))
     # Square roots are exact to the last bit on every machine; a power need not be.
     return tables_of(np.array([0, end - begin]), root * np.sqrt(root))
-
-
-def places_of(graph: Graph | RelationColumns, edges: Array) -> Array:
-    """The places (N,) of the edges with the ids ``edges`` (N,), which are checked."""
-    number = graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max(initial=-1)) + 1
-    return graph.places_of(check_ids(edges, number, "edge", "edge", "edges"))
-
-
-def edges_into(graph: Graph | RelationColumns, vertices: Array) -> Array:
-    """The places of all edges into ``vertices`` (N,), column by column.
-
-    Raises:
-        InputError: there is none.
-    """
-    begins, degrees = graph.indptr[vertices].astype(np.int64), (graph.indptr[vertices + 1] - graph.indptr[vertices]).astype(np.int64)
-    if degrees.sum() == 0:
-        raise InputError(
-            f"no edge leads into any of the {len(vertices):,} vertices of the split: there is no link to learn; choose another"
-        )
-    return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())
-
-
-def distinct_ends(num_vertices: int, pairs: Array, workspace: Workspace, name: str = "link_nodes") -> Array:
-    """The distinct vertices of the pairs, in order of first appearance; ``pairs`` become local ids."""
-    nodes = workspace.array(name, pairs.size + 1, pairs.dtype)
-    workspace.table.start(num_vertices, min(pairs.size, num_vertices))
-    return nodes[: relabel(pairs.reshape(-1), 0, pairs.size, workspace.table.view(), nodes, 0)]
 
 
 def _without(batch: MiniBatch, dropped: Array, num_vertices: int, workspace: Workspace) -> tuple[Block, ...]:

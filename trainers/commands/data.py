@@ -44,7 +44,13 @@ def add_parser(subparsers: Any) -> None:
     for action in (info, convert, parts):
         action.add_argument("--scale", type=float, default=1.0, help="share of a synthetic: set, in (0, 1]")
     info.add_argument("--memory", help="say what reading the features would take with so much memory, such as 8GiB, or auto")
-    info.add_argument("--fanouts", help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10)")
+    info.add_argument(
+        "--fanouts",
+        nargs="+",
+        metavar="N,N",
+        help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10); of a typed graph also RELATION=15,10,5, relation by relation",
+    )
+    info.add_argument("--weighted", action="store_true", default=None, help="with --memory: edges are drawn by their weights")
     info.add_argument("--split", help="with --memory: what the seeds are (default train)")
     info.add_argument("--batch-size", type=int, help="with --memory: seeds of a step (default 1024)")
     for action, run in ((listing, run_list), (info, run_info), (convert, run_convert)):
@@ -77,11 +83,11 @@ def _counts(entry: Entry) -> list[str]:
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what a data set holds, after its checksums have been verified, and what a memory size would give; returns 0."""
-    for option in ("fanouts", "batch_size", "split"):
-        if args.memory is None and getattr(args, option) is not None:
-            name = option.replace("_", "-")
-            raise InputError(f"--{name} is {getattr(args, option)} without --memory: it tells what is read from the disk; leave it out")
-    fanouts = _fanouts(args.fanouts or "10,10")
+    for option in ("fanouts", "batch_size", "split", "weighted"):
+        if args.memory is None and (given := getattr(args, option)) is not None:
+            name, value = option.replace("_", "-"), " ".join(given) if isinstance(given, list) else "on" if given is True else given
+            raise InputError(f"--{name} is {value} without --memory: it tells what is read from the disk; leave it out")
+    fanouts = _fanouts(args.fanouts or ["10,10"])
     if args.memory is not None:
         from hoptrain.samplers.feed.memory_left import memory_bytes  # here, lest other commands wait for samplers
         from hoptrain.trainers.commands.memory_facts import memory_facts
@@ -95,17 +101,24 @@ def run_info(args: argparse.Namespace) -> int:
     print("checksums ok")
     if args.memory is not None:
         batch_size = 1024 if args.batch_size is None else args.batch_size
-        print(aligned(memory_facts(data, args.memory, fanouts, batch_size, args.split or "train")))
+        print(aligned(memory_facts(data, args.memory, fanouts, batch_size, args.split or "train", bool(args.weighted))))
     return 0
 
 
-def _fanouts(text: str) -> list[int | float]:
-    try:
-        return [float(word) if "." in word else int(word) for word in text.strip("[]").split(",")]
-    except ValueError:
-        raise InputError(
-            f"--fanouts is {text}: it is numbers, or shares, with commas between them; give for instance 15,10,5 or 0.5,10"
-        ) from None
+def _fanouts(words: list[str]) -> list[int | float] | dict[str, list[int | float]]:
+    """Those of all relations; or by relation, "" for the others."""
+    found = dict[str, list[int | float]]()
+    for name, _, numbers in (word.rpartition("=") for word in words):
+        if name in found:
+            raise InputError(f"--fanouts is {' '.join(words)}: {name or 'what all relations have'} is given twice; leave one of them out")
+        try:
+            found[name] = [float(number) if "." in number else int(number) for number in numbers.strip("[]").split(",")]
+        except ValueError:
+            raise InputError(
+                f"--fanouts is {' '.join(words)}: it is numbers, or shares, with commas between them; give for instance 15,10,5 or 0.5,10, or "
+                "of a relation author:writes:paper=15,10,5"
+            ) from None
+    return found[""] if set(found) == {""} else found
 
 
 def _print_partition(args: argparse.Namespace) -> int:

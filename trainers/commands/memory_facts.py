@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import FORESEEN_BYTES, Filled, Topology
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, in_order, plan_together
-from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, CachedTable, shared_out
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.samplers.ahead.handover import boxes_of
 from hoptrain.samplers.feed.gather import split_columns
 from hoptrain.samplers.feed.loader import plain_schedule
-from hoptrain.samplers.feed.memory_left import memory_bytes, memory_left
+from hoptrain.samplers.feed.memory_left import budget_of, feature_files, held_whole, memory_bytes, memory_left
 from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows, feature_files
+from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows
 from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.feed.topology.superbatch import Superbatch
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.trainers.commands.table import megabytes
+from hoptrain.trainers.commands.table import counted, megabytes
 
 _PLAN_S, _READ_S = 20.0, 2.0
 """How long the plan may take, and the reads."""
+_KNOWN_EPOCHS = 3
 _WORKERS = 2
 """As a run has by default."""
 _KEPT_READS = 64
@@ -56,54 +58,92 @@ class _Steps(NamedTuple):
     step_s: float
 
 
-def memory_facts(data: Any, memory: str, fanouts: list[int | float], batch_size: int, split: str = "train") -> list[list[str]]:
+def memory_facts(
+    data: Any,
+    memory: str,
+    fanouts: Sequence[int | float] | Mapping[str, Sequence[int | float]],
+    batch_size: int,
+    split: str = "train",
+    weighted: bool = False,
+) -> list[list[str]]:
     """Lines (what, value) about an epoch with so much memory.
 
     Args:
         data: a ``Dataset`` or a ``HeteroDataset``, opened from a folder.
         memory: as ``SampleLoader``'s.
-        fanouts: of neighbour sampling.
+        fanouts: of neighbour sampling; of a typed graph maybe by relation, those of "" for all that are not named.
         batch_size: seeds of a step.
         split: what the seeds are.
+        weighted: whether edges are drawn by weight.
 
     Raises:
         InputError: a size that cannot be, or is too small; data without features.
     """
-    sampler: Any = NeighborSampler(fanouts) if isinstance(data, Dataset) else HeteroSampler(fanouts, data.seed_type)
-    sampler, schedule = plain_schedule(data, sampler, split=split, batch_size=batch_size)
+    sampler, schedule = plain_schedule(data, _sampler(data, fanouts, weighted), split=split, batch_size=batch_size)
     stores, _ = split_columns(sampler.stores_of(data))
     files = feature_files(stores)
     if not files:
         raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
     given = memory_bytes(memory)
-    if are_edges_read(task, given, files.values()):
+    if are_edges_read(task, given, files):
         task.edges = edge_files(task)
-    size = given or memory_left(task, list(files), _WORKERS, DEFAULTS, 1)[0]
-    of_edges = 0 if task.edges is None else size // EDGE_SHARE
-    tables = shared_out(size - of_edges, {name: (file.shape[0], file.row_bytes) for name, file in files.items()})
+    size = given or memory_left(task, [*files, *held_whole(stores, files)], _WORKERS, DEFAULTS, 1)[0]
+    budget = budget_of(stores, files, size, 0 if task.edges is None else EDGE_SHARE, given is None)
     task.stores = {name: i for i, name in enumerate(files)}
     rows_of, topology = StepRows(tasks=[task], num_tables=len(files)), None
     if task.edges is not None:
-        boxes = boxes_of(steps_in_flight(task, of_edges // HANDED_SHARE, 1), 0, [0], None)
-        topology = Superbatch(tasks=[task], edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=of_edges // 2)
-    steps = _planned(rows_of, topology, tables, schedule.num_steps)
+        boxes = boxes_of(steps_in_flight(task, budget.of_edges // HANDED_SHARE, 1), 0, [0], None)
+        topology = Superbatch(tasks=[task], edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=budget.of_edges // 2)
+    steps = _planned(rows_of, topology, budget, schedule.num_steps)
     features = [file for file in files.values() if isinstance(file, FileRows)]
-    lines = _lines(steps, features, tables, schedule.num_steps, f"{batch_size:,} seeds, fanouts {fanouts}")
+    by_weight = " by weight" * weighted
+    lines = _lines(
+        steps,
+        features,
+        budget,
+        schedule.num_steps,
+        f"{counted(min(batch_size, len(schedule.items)), 'seed')}, fanouts {_shown(fanouts)}{by_weight}",
+    )
     return lines if topology is None else [*lines, *_edge_lines(steps, topology, schedule.num_steps)]
 
 
-def _planned(rows_of: StepRows, topology: Topology | None, tables: list[CachedTable], num_steps: int) -> _Steps:
+def _sampler(data: Any, fanouts: Sequence[int | float] | Mapping[str, Sequence[int | float]], weighted: bool) -> Any:
+    named = dict(fanouts) if isinstance(fanouts, Mapping) else {"": fanouts}
+    common = named.pop("", None)
+    if isinstance(data, HeteroDataset):
+        own: Any = {"fanouts": named, "default": common} if named else {"fanouts": common}
+        return HeteroSampler(seed_type=data.seed_type, weighted=weighted, **own)
+    if named or common is None:
+        raise InputError(f"fanouts name {', '.join(named)}, and {data.name} has one kind of edges: give numbers alone, such as 10,10")
+    return NeighborSampler(common, weighted=weighted)
+
+
+def _shown(fanouts: Any) -> str:
+    if not isinstance(fanouts, Mapping):
+        return f"{list(fanouts)}"
+    return ", ".join(f"{list(own)} of {name or ('the others' if len(fanouts) > 1 else 'all')}" for name, own in fanouts.items())
+
+
+def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_steps: int) -> _Steps:
     """Two epochs, or as many of their steps as there is time for."""
+
+    def too_little() -> InputError:
+        return budget.too_little(dict(zip(budget.sizes, _largest(rows_of, num_steps), strict=True)))
+
+    try:
+        tables = budget.tables()
+    except InputError:
+        raise too_little() from None
     in_flight = topology.num_in_flight if topology else IN_FLIGHT
     plans = [
         RowPlan(
             np.empty(table.num_rows, np.int32), table.num_slots, LOOKAHEAD, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES,
-            in_flight=in_flight,
+            in_flight=in_flight, too_little=too_little,
         )
         for table in tables
     ]  # fmt: skip
-    later = ((epoch, step) for epoch in range(3) for step in range(num_steps))  # the third is known, and not gone through
+    later = _later(num_steps)
 
     def foresee(number: int) -> None:
         for _ in range(number):
@@ -132,6 +172,21 @@ def _planned(rows_of: StepRows, topology: Topology | None, tables: list[CachedTa
     return _Steps(used, missed, at_once, edges, len(used) + plans[0].num_known, seconds / len(used))
 
 
+def _later(num_steps: int) -> Iterator[tuple[int, int]]:
+    """Epochs and steps; those of the third epoch are known, and not gone through."""
+    return ((epoch, step) for epoch in range(_KNOWN_EPOCHS) for step in range(num_steps))
+
+
+def _largest(rows_of: StepRows, num_steps: int) -> list[int]:
+    """The most rows of each table that a step uses, of as many steps as there is time for."""
+    begin, found = time.perf_counter(), [0] * rows_of.num_tables
+    for at in _later(num_steps):
+        found = [max(most, len(rows)) for most, rows in zip(found, rows_of(*at), strict=True)]
+        if time.perf_counter() - begin > _PLAN_S:
+            break
+    return found
+
+
 def _hand_over(topology: Topology | None, coming: Iterator[int], landed: int) -> None:
     if topology is not None:
         topology.hand_over(next(coming), landed)
@@ -145,22 +200,26 @@ def _edge_lines(steps: _Steps, topology: Superbatch, num_steps: int) -> list[lis
     return [
         [
             "edges",
-            f"{size / 2**20:,.1f} MiB, read from their file for {together:,} steps at once: {-(-num_steps // together):,} superbatches an epoch",
+            f"{size / 2**20:,.1f} MiB, read from their file for {counted(together, 'step')} at once: "
+            f"{counted(-(-num_steps // together), 'superbatch', 'superbatches')} an epoch",
         ],
         ["edge reads an epoch", f"{reads:,.0f} of {megabytes(num_bytes)} in all: {seconds:,.1f} s"],
     ]
 
 
-def _lines(steps: _Steps, files: list[FileRows], tables: list[CachedTable], num_steps: int, batch: str) -> list[list[str]]:
+def _lines(steps: _Steps, files: list[FileRows], budget: Budget, num_steps: int, batch: str) -> list[list[str]]:
+    tables = budget.tables()
+    whole = "".join(f", and {size / 2**20:,.1f} MiB for all of {name}" for name, size in budget.whole.items())
     warm = slice(len(steps.used) // 2, None)
     used, missed = (float(np.mean(counts[warm])) * num_steps for counts in (steps.used, steps.missed))
     rows, slots = sum(table.num_rows for table in tables), sum(table.num_slots for table in tables)
+    half = ", of which the second half counts" * (len(steps.used) > 1)
     lines = [
         [
             "memory",
-            f"{sum(table.num_bytes for table in tables) / 2**20:,.1f} MiB, room for {slots:,} of {rows:,} rows ({slots / rows:.0%})",
+            f"{sum(table.num_bytes for table in tables) / 2**20:,.1f} MiB, room for {slots:,} of {counted(rows, 'row')} ({slots / rows:.0%}){whole}",
         ],
-        ["epoch", f"{num_steps:,} steps of {batch}; predicted from {len(steps.used):,} steps, of which the second half counts"],
+        ["epoch", f"{counted(num_steps, 'step')} of {batch}; predicted from {counted(len(steps.used), 'step')}{half}"],
         ["rows an epoch", f"{used:,.0f} used, {missed:,.0f} of them read ({missed / max(1, used):.0%})"],
     ]
     num_read, seconds = _timed_reads(steps.rows, files)

@@ -18,6 +18,11 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """A number with what there is so many of."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
 def table(records: Sequence[Mapping[str, Any]], width: int = sys.maxsize) -> str:
     """Records as aligned columns, in the order in which their names first appear; numbers to the right, nothing for what is missing.
 

@@ -123,6 +123,24 @@ def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, addre
 
 
 @cpu_kernel
+def draw_places(columns, keys, first, last, bounds, rule, address, scratch, edges, num_edges):
+    """Draw the edge ids of ``sample_hop`` alone, for which sources need not be known; returns the number of edges."""
+    by_time, edge_ids = columns.by_time, edges.edge_ids
+    chunk = scratch.offsets.shape[1]
+    for begin in range(first, last, chunk):
+        end = min(begin + chunk, last)
+        _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
+        num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
+        if num_lanes:
+            _draw(num_lanes, rule, address, scratch)
+        after = _place(by_time, begin, end, rule, address, scratch, edges, num_edges)
+        for j in places(num_edges, after):
+            edge_ids[j] = by_time[unsigned(edge_ids[j])]
+        num_edges = after
+    return num_edges
+
+
+@cpu_kernel
 def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, address, scratch, edges, num_edges):
     """As ``sample_hop`` for nodes that are paths: each edge leads to a node of its own, and the next edge is earlier.
 

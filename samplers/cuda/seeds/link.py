@@ -22,7 +22,8 @@ from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.link import LinkSampler, distinct_ends
+from hoptrain.samplers.seeds.ends import distinct_ends
+from hoptrain.samplers.seeds.link import LinkSampler
 
 
 class CudaLinks:

@@ -9,21 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hoptrain.engine import Address, Graph, HeteroGraph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers.ahead.handover import EdgeIds
-from hoptrain.samplers.ahead.relations import columns_of, named
+from hoptrain.samplers.ahead.relations import columns_of, grows, is_timed, named
 from hoptrain.samplers.ahead.window import grow_together
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.feed.topology.relation import RelationFiles
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.seeds.ends import Links
+from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
+from hoptrain.samplers.seeds.link import LinkSampler
+from hoptrain.samplers.seeds.timed import TimedSeeds
 
 EDGE_ROWS = "edge_attr"
 """The store of the features of a plain graph's edges; those of a typed graph's are ``named`` after it."""
 
-_ARRAYS = ("indices", "weights", "edge_ids")
+_ARRAYS = ("indices", "weights", "times", "edge_ids")
 
 
 class EdgeFiles:
@@ -31,7 +37,8 @@ class EdgeFiles:
 
     Attributes:
         graph: of which only ``indptr`` is looked at.
-        files: by the names of the graph's arrays (E,): "indices", and "weights" and "edge_ids" where they are needed; of a typed graph ``named`` by relation.
+        files: by the names of the graph's arrays (E,): "indices", and "weights", "times" and "edge_ids" where they are needed; of a typed graph ``named``
+            by relation.
     """
 
     def __init__(self, graph: Graph | HeteroGraph, files: Mapping[str, FileRows]) -> None:
@@ -57,7 +64,7 @@ class EdgeFiles:
 
         Args:
             sampler: one with ``can_be_grown``.
-            asked: seeds (B,) of each batch, with its address.
+            asked: items (B,) of each batch, with its address.
 
         Returns:
             The batches that ``Sampler.sample`` makes, whose arrays are their own, each with the ids of its edges, where these have features by them.
@@ -68,9 +75,30 @@ class EdgeFiles:
         if not asked:
             return []
         draws = {relation: part.draws for relation, part in self._parts.items()}
-        made = grow_together(sampler, self.graph, asked, draws, self._workspace)
+        links, wanted = list[Links](), list[Any](asked)
+        if isinstance(sampler, LinkSampler | HeteroLinkSampler):
+            links = self._links(sampler, asked)
+            wanted = [(own.seeds, address, own.times) for own, (_, address) in zip(links, asked, strict=True)]
+        elif isinstance(sampler, TimedSeeds):
+            wanted = [(seeds, address, times) for items, address in asked for seeds, times in [np.split(items, 2)]]
+        made: list[Any] = grow_together(grows(sampler), self.graph, wanted, draws, self._workspace)
+        if links:
+            made = [sampler.with_links(self.graph, batch, own, self._workspace) for batch, own in zip(made, links, strict=True)]
         made = [batch.out_of(self.graph, sampler.repeats_edges) for batch in made]
         return list(zip(made, self._ids_of(made), strict=True))
+
+    def _links(self, sampler: Any, asked: Sequence[tuple[Array, Address]]) -> list[Links]:
+        """What batches of links ask for; what that takes of their edges is read for all of them together."""
+        places = [sampler.links_of(self.graph, items) for items, _ in asked]
+        looked: list[dict[str, dict[Relation, Array]]] = [{} for _ in asked]
+        for name in ("indices", "times") if is_timed(sampler.sampler) else ("indices",):
+            for relation, part in ((relation, self._parts[relation]) for relation in places[0]):
+                if getattr(part.whole, name) is None:
+                    continue  # whoever asks for times says so
+                for own, entries in zip(looked, part.read(name, [of[relation] for of in places]), strict=True):
+                    own.setdefault(name, {})[relation] = entries
+        batches = zip(asked, looked, strict=True)
+        return [sampler.asked(self.graph, items, address, self._workspace, own).copied() for (items, address), own in batches]
 
     def _ids_of(self, batches: Sequence[SampledBatch]) -> list[dict[str, Array]]:
         found: list[dict[str, Array]] = [{} for _ in batches]

@@ -15,9 +15,12 @@ from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.engine.partition.topology.columns import OwnGraph
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
+from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.ahead.draws import Asked, Drawn, draw
 from hoptrain.samplers.feed.topology.columns import Columns, in_parts, read_entries
+from hoptrain.samplers.feed.topology.timed import DrawsByTime
 from hoptrain.samplers.feed.topology.weighted import DrawsByWeight
+from hoptrain.samplers.nodewise.hetero_labor import OneLabor
 from hoptrain.samplers.nodewise.labor import LaborSampler
 from hoptrain.samplers.scratch.alias import NO_TABLES
 from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_places, most_edges
@@ -29,7 +32,7 @@ class RelationFiles:
 
     Attributes:
         whole: the relation, or a plain graph: of what lies in files only ``indptr`` is looked at.
-        files: by the names of its arrays (E,), "indices", "weights", "edge_ids"; what has none lies in memory.
+        files: by the names of its arrays (E,), "indices", "weights", "times", "edge_ids"; what has none lies in memory.
         read_s: seconds of reads so far.
     """
 
@@ -56,13 +59,35 @@ class RelationFiles:
     def draws(self, _: int, asked: Sequence[Asked]) -> list[Drawn]:
         """What some batches draw at a hop; see ``hoptrain.samplers.ahead.draws.Draws``."""
         sampler: Any = asked[0].sampler
-        if isinstance(sampler, LaborSampler):
+        if isinstance(sampler, LaborSampler | OneLabor):
+            if not sampler.fanouts[asked[0].hop]:
+                return [self._nothing(own) for own in asked]
             return self._from_columns(asked, ("indices", "weights") if sampler.weighted else ("indices",))
+        if asked[0].bounds is not None:
+            return self._by_time(asked)
         is_by_weight = sampler.weighted and sampler.rules()[asked[0].hop].fanout != 0
         drawn = self._by_weight(asked) if is_by_weight else [self._uniformly(own) for own in asked]
         sources = self.read("indices", [places for _, places in drawn])
         dtype = id_dtype(self.whole.num_edges)
         return [Drawn(indptr, places.astype(dtype, copy=False), own) for (indptr, places), own in zip(drawn, sources, strict=True)]
+
+    def _nothing(self, asked: Asked) -> Drawn:
+        """A hop that leaves the relation out, of a sampler with weights."""
+        none, ids = np.empty(0, id_dtype(self.whole.num_edges)), np.empty(0, self.whole.indices.dtype)
+        return Drawn(np.zeros(len(asked.nodes) + 1, np.int64), none, ids, np.empty(0, np.float32))
+
+    def _by_time(self, asked: Sequence[Asked]) -> list[Drawn]:
+        drawn = self._draws_by_time(asked)
+        sources = self.read("indices", [places for _, places in drawn])
+        dtype, found = id_dtype(self.whole.num_edges), []
+        for own, (indptr, places), ids in zip(asked, drawn, sources, strict=True):
+            roots = np.repeat(own.nodes >> TREE_SHIFT << TREE_SHIFT, np.diff(indptr))
+            found.append(Drawn(indptr, places.astype(dtype, copy=False), roots | ids))
+        return found
+
+    @cached_property
+    def _draws_by_time(self) -> DrawsByTime:
+        return DrawsByTime(self.whole.indptr, None if self.whole.times is None else partial(self._read, "times"))
 
     @cached_property
     def _by_weight(self) -> DrawsByWeight:
@@ -97,7 +122,7 @@ class RelationFiles:
 
     def _drawn_from(self, asked: Asked, own: Mapping[str, Array]) -> Drawn:
         whole, starts = self.whole, self._starts
-        at_hand = OwnGraph(starts, own["indices"], weights=own.get("weights"), is_sorted=whole.is_sorted, validate=False)
+        at_hand = OwnGraph(starts, own["indices"], weights=own.get("weights"), is_sorted=False, validate=False)
         drawn = draw(at_hand, asked, self._workspace)
         shift = np.repeat(whole.indptr[asked.nodes].astype(np.int64) - starts[asked.nodes], np.diff(drawn.indptr))
         weights = None if drawn.weights is None else drawn.weights.copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.engine.arrays import Array, id_dtype
@@ -14,10 +14,12 @@ from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
-from hoptrain.samplers.ahead.relations import along, can_be_grown, columns_of, named, types_of
+from hoptrain.samplers.ahead.relations import along, can_be_grown, columns_of, grows, is_timed, named, types_of
+from hoptrain.samplers.feed.memory_left import held_whole
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.topology.edges import EDGE_ROWS, EdgeFiles
-from hoptrain.samplers.scratch.alias import TABLES_BYTES, drawable_weights
+from hoptrain.samplers.nodewise.hetero_labor import OneLabor
+from hoptrain.samplers.scratch.alias import TABLES_BYTES, drawable_weights, weights_of
 
 _log = logging.getLogger(__name__)
 
@@ -25,31 +27,34 @@ EDGE_SHARE = 4
 """A part of this many of the memory is for the edges, where they are read from their file."""
 HANDED_SHARE = 4
 """And of that part for what is handed over."""
+_TABLES = {"weights": TABLES_BYTES, "times": 4}
+"""Bytes an edge that sampling in memory takes besides these arrays: tables to draw by, and times in order with the edges' places in the place of times."""
 _LEAST = 2
 """Steps in flight, below which nothing could be read while the trainers have another one."""
 
 
-def are_edges_read(task: SampleTask, memory: int | None, files: Iterable[FileRows | PartedRows]) -> bool:
-    """Whether the edges of a task's graph are to be read from their file, since memory has no room for them; that is said.
+def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, FileRows | PartedRows], is_said: bool = True) -> bool:
+    """Whether the edges of a task's graph are to be read from their file, since memory has no room for them; that is said once.
 
     Not by a sampler that looks at them itself: then they stay mapped.
 
     Args:
         task: a loader's.
         memory: bytes that the rows in files may take; None for what is left, of which edges may take half.
-        files: the rows, which take no more than all of them in slots do.
+        files: the rows, which take no more than all of them in slots do, by the names of their stores.
+        is_said: whether it is to be said now.
     """
     asked = _asked(task) if isinstance(task.graph, Graph | HeteroGraph) else {}
     if not asked:
         return False
     free = available_memory()
-    all_rows = sum(bytes_for(file.shape[0], file.shape[0], file.row_bytes) for file in files)
-    most = all_rows + all_rows // (FORESEEN_SHARE - 1)
+    all_rows = sum(bytes_for(file.shape[0], file.shape[0], file.row_bytes) for file in files.values())
+    most = all_rows + all_rows // (FORESEEN_SHARE - 1) + sum(held_whole(task.stores, files).values())
     room = max(free // 2 if memory is None else free - min(memory, most), 0)
-    size = sum(array.nbytes + TABLES_BYTES * len(array) * name.startswith("weights") for name, array in asked.items())
-    if size <= room:
-        return False
+    size = sum(array.nbytes + _TABLES.get(name.partition(".")[0], 0) * len(array) for name, array in asked.items())
     is_known = can_be_grown(task.sampler)
+    if size <= room or not is_said:
+        return size > room and is_known
     what = "they are read from their file" if is_known else f"they stay mapped, since {type(task.sampler).__name__} looks at them itself"
     much = f"{size / 2**20:,.1f} MiB, and there is room for {room / 2**20:,.1f}"
     _log.log(logging.INFO if is_known else logging.WARNING, "the graph's edges take %s: %s", much, what)
@@ -64,17 +69,20 @@ def edge_files(task: SampleTask) -> EdgeFiles:
 def _asked(task: SampleTask) -> dict[str, Array]:
     """What lies in files of what is read for a task, by the names of ``EdgeFiles``.
 
-    The sources of edges; by weight, their weights; where edges have features, their ids.
+    The sources of edges; by weight, their weights; of samplers of times, these; where edges have features, their ids.
 
     Raises:
         InputError: there are no weights where they are needed.
     """
     is_known, found = can_be_grown(task.sampler), dict[str, Array]()
-    samplers = along(task.sampler, task.graph) if is_known else {}
+    sampler = grows(task.sampler)
+    samplers = along(sampler, task.graph) if is_known else {}
     for relation, columns in columns_of(task.graph).items():
         own = {"indices": columns.indices}
-        if is_known and samplers[relation].weighted:
-            own["weights"] = drawable_weights(columns)
+        if is_known and is_timed(sampler) and columns.times is not None:
+            own["times"] = columns.times
+        if is_known and getattr(samplers[relation], "weighted", False):
+            own["weights"] = (weights_of if isinstance(samplers[relation], OneLabor) else drawable_weights)(columns)
         if is_known and named(EDGE_ROWS, relation) in task.stores and columns.edge_ids is not None:
             own["edge_ids"] = columns.edge_ids
         found |= {named(name, relation): array for name, array in own.items() if mapped_file(array) is not None}
@@ -90,12 +98,14 @@ def steps_in_flight(task: SampleTask, memory: int, num_ranks: int) -> int:
 
 def _num_edges(task: SampleTask) -> int:
     """Edges of a batch, as many as there may be; a hop that takes all edges of its vertices, or a share of them, takes as many as on average."""
-    samplers, columns = along(task.sampler, task.graph), columns_of(task.graph)
+    sampler = grows(task.sampler)
+    samplers, columns = along(sampler, task.graph), columns_of(task.graph)
     sizes = {kind: number for kind, (number, _) in types_of(task.graph).items()}
-    seeded = getattr(task.sampler, "seed_type", None)
-    num_nodes = {kind: task.schedule.batch_size + 1 if seeded in (None, kind) else 0 for kind in sizes}
+    ends = 1 if sampler is task.sampler else 2 + 2 * getattr(task.sampler, "num_negatives", 0)
+    seeded = getattr(sampler, "seed_type", None)
+    num_nodes = {kind: task.schedule.batch_size * ends + 1 if seeded in (None, kind) else 0 for kind in sizes}
     total = 0
-    for hop in range(task.sampler.num_hops):
+    for hop in range(sampler.num_hops):
         found = dict.fromkeys(sizes, 0)
         for relation, own in columns.items():
             found[relation[0]] += _edges_of(samplers[relation].fanouts[hop], num_nodes[relation[2]], own)

@@ -10,7 +10,7 @@ import torch
 from hoptrain.benchmarks.storage import counts, speed
 from hoptrain.benchmarks.storage.disk import Disk
 from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped
-from hoptrain.engine import Dataset, InputError, Schedule
+from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.trainers.cli import main
@@ -75,6 +75,32 @@ def test_a_disk_is_read_by_blocks(saved, tmp_path):
     (tmp_path / "short").write_bytes(b"x")
     with pytest.raises(InputError, match="has no 4096 bytes in whole blocks"):
         Disk(str(tmp_path / "short"), 1, 0.05)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["plain", "typed"])
+def test_edges_and_handing_over(saved, tmp_path, name, capsys):
+    folder = saved.path
+    if name == "typed":
+        draw, folder = np.random.default_rng(0), tmp_path / "typed"
+        graph = HeteroGraph.from_edges({"a": 900, "b": 600}, {("b", "to", "a"): (draw.integers(0, 600, 9000), draw.integers(0, 900, 9000))})
+        HeteroDataset(graph=graph, seed_type="a", x={"b": draw.random((600, 8))}, splits={"train": np.arange(0, 900, 4)}).save(folder)
+    options = ["--quick", "--graphs", str(folder), "--fanouts", "3", "2", "--batch-size", "16", "--out", str(tmp_path / "out")]
+    for part, systems in (("edges", {"in memory", "tier", "map, MADV_RANDOM"}), ("handover", None)):
+        assert main(["bench", "storage", "--only", part, *options]) == 0
+        content = json.loads((tmp_path / "out" / "results.json").read_text())
+        if systems:
+            assert {row["system"] for row in content["records"]} == systems
+            assert min(row["batches_s"] for row in content["records"]) > 0
+            assert set(content["summary"]) == {"min_edges_over_map", "min_edges_share_of_memory_speed"}
+        else:
+            samplers = {"plain": {"NeighborSampler", "LaborSampler"}, "typed": {"HeteroSampler", "HeteroLaborSampler"}}
+            assert {row["sampler"] for row in content["records"]} == samplers[name]
+            assert min(row[part] for row in content["records"] for part in ("sample_ms", "hand_ms", "take_ms", "edges")) > 0
+    assert list(folder.parent.glob("tmp*")) == []
+    if name == "typed":
+        assert main(["bench", "storage", "--only", "reads", *options]) == 2
+        assert "--only is reads, which is found of plain graphs, and " in capsys.readouterr().err
 
 
 @pytest.mark.long

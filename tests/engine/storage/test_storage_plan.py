@@ -201,5 +201,5 @@ def test_what_is_foreseen_has_a_bound():
 def test_a_step_that_does_not_fit_is_refused():
     plan = plan_of(10, 3, 2)
     plan.foresee(np.arange(4))
-    with pytest.raises(InputError, match="memory has room for 3 rows, and a step reads 4: give more"):
+    with pytest.raises(InputError, match="3 slots, and a step uses 4 rows: give more"):
         plan.next(1)

@@ -1,8 +1,10 @@
 """Features beyond memory: the batches of features in memory, whoever makes them and whatever dies, and each mistake one line."""
 
 import os
+import re
 import signal
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,6 +16,8 @@ from hoptrain import samplers as s
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.storage import shared_rows
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.feed.memory_left import budget_of, feature_files
+from hoptrain.samplers.feed.tier import StepRows
 
 MEMORY = "300KiB"
 
@@ -188,12 +192,31 @@ def test_batches_that_are_cut_up_in_a_pipeline_are_refused(saved):
 
 
 def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
-    with pytest.raises(InputError, match=r"memory has room for \d+ rows of x \(\d+ bytes each\), and a step reads \d+: give more memory"):
-        list(loader_of(memory="96KiB"))
+    for given, slots in (("96KiB", r"\d+"), ("40KiB", "0")):
+        with pytest.raises(
+            InputError,
+            match=rf"memory is [\d,]+ bytes: [\d,]+ are for x, with room for {slots} of its 8,000 rows \(128 bytes each\) beside what tells where each "
+            r"lies \(80,000\), and a step uses [\d,]+; give \d+KiB at least, or a smaller batch_size or fanouts",
+        ) as found:
+            loader_of(memory=given)
+    [least] = re.findall(r"give (\d+)KiB", str(found.value))
+    next(iter(loader_of(memory=f"{least}KiB")))
+    with pytest.raises(InputError, match=f"give {least}KiB at least"):
+        loader_of(memory=f"{int(least) - 1}KiB")
+
+
+def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
+    task = loader_of()._task
+    rows_of = StepRows(tasks=[replace(task, stores={"x": 0})], num_tables=1)
+    sizes = [len(rows_of(0, step)[0]) for step in range(task.schedule.num_steps)]
+    assert sizes[0] < max(sizes)
+    budget = budget_of(task.stores, feature_files(task.stores), 0)
+    loader = loader_of(memory=f"{budget.least({'x': max(sizes) - 1})}B")
+    least = -(-budget.least({"x": max(sizes)}) // 1024)
     with pytest.raises(
-        InputError, match=r"memory is 40,960 bytes, 40,960 of them for x: what tells where each of its 8,000 rows lies takes 80,000"
+        InputError, match=rf"memory is .*, and a step uses {max(sizes):,}; give {least}KiB at least, or a smaller batch_size"
     ):
-        list(loader_of(memory="40KiB"))
+        list(loader)
 
 
 def test_memory_that_there_is_not_is_one_line(loader_of, monkeypatch):

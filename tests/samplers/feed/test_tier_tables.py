@@ -1,12 +1,14 @@
 """Features beyond memory of several tables: those of a typed graph's vertices, and of edges, by one plan each and one budget."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.shared_rows import shared_out, slots_for
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.feed import memory_left
@@ -105,10 +107,50 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
     (fewer,) = shared_out(1 << 20, {"x": (1000, 100)}, {"x": 600})
     assert fewer.num_slots == 600
     assert fewer.num_bytes < small.num_bytes
+
+
+def test_too_little_is_said_with_the_least_that_would_do():
+    sizes = {"x.paper": (1_000_000, 64), "x.author": (1_000_000, 32), "edge_attr": (500, 4)}
+    budget = Budget(memory=9_000_000, sizes=sizes)
     with pytest.raises(
-        InputError, match=r"memory is 9,000,000 bytes, 4,500,000 of them for x.paper: what .* its 1,000,000 rows lies takes 10,000,000"
+        InputError,
+        match=r"memory is 9,000,000 bytes: 4,493,067 are for x.paper, with room for 0 of its 1,000,000 rows \(64 bytes each\) beside what tells where each "
+        r"lies \(10,000,000\); give 20847KiB at least$",
     ):
-        shared_out(9_000_000, {"x.paper": (1_000_000, 4), "x.author": (1_000_000, 8)})
+        budget.tables()
+    least = budget.least({})
+    for memory, slots in ((least, 1), (least - 1, 0)):
+        assert min(table.num_slots for table in replace(budget, memory=memory)._tables(memory)) == slots
+    rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
+    wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
+    with pytest.raises(
+        InputError,
+        match=r"memory is auto, 40,000,000 bytes: 1,000,000 hold edge_attr.a whole, 10,000,000 are for edges, [\d,]+ are for x.author, .*, and a step uses "
+        r"999,000; give 148MiB at least, or a smaller batch_size or fanouts$",
+    ):
+        wider.check(rows)
+    least = wider.least(rows)
+    replace(wider, memory=least).check(rows)
+    with pytest.raises(InputError, match="a step uses"):
+        replace(wider, memory=least - 1).check(rows)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"lookahead": 0}], ids=["here", "workers", "when asked for"])
+def test_a_table_of_rows_shorter_than_what_tells_where_they_lie_is_held_whole(with_edges, tmp_path, caplog, options):
+    replace(with_edges, edge_attr=np.array(with_edges.edge_attr[:, :1])).save(
+        tmp_path / "data"
+    )  # 120 kB, and what tells where they lie 300 kB
+    with caplog.at_level(logging.INFO, "hoptrain"):
+        tier = same(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), memory="400KiB", **options)
+    assert list(tier.rows) == ["x"]
+    assert any(len(array) == 30_000 and array.dtype == np.float32 for array in tier.mapped)
+    if not options.get("lookahead", 1):
+        return
+    assert 0 < tier.filled.num_missed < tier.filled.num_used
+    assert tier.shared.tables[0].num_bytes <= (400 << 10) - 120_000
+    assert "; beside them 0.1 MiB for all of edge_attr" in caplog.text
+    with pytest.raises(InputError, match=r"memory is 102,400 bytes: 120,000 hold edge_attr whole, 0 are for x, .*; give \d+KiB at least"):
+        SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), memory="100KiB")
 
 
 @pytest.mark.parametrize("name", ["typed", "with_edges"])
@@ -148,6 +190,8 @@ def test_auto_where_nothing_is_left_is_one_line(with_edges, monkeypatch):
     loader = SampleLoader(with_edges, NeighborSampler([3, 2]), memory="auto")
     with (
         loader,
-        pytest.raises(InputError, match=r"memory is auto, 0.20 GiB that are free less .* for training: nothing is left; free some"),
+        pytest.raises(
+            InputError, match=r"memory is auto, 0.20 GiB that are free less .* for training: 0.1\d GiB are missing; free more than that"
+        ),
     ):
         list(loader)

@@ -11,6 +11,8 @@ from hoptrain.samplers.feed.topology import room
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands import memory_facts
 
+BUYS, LIKE = ("user", "buys", "item"), ("item", "like", "item")
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
@@ -93,13 +95,52 @@ def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, monkeypatch):
 def test_a_plan_for_which_there_is_no_time_is_of_fewer_steps(saved, monkeypatch):
     monkeypatch.setattr(memory_facts, "_PLAN_S", 0.0)
     facts = dict(memory_facts.memory_facts(Dataset.open(saved), "auto", [3, 2], 32))
-    assert "predicted from 1 steps" in facts["epoch"]
+    assert facts["epoch"].endswith("predicted from 1 step")
     assert "2,000 of 2,000 rows (100%)" in facts["memory"]
+
+
+def test_fanouts_by_relation_and_weights(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(memory_facts, "_PLAN_S", 600.0)
+    draw, num = np.random.default_rng(4), {"user": 800, "item": 1200}
+    edges = {relation: (draw.integers(0, num[relation[0]], 9000), draw.integers(0, 1200, 9000)) for relation in (BUYS, LIKE)}
+    HeteroDataset(
+        graph=HeteroGraph.from_edges(num, edges, weights={LIKE: draw.random(9000, dtype=np.float32) ** 9}),
+        seed_type="item",
+        x={"user": draw.random((800, 32)), "item": draw.random((1200, 16))},
+        splits={"train": np.arange(0, 1200, 3)},
+    ).save(tmp_path / "typed")
+    given = ["--memory", "200KiB", "--batch-size", "32", "--weighted", "--fanouts", "user:buys:item=3,1", "4,2"]
+    assert main(["data", "info", str(tmp_path / "typed"), *given]) == 0
+    said = dict(re.split("  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line)
+    assert said["epoch"].startswith(
+        "13 steps of 32 seeds, fanouts [3, 1] of user:buys:item, [4, 2] of the others by weight; predicted from 26 steps"
+    )
+    sampler = HeteroSampler({"user:buys:item": [3, 1]}, "item", weighted=True, default=[4, 2])
+    with SampleLoader(HeteroDataset.open(tmp_path / "typed"), sampler, batch_size=32, memory="200KiB") as loader:
+        list(loader)
+        before = loader.tier.filled
+        list(loader)
+        second = loader.tier.filled.minus(before)
+    assert numbers(said["rows an epoch"])[:2] == [second.num_used, second.num_missed]
+
+
+@pytest.mark.parametrize("memory", ["15KiB", "60KiB"])
+def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, capsys, monkeypatch):
+    monkeypatch.setattr(memory_facts, "_PLAN_S", 600.0)
+    given = ["data", "info", str(saved), "--fanouts", "3,2", "--batch-size", "64", "--memory"]
+    assert main([*given, memory]) == 2
+    [said] = [line for line in capsys.readouterr().err.splitlines() if "memory is" in line]
+    assert re.search(r"memory is [\d,]+ bytes: [\d,]+ are for x, with room for [\d,]+ of its 2,000 rows \(128 bytes each\)", said)
+    assert main([*given, re.findall(r"give (\w+) at least", said)[0]]) == 0
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--memory", "8GiB", "--fanouts", "a:b:a=3,2"], "fanouts name a:b:a, and "),
+        (["--memory", "8GiB", "--fanouts", "3,2", "4,2"], "--fanouts is 3,2 4,2: what all relations have is given twice"),
+        (["--memory", "8GiB", "--fanouts", "3,2", "--weighted"], "weighted=True, but the graph has no weights"),
+        (["--weighted"], "--weighted is on without --memory"),
         (["--memory", "0.5"], "memory is 0.5: it is bytes with their unit, or auto"),
         (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it is numbers, or shares, with commas between them"),
         (["--fanouts", "3,2"], "--fanouts is 3,2 without --memory"),

@@ -1,0 +1,197 @@
+"""How many mini-batches a second come by where a graph's edges lie, plain or typed; and what it costs to hand a batch over that another process sampled."""
+
+from __future__ import annotations
+
+import mmap
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hoptrain.benchmarks.common import options
+from hoptrain.benchmarks.common.rounds import time_rounds
+from hoptrain.benchmarks.peers.loaders import touch
+from hoptrain.benchmarks.storage.sources import InMemory, join
+from hoptrain.benchmarks.storage.speed import System, control_group, drop_cached
+from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, Schedule
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.partition.mailbox import Mailbox
+from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.queue.ring import Allocate
+from hoptrain.engine.queue.shared_memory import mapped_files
+from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
+from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, Workspace
+from hoptrain.samplers.ahead.handover import Handed, put, written
+from hoptrain.samplers.ahead.relations import columns_of, types_of
+from hoptrain.samplers.feed.check_batch import prepared
+from hoptrain.samplers.feed.memory_left import budget_of
+from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.feed.tier import LOOKAHEAD, Tier
+from hoptrain.samplers.feed.topology.room import EDGE_SHARE, edge_files
+from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
+
+MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"
+_ROW = 4
+"""Numbers of a vertex' features, which all systems have in memory: so what is compared are the edges."""
+_WARM = 256
+"""Steps of the tier before the first round, in which it reads the features."""
+_STEPS = 32
+
+
+@dataclass(eq=False, kw_only=True)
+class _MappedEdges:
+    """Makes batches from a map of the edges, in a control group; a ``Task``."""
+
+    task: SampleTask
+    group: Path | None
+
+    @cached_property
+    def _ready(self) -> bool:
+        if self.group is not None:
+            join(self.group)
+        for file in _maps(self.task.graph):
+            file.base.madvise(mmap.MADV_RANDOM)
+        return True
+
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Any:
+        """See ``SampleTask.make_batch``."""
+        return self._ready and self.task.make_batch(epoch, step, allocate)
+
+
+def speed(
+    data: Dataset | HeteroDataset, fanouts: list[int], batch_size: int, batches: int, rounds: int
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Records, and a part of the summary.
+
+    Each system has one process that samples and gathers, and the tier another one, which samples ahead. The tier's memory for edges is a quarter of what
+    it has in all, of which the features need the rest; the map's process is in a control group that holds as much of them, and all that it needs besides.
+    """
+    rows, facts = list[dict[str, Any]](), {"graph": data.name, "part": "edges"}
+    with _opened(data, fanouts, batch_size, batches) as (systems, edges, share):
+        systems[TIER].take(0, range(min(_WARM, systems[TIER].schedule.num_steps)))
+        costs = time_rounds(systems, rounds)
+    for name, cost in costs.items():
+        limit = "control group" if systems[name].group else "dropped pages" if name == MAP else None
+        rows.append(facts | {"system": name, "batches_s": 1e9 / cost.median, "spread": cost.spread, "limit": limit})
+    next(row for row in rows if row["system"] == TIER).update(edges_mib=edges / 2**20, share=share)
+    tier = costs[TIER].ns
+    return rows, {"min_edges_over_map": costs[MAP].over(tier), "min_edges_share_of_memory_speed": costs[MEMORY].over(tier)}
+
+
+@contextmanager
+def _opened(data: Any, fanouts: list[int], batch_size: int, batches: int) -> Iterator[tuple[dict[str, System], int, float]]:
+    """The systems, the bytes of the edges, and which share of them the tier has memory for."""
+    sampler: Any = NeighborSampler(fanouts) if isinstance(data, Dataset) else HeteroSampler(fanouts, data.seed_type)
+    sampler, items = prepared(sampler, data.graph, data.split("train"))
+    schedule, systems = Schedule(items=items, batch_size=batch_size, seed=options.SEED), dict[str, System]()
+    with tempfile.TemporaryDirectory(dir=data.path.parent) as folder:
+        stores = {
+            name: _table(Path(folder, f"{i}.npy"), len(store)) for i, (name, store) in enumerate(data.stores().items()) if name[0] == "x"
+        }
+        files = {name: FileRows.of(store, "features") for name, store in stores.items()}
+        in_memory = _in_memory(data.graph)
+        edges = sum(own.indices.nbytes for own in columns_of(in_memory).values())
+        memory = budget_of(stores, files, 0, EDGE_SHARE).least({name: len(store) for name, store in stores.items()})
+
+        def system(
+            graph: Any, own: dict[str, Any], memory: int | None = None, group: Path | None = None, is_mapped: bool = False
+        ) -> System:
+            task = SampleTask(graph=graph, stores=dict(own), sampler=sampler, schedule=schedule, workspace=Workspace())
+            tier = None
+            if memory is not None:
+                task.edges = edge_files(task)
+                tier = Tier(task, memory, LOOKAHEAD, 1, DEFAULTS)
+            size = SampleTask(graph=in_memory, stores=dict(own), sampler=sampler, schedule=schedule, workspace=Workspace()).rehearse(0)
+            pool: WorkerPool = WorkerPool(_MappedEdges(task=task, group=group) if is_mapped else task, 1, batch_bytes=size)
+            dropped = [str(file.filename) for file in _maps(graph)] if is_mapped and not group else []
+            return System(schedule=schedule, pool=pool, batches=batches, use=_read, tier=tier, group=group, dropped=dropped, filled=[])
+
+        own = {name: InMemory(file=file) for name, file in files.items()}
+        limit = memory // EDGE_SHARE + sum(store.nbytes for store in stores.values()) + _beside(in_memory)
+        for file in _maps(data.graph):  # what the copy has read
+            file.base.madvise(mmap.MADV_DONTNEED)
+            drop_cached(str(file.filename))
+        try:
+            systems[MEMORY] = system(in_memory, own)
+            systems[TIER] = system(data.graph, stores, memory)
+            systems[MAP] = system(data.graph, own, group=control_group("edges", limit), is_mapped=True)
+            yield systems, edges, memory / EDGE_SHARE / edges
+        finally:
+            for each in systems.values():
+                each.close()
+
+
+def _table(path: Path, number: int) -> Array:
+    """Rows (number, 4) int32 in a file, mapped."""
+    np.save(path, np.arange(_ROW * number, dtype=np.int32).reshape(number, _ROW))
+    table: Array = np.load(path, mmap_mode="r")
+    return table
+
+
+def _maps(graph: Graph | HeteroGraph) -> list[Any]:
+    return mapped_files(*(array for own in columns_of(graph).values() for name, array in own.arrays().items() if name != "indptr"))
+
+
+def _in_memory(graph: Graph | HeteroGraph) -> Graph | HeteroGraph:
+    if isinstance(graph, Graph):
+        return graph.in_memory()
+    made = HeteroGraph(graph.num_nodes, {})
+    for relation, own in graph.relations.items():
+        made.relations[relation] = RelationColumns(np.array(own.indptr), np.array(own.indices), own.num_src, validate=False)
+    return made
+
+
+def _beside(graph: Graph | HeteroGraph) -> int:
+    """Bytes that a process needs besides edges and features: where each vertex' edges begin, and tables of vertices."""
+    tables = sum(min(DIRECT_TABLE_BYTES, 4 * number) for number, _ in types_of(graph).values())
+    return tables + sum(own.indptr.nbytes for own in columns_of(graph).values())
+
+
+def _read(batch: Any) -> None:
+    """Read one value of every cache line of the features of a mini-batch."""
+    for rows in batch.x.values() if isinstance(batch.x, dict) else [batch.x]:
+        touch(rows.view(np.uint8).reshape(len(rows), -1), 64)
+
+
+def handover(
+    data: Dataset | HeteroDataset, fanouts: list[int], batch_size: int, is_quick: bool
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Records, and a part of the summary: milliseconds of processor time of a step on the graph in memory, medians of interleaved steps.
+
+    To sample it; to hand it over (``written`` and ``put``, by the process that samples ahead); to take it (``Handed.batch``, by a sampler process).
+    """
+    graph, records, ratios = _in_memory(data.graph), [], []
+    samplers: list[Any] = [NeighborSampler(fanouts), LaborSampler(fanouts)]
+    if isinstance(data, HeteroDataset):
+        samplers = [HeteroSampler(fanouts, data.seed_type), HeteroLaborSampler(fanouts, data.seed_type)]
+    for each in samplers:
+        sampler, items = prepared(each, graph, data.split("train"))
+        schedule = Schedule(items=items, batch_size=batch_size, seed=options.SEED)
+        task = SampleTask(graph=graph, stores={}, sampler=sampler, schedule=schedule, workspace=Workspace())
+        box, shared = Mailbox.make(), SharedRows.make([CachedTable(1, 1, 1, 1)], 1)
+        handed = Handed(boxes=[box], shared=shared, rank=0, patience_s=60.0)
+        times: list[list[float]] = []
+        for number in range(2 + (4 if is_quick else _STEPS)):
+            step, at = number % schedule.num_steps, [time.thread_time()]
+            batch = task.sampled(0, step)
+            at.append(time.thread_time())
+            put([box], tag_of(1, number), written(batch))
+            at.append(time.thread_time())
+            shared.publish(tag_of(1, number))
+            handed.batch(1, number)
+            times.append(np.diff([*at, time.thread_time()]).tolist())
+        sample, hand, take = (1e3 * statistics.median(column) for column in zip(*times[2:], strict=True))
+        own = {"sampler": type(each).__name__, "sample_ms": sample, "hand_ms": hand, "take_ms": take, "edges": batch.num_edges}
+        records.append({"graph": data.name, "part": "handover", **own})
+        ratios.append(take / sample)
+    return records, {"max_take_over_sample": max(ratios)}
