@@ -47,7 +47,7 @@ _before = _Action()
 _missing: list[_Map] = []
 """Where zeros are mapped for now."""
 _num_changes = 0
-"""How often they were mapped."""
+"""How often what is mapped there was changed, to zeros or back."""
 
 
 def watch_maps() -> None:
@@ -77,7 +77,7 @@ def _find_out(number: int, info: int, _: int) -> None:
     is_of_memory = ctypes.c_int.from_address(info + _CODE).value > 0
     found = _map_at(address) if is_of_memory else None
     if found is None and is_of_memory and (changes != _num_changes or any(own.begin <= address < own.end for own in _missing)):
-        return  # another thread met the same end: see how it is now
+        return  # another thread met the same end, or it was mended since: see how it is now
     if found is None:
         _libc.sigaction(number, ctypes.byref(_before), None)
         if not is_of_memory:
@@ -117,6 +117,7 @@ def _map_at(address: int) -> _Map | None:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     """In the main thread: map what there is of the files again, and say what is wrong, once."""
+    global _num_changes
     while frame is not None:
         if frame.f_code is _find_out.__code__:  # for another thread; an exception would be lost there
             signal.pthread_kill(threading.get_ident(), number)
@@ -132,4 +133,5 @@ def _raise(number: int, frame: FrameType | None) -> None:
             _libc.mmap(own.begin, own.end - own.begin, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file, own.offset)
             os.close(file)
         _missing.remove(own)
+        _num_changes += 1  # who saw the zeros, and hears of it only now, looks again
     raise InputError(line)
