@@ -224,18 +224,21 @@ def map_shared(path: str) -> Array:
         os.close(file)
 
 
-def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:
+def shared_out(
+    memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None, beside: int = 0
+) -> list[CachedTable]:
     """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
 
     Args:
         memory: bytes, all that belongs to slots included.
         tables: of each V and the bytes of a row, by its name for messages.
         most: slots that a table needs at most; by default V.
+        beside: bytes that are for something else.
 
     Raises:
         InputError: one gets no slot.
     """
-    found, left = {}, memory
+    found, left = {}, memory - beside
     most = {name: num_rows for name, (num_rows, _) in tables.items()} | dict(most or {})
     for number, name in enumerate(sorted(tables, key=lambda name: bytes_for(most[name], *tables[name]))):
         num_rows, row_bytes = tables[name]

@@ -1,18 +1,27 @@
-"""How much memory a cache of rows may take where nobody says it: what the control group or the machine leaves, less what the run needs beside it."""
+"""How much memory a cache of rows may take where nobody says it: what the control group or the machine leaves, less what the run needs beside it.
+
+And how much of a cache's memory is for the rows of other machines on their way, which says how many steps they travel for at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.engine.storage.shared_rows import bytes_for
 from hoptrain.samplers.ahead.relations import columns_of, named
 from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
+from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES, Workspace
 
 _PROCESS_BYTES = 128 << 20
 """Of a sampler process its own: Python, NumPy and Numba's code take 80 MiB."""
@@ -77,3 +86,36 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
     if left <= 0:
         raise InputError(f"memory is auto, {said}: nothing is left; free some, use fewer num_workers, or say how much it may be")
     return left, f" ({said})"
+
+
+def num_asked(task: SampleTask, rows: PartedRows, ranks: Collection[int], is_graph_whole: bool) -> int:
+    """Rows of others that a step of a machine's ranks uses, about: by the first batch, and by the most that it may have where only all machines sample it."""
+    sampler = task.sampler
+    if is_graph_whole:
+        batch: Any = replace(task, workspace=Workspace()).sampled(0, 0)
+        of_rank = len(rows.elsewhere(batch.node_ids))
+    else:
+        draws = getattr(sampler, "fanouts", None) or [sampler.num_walks * sampler.steps]
+        is_bounded = all(isinstance(number, int) and number >= 0 for number in draws)
+        most = len(task.schedule.batch_items(0, 0)) * prod(1 + number for number in draws)
+        of_rank = int(most) * rows.num_elsewhere // len(rows) if is_bounded else rows.num_elsewhere
+    return min(len(ranks) * of_rank, rows.num_elsewhere)
+
+
+def window_within(memory: int, rows: PartedRows, asked: int, most: int) -> tuple[int, int]:
+    """Steps whose rows machines ask for at once, and the bytes of ``memory`` that are not for slots.
+
+    These are the messages of such a window, there and back, and where the plan that runs ahead of readers has each row. Messages take half of what
+    the cache's tables leave at most, or those of one step; the window is the shorter.
+
+    Args:
+        memory: bytes of the cache.
+        rows: the features.
+        asked: rows of others that a step uses.
+        most: steps of a window.
+    """
+    places = len(rows) * np.dtype(np.int32).itemsize
+    half = max(0, memory - places - bytes_for(0, len(rows), rows.row_bytes)) // 2
+    of_step = 2 * max(1, asked) * (rows.row_bytes + id_dtype(len(rows)).itemsize)
+    room = min(most * of_step, half)
+    return max(1, room // of_step), places + room

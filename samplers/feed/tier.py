@@ -1,9 +1,8 @@
 """Features that are larger than memory, for a loader: what reads their rows for a batch, and what has them read before.
 
 A batch is a pure function of its address, so the process that fills the cache (``hoptrain.engine.storage``) samples the batches to come as well, as far
-ahead as it looks, for the sake of their vertices and edges alone; the loader samples them again when it makes them. Of the batches of all ranks of a
-machine it makes one plan for each table: the vertices' features, of each type where there are some, and the edges'. Batches are those that features in
-memory would give.
+ahead as it looks; the loader samples them again when it makes them. Of the batches of all ranks of a machine it makes one plan for each table: the
+vertices' features, of each type where there are some, and the edges'. Batches are those that features in memory would give.
 
 Where features lie in parts on several machines, the process asks their owners for the rows that are not here, for a window of steps at once. Where the
 graph does too, it also samples, together with the others, and the loader takes its samples.
@@ -35,7 +34,7 @@ from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
-from hoptrain.samplers.feed.memory_left import mapped_beside, memory_bytes, memory_left
+from hoptrain.samplers.feed.memory_left import mapped_beside, memory_bytes, memory_left, num_asked, window_within
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
 from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.feed.topology.superbatch import Superbatch
@@ -141,11 +140,13 @@ class _Shared(NamedTuple):
 
     Attributes:
         rows: the cache of rows.
+        window: steps whose rows are asked of other machines at once, the fewest that one of these has memory for.
         in_flight: steps that are handed over whole at once, where edges are read from their files; else 0.
         memory: bytes for the steps that are sampled together then, of the rank that fills the cache.
     """
 
     rows: SharedRows
+    window: int
     in_flight: int = 0
     memory: int = 0
 
@@ -188,14 +189,12 @@ class Tier:
         }
         self.filled: Filled = Filled()
         self.wait_s: float = 0.0
-        self._run, self._is_warm = 0, False
+        self._run, self._rank, self._is_warm = 0, 0, False
         self.shared: SharedRows | None = None
-        self._rank = 0
         self._pool: WorkerPool | None = None
         self._fill: FillTask | None = None
         self._apart: PartedRows | None = None
         self._queue = replace(queue, prefetch=IN_FLIGHT, slots_dir=None)
-        self._patience_s = patience_s
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue, meeting, parted if is_apart else None)
         elif not is_apart and are_edges_read(task, memory, files.values()):
@@ -223,21 +222,22 @@ class Tier:
                 task.edges = edge_files(task)
             room, said = (memory, "") if memory else memory_left(task, list(files), num_workers, queue, len(ranks))
             of_edges = 0 if task.edges is None else room // EDGE_SHARE
+            steps = lookahead // (WINDOWS if columns is None else PARTED_WINDOWS) or 1
+            window, beside = (1, 0) if apart is None else window_within(room, apart, num_asked(task, apart, ranks, columns is None), steps)
             sizes = {name: (file.shape[0], file.row_bytes) for name, file in files.items()}
             most = {name: _num_elsewhere(file) for name, file in files.items() if isinstance(file, PartedRows)}
-            tables = shared_out(room - of_edges, sizes, most)
+            tables = shared_out(room, sizes, most, of_edges + beside)
             _say_room(said, tables, sum(map(_num_elsewhere, files.values())), lookahead)
             in_flight = steps_in_flight(task, of_edges // HANDED_SHARE, len(ranks)) if of_edges else 0
-            return _Shared(SharedRows.make(tables, len(ranks)), in_flight, of_edges // 2)
+            return _Shared(SharedRows.make(tables, len(ranks)), window, in_flight, of_edges // 2)
 
         made = _made_or_found(make, schedule.rank, ranks, meeting)
         self.shared, self._rank = made.rows, ranks.index(schedule.rank)
         for rows in self.rows.values():
             rows.shared, rows.rank = self.shared, self._rank
-        window = 1 if apart is None else max(1, lookahead // (WINDOWS if columns is None else PARTED_WINDOWS))
         boxes, ahead = [], None
         if made.in_flight or columns is not None:
-            boxes = boxes_of(made.in_flight or lookahead + 2 * window, schedule.rank, ranks, meeting)
+            boxes = boxes_of(made.in_flight or lookahead + 2 * made.window, schedule.rank, ranks, meeting)
             task.handed = Handed(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
         if made.in_flight:
             task.edges = edge_files(task)
@@ -246,7 +246,7 @@ class Tier:
             ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
         if schedule.rank == ranks[0]:
             self._apart = apart
-            self._fill = self._filler(task, ranks, made, boxes, ahead, lookahead=lookahead, window=window)
+            self._fill = self._filler(task, ranks, made, boxes, ahead, lookahead=lookahead, window=made.window)
 
     def _filler(
         self, task: SampleTask, ranks: Sequence[int], made: _Shared, boxes: list[list[Mailbox]], ahead: SamplesAhead | None, **steps: Any
@@ -324,13 +324,15 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
     if rank == ranks[0]:
         try:
             made = make()
-            told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight}
+            told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight, "window": made.window}
         except InputError as error:  # the others have to hear of it
             told = {"failed": str(error)}
-    found = meeting.exchange("where its cache of rows lies", told)[ranks[0]] if meeting else told
+    of_all = meeting.exchange("where its cache of rows lies", told) if meeting else [told]
+    found = of_all[ranks[0]] if meeting else told
     if "failed" in found:
         raise InputError(found["failed"])
-    return made or _Shared(SharedRows(*found["where"]), found["in_flight"])
+    made = made or _Shared(SharedRows(*found["where"]), found["window"], found["in_flight"])
+    return made._replace(window=min(each["window"] for each in of_all if "window" in each))
 
 
 def _say_room(said: str, tables: Sequence[CachedTable], rows: int, lookahead: int) -> None:
