@@ -90,7 +90,7 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
 
 def num_asked(task: SampleTask, rows: PartedRows, ranks: Collection[int], is_graph_whole: bool) -> int:
     """Rows of others that a step of a machine's ranks uses, about: by the first batch, and by the most that it may have where only all machines sample it."""
-    sampler = task.sampler
+    sampler: Any = task.sampler
     if is_graph_whole:
         batch: Any = replace(task, workspace=Workspace()).sampled(0, 0)
         of_rank = len(rows.elsewhere(batch.node_ids))
