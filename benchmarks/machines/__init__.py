@@ -13,7 +13,8 @@ with as many ranks and the features whole. A cell that has not ended within five
 
 *Wire*: ``hoptrain fit`` on the same batches by torchrun, as 4 ranks on 1, 2 and 4 machines that are network namespaces, each of which sends at most
 ``--rate-mbit`` (root is needed; else it is said and left out). ``wire`` are the bytes that their interfaces have sent, all heads included; ``rows`` are
-those beyond a run with the features whole on each of as many machines, which sends gradients alike; ``minimum`` is what the plan reads with this memory.
+those beyond a run with the features whole on each of as many machines, which sends gradients alike; ``minimum`` is what the plan reads with this memory,
+whose half is for messages: it is so small that a window has a step or two.
 
 A step there should take ``foretold_s`` (``what_if_machines``), by that of one machine and the bytes that are counted; ``step_s`` is what it took, on average of
 the last epoch, and ``step_s_error`` the worst of both. The rate has to be low enough for the network to decide: else the cores do, which all share.

@@ -12,18 +12,20 @@ import numpy as np
 
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.machines import optimum
+from hoptrain.benchmarks.machines.optimum import WINDOW
 from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import GRAPHS, open_partition
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
-from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
+from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.ahead.handover import boxes_of
 from hoptrain.samplers.feed.check_batch import prepared
+from hoptrain.samplers.feed.memory_left import Messages, num_asked
 from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import LOOKAHEAD, PARTED_LOOKAHEAD, StepRows
+from hoptrain.samplers.feed.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS, StepRows
 from hoptrain.samplers.parted.samples_ahead import SamplesAhead
 
 EPOCHS, RANKS = 2, 4
@@ -62,19 +64,21 @@ class Cluster:
         for machine, rows in enumerate(self._machines):
             rows.settle([own.tolist() for own in ranks], machine)
         self.row_bytes = self._machines[0].row_bytes
+        pairs = zip(self._rows_of, self._machines, ranks, strict=True)
+        self._asked = [num_asked(own.tasks[0], rows, each, not self._partition.has_columns) for own, rows, each in pairs]
         at = [(epoch, step) for epoch in range(EPOCHS) for step in range(self.num_steps)]
         self._steps = [[self._of_others(machine, *each) for each in at] for machine in range(number)]
-        self.num_windows, self.num_sampled, self.samples = -(-self.num_steps // optimum.WINDOW), 0, 0
+        self.num_windows, self.num_sampled, self.samples = -(-self.num_steps // WINDOW), 0, 0
         self._ahead: list[SamplesAhead | None] = [None] * number
         if self._partition.has_columns:
-            self.num_sampled = 1 + -(-max(0, self.num_steps - PARTED_LOOKAHEAD) // optimum.WINDOW)
+            self.num_sampled = 1 + -(-max(0, self.num_steps - PARTED_LOOKAHEAD) // WINDOW)
             self.samples = sum(self._of_samples(machine, *each) for each in at for machine in range(number))
             self._ahead = [
                 SamplesAhead(
                     sampler=sampler,
                     columns=self._partition.columns(machine),
                     schedules=own,
-                    boxes=boxes_of(PARTED_LOOKAHEAD + 2 * optimum.WINDOW, 0, range(len(own)), None),
+                    boxes=boxes_of(PARTED_LOOKAHEAD + 2 * WINDOW, 0, range(len(own)), None),
                 )
                 for machine, own in enumerate(schedules)
             ]
@@ -104,6 +108,17 @@ class Cluster:
         """Of each machine: for the rows of others of two of its steps, and a share of all rows besides."""
         return [2 * max(map(len, own)) + round(share * self.num_rows) for own in self._steps]
 
+    def within(self, memory: int) -> tuple[list[CachedTable], int]:
+        """What the option ``memory`` makes of its bytes: each machine's slots, none where not one fits, and the steps of a window."""
+        lookahead, windows = (PARTED_LOOKAHEAD, PARTED_WINDOWS) if self.num_sampled else (LOOKAHEAD, WINDOWS)
+        tables, found = [], []
+        for rows, asked in zip(self._machines, self._asked, strict=True):
+            messages = Messages(self.num_rows, self.row_bytes, asked, lookahead // windows)
+            size, most = {"x": (self.num_rows, self.row_bytes)}, {"x": rows.num_elsewhere}
+            tables += shared_out(max(memory - messages.num_bytes(memory), 0), size, most)
+            found.append(messages.window(memory))
+        return tables, min(found)
+
     def unplanned(self) -> int:
         """Bytes, where each step asks for all that lies elsewhere."""
         return self.samples + self._in_bytes(sum(sum(map(len, own)) for own in self._steps))
@@ -113,15 +128,15 @@ class Cluster:
         pairs = zip(self._steps, slots, strict=True)
         return self.samples + self._in_bytes(sum(optimum.fewest(optimum.windows(own, self.num_steps), number) for own, number in pairs))
 
-    def planned(self, slots: Sequence[int], most_foreseen: int | None = None) -> int:
-        """Bytes by the plan as it is, which stores so many accesses at most on each machine."""
+    def planned(self, slots: Sequence[int], most_foreseen: int | None = None, window: int = WINDOW) -> int:
+        """Bytes by the plan as it is, which stores so many accesses at most on each machine, and asks for the rows of so many steps at once."""
         found = 0
         for machine, number in enumerate(slots):
 
             def of_others(epoch: int, step: int, machine: int = machine) -> Array:
                 return self._of_others(machine, epoch, step)
 
-            size = self.num_rows, number, self.num_steps, EPOCHS, most_foreseen
+            size = self.num_rows, number, self.num_steps, EPOCHS, most_foreseen, window
             found += sum(map(len, optimum.planned(of_others, *size, sampled=PARTED_LOOKAHEAD if self.num_sampled else None)))
         return self.samples + self._in_bytes(found)
 
@@ -136,7 +151,7 @@ class Cluster:
             ahead = self._ahead[machine]
             task = FillTask(
                 shared=shared, files=[rows], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
-                lookahead=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=optimum.WINDOW, exchange=exchanges[machine], ahead=ahead,
+                lookahead=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=WINDOW, exchange=exchanges[machine], ahead=ahead,
             )  # fmt: skip
             try:
                 for epoch in range(EPOCHS):

@@ -14,7 +14,8 @@ from hoptrain.engine import InputError
 
 INTERFACE = "eth0"
 """Of each machine; gloo takes it by ``GLOO_SOCKET_IFNAME``."""
-_BURST, _LATENCY = "256kb", "200ms"
+_LEAST_BURST, _BURST_S, _LATENCY = 16 << 10, 0.002, "200ms"
+"""What a machine may send at once: no more than in 2 ms, else it would send faster than its rate after each pause, and no less than some packets."""
 _numbers = count()
 
 
@@ -61,7 +62,8 @@ class Network:
     def slow(self, machine: int, rate_kbit: int) -> None:
         """Let it send so many kilobits a second from now on."""
         command = ["tc", "-n", self._names[machine], "qdisc", "replace", "dev", INTERFACE, "root", "tbf"]
-        _run([*command, "rate", f"{rate_kbit}kbit", "burst", _BURST, "latency", _LATENCY])
+        burst = max(_LEAST_BURST, int(rate_kbit * 1000 / 8 * _BURST_S))
+        _run([*command, "rate", f"{rate_kbit}kbit", "burst", f"{burst}b", "latency", _LATENCY])
 
     def make(self, rate_mbit: int) -> None:
         """Make all of it.

@@ -54,9 +54,10 @@ def planned(
     num_steps: int,
     num_epochs: int,
     most_foreseen: int | None = None,
+    window: int = WINDOW,
     sampled: int | None = None,
 ) -> list[Array]:
-    """The distinct rows that the plan reads in each window, of the rows (B,) that each epoch and step uses.
+    """The distinct rows that the plan reads in each window of some steps, of the rows (B,) that each epoch and step uses.
 
     It stores ``most_foreseen`` accesses at most. Where ``sampled`` is given, so many steps of an epoch are known ahead of a window, and none of the next epoch.
     """
@@ -69,9 +70,9 @@ def planned(
         unknown = num_steps
         if sampled is not None:
             plan.forget()
-        for first in range(0, num_steps, WINDOW):
+        for first in range(0, num_steps, window):
             read = []
-            for step in range(first, min(first + WINDOW, num_steps)):
+            for step in range(first, min(first + window, num_steps)):
                 number = plan.wanted if sampled is None else min(plan.wanted, unknown - max(0, num_steps - first - sampled))
                 for _ in range(number):
                     plan.foresee(next(later))

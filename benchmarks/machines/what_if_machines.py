@@ -1,9 +1,10 @@
 """Predicts the seconds of an epoch on machines that are not there, of those that are and the bytes that are counted.
 
-A step takes what it takes where all ranks are on one machine, and the gradients' exchange; or, where that is more, the time in which the network takes all
-that a machine sends for it: rows and samples travel ahead of the steps, beside them. Gradients go round in a ring of all ranks, of which one link leaves
-each machine, and whose messages have heads. What it leaves out: heads of rows, the time on the way, links that others use, and steps that wait for one
-late window.
+A step takes what it takes where all ranks are on one machine, and the gradients' exchange; rows and samples travel ahead of the steps, beside them. While a
+step computes they have the network alone, and cost nothing; while gradients go, both have half of it, and the step waits for what was sent beside
+them. Where the network never rests a step takes the time in which it takes all that a machine sends. Gradients go round in a ring of all ranks, of which
+one link leaves each machine, and whose messages have heads. What it leaves out: heads of rows, the time on the way, links that others use, messages that
+stand in a queue behind others, and gradients that go out while the next step computes.
 """
 
 from __future__ import annotations
@@ -27,4 +28,6 @@ def predict(alone_s: float, *, sent: float, gradients: float, mbit: float) -> fl
         mbit: megabits a second that it can send.
     """
     rate = mbit * 1e6 / 8
-    return max(alone_s + gradients / rate, (sent + gradients) / rate)
+    rows_s, gradients_s = sent / rate, gradients / rate
+    with_gradients = gradients_s / (alone_s + gradients_s)  # the share of rows that travels beside them
+    return max(alone_s + gradients_s + with_gradients * rows_s, rows_s + gradients_s)

@@ -22,7 +22,7 @@ from hoptrain.engine import Dataset
 from hoptrain.engine.features.quantized import format_of
 from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.storage.filler import FORESEEN_BYTES
-from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, shared_out, slots_for
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE
 
 _PORT = 29500
 _MOST_MEMORY = 1 << 40
@@ -70,12 +70,12 @@ def cells(
 
 
 def _memory_and_minimum(cluster: Cluster, share: float) -> tuple[int, int]:
-    """Bytes of the option ``memory`` that make the slots of a share, and those that the plan sends with so much."""
+    """Bytes of the option ``memory`` that make the slots of a share on each machine, and those that the plan sends with so much."""
     number = max(cluster.slots(share))
-    size = cluster.num_rows, cluster.row_bytes
-    memory = bisect.bisect_left(range(_MOST_MEMORY), number, key=lambda memory: slots_for(memory, *size))
-    (table,) = shared_out(memory, {"x": size})
-    return memory, cluster.planned([table.num_slots] * cluster.size, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES)
+    memory = bisect.bisect_left(range(_MOST_MEMORY), number, key=lambda memory: min(table.num_slots for table in cluster.within(memory)[0]))
+    tables, window = cluster.within(memory)
+    most_foreseen = min(table.num_bytes for table in tables) // FORESEEN_SHARE // FORESEEN_BYTES
+    return memory, cluster.planned([table.num_slots for table in tables], most_foreseen, window)
 
 
 def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, parts: Path | None = None) -> dict[str, Any]:

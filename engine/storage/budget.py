@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hoptrain.engine.errors import InputError
@@ -23,6 +23,7 @@ class Budget:
         whole: bytes of tables that are held whole, by their names.
         edge_share: a part of this many is for edges that are read from their file; 0 where they are not.
         is_auto: whether nobody said how much it is.
+        messages: of bytes of all, how many are for rows of other machines on their way; None where there are no others.
     """
 
     memory: int
@@ -31,6 +32,7 @@ class Budget:
     whole: Mapping[str, int] = field(default_factory=dict)
     edge_share: int = 0
     is_auto: bool = False
+    messages: Callable[[int], int] | None = None
 
     @property
     def of_edges(self) -> int:
@@ -67,6 +69,7 @@ class Budget:
         name, table = next(own for own in tables if own[1].num_slots < rows.get(own[0], 1))
         parts = [f"{size:,} hold {which} whole, " for which, size in self.whole.items()]
         parts += [f"{self.of_edges:,} are for edges, "] * bool(self.of_edges)
+        parts += [f"{self.messages(self.memory):,} are for rows on their way from other machines, "] if self.messages else []
         step = f", and a step uses {rows[name]:,}" if name in rows else ""
         return InputError(
             f"memory is {'auto, ' * self.is_auto}{self.memory:,} bytes: {''.join(parts)}{table.num_bytes:,} are for {name}, with room for "
@@ -80,7 +83,8 @@ class Budget:
         return memory // self.edge_share if self.edge_share else 0
 
     def _tables(self, memory: int) -> list[CachedTable]:
-        return shared_out(max(memory - self._of_edges(memory) - sum(self.whole.values()), 0), self.sizes, self.most)
+        beside = self._of_edges(memory) + sum(self.whole.values()) + (self.messages(memory) if self.messages else 0)
+        return shared_out(max(memory - beside, 0), self.sizes, self.most)
 
     def _is_enough(self, memory: int, rows: Mapping[str, int]) -> bool:
         return all(table.num_slots >= rows.get(name, 1) for name, table in zip(self.sizes, self._tables(memory), strict=True))

@@ -1,12 +1,19 @@
-"""What memory beyond which features lie in files is for, and how much there is where nobody says it: what is left beside what a run needs."""
+"""What memory beyond which features lie in files is for, and how much there is where nobody says it: what is left beside what a run needs.
+
+Of features in parts some is for the rows of other machines on their way, which says how many steps they travel for at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.placement.hot_rows import parsed_size
@@ -16,7 +23,7 @@ from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import bytes_for
 from hoptrain.samplers.ahead.relations import columns_of, named
 from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
+from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES, Workspace
 
 _PROCESS_BYTES = 128 << 20
 """Of a sampler process its own: Python, NumPy and Numba's code take 80 MiB."""
@@ -72,9 +79,14 @@ def num_elsewhere(file: FileRows | PartedRows) -> int:
 
 
 def budget_of(
-    stores: Mapping[str, Any], files: Mapping[str, FileRows | PartedRows], memory: int, edge_share: int = 0, is_auto: bool = False
+    stores: Mapping[str, Any],
+    files: Mapping[str, FileRows | PartedRows],
+    memory: int,
+    edge_share: int = 0,
+    is_auto: bool = False,
+    messages: Messages | None = None,
 ) -> Budget:
-    """What ``memory`` bytes are for: the tables of ``files``, those of the stores that are held whole, and maybe edges."""
+    """What ``memory`` bytes are for: the tables of ``files``, those of the stores that are held whole, and maybe edges or messages."""
     return Budget(
         memory=memory,
         sizes={name: (file.shape[0], file.row_bytes) for name, file in files.items()},
@@ -82,6 +94,7 @@ def budget_of(
         whole=held_whole(stores, files),
         edge_share=edge_share,
         is_auto=is_auto,
+        messages=messages.num_bytes if messages else None,
     )
 
 
@@ -125,3 +138,54 @@ def memory_left(task: SampleTask, tables: Collection[str], num_workers: int, que
             f"memory is auto, {said}: {-left / 2**30:.2f} GiB are missing; free more than that, use fewer num_workers, or say how much memory may be"
         )
     return left, f" ({said})"
+
+
+def num_asked(task: SampleTask, rows: PartedRows, ranks: Collection[int], is_graph_whole: bool) -> int:
+    """Rows of others that a step of a machine's ranks uses, about: by the first batch, and by the most that it may have where only all machines sample it."""
+    sampler: Any = task.sampler
+    if is_graph_whole:
+        batch: Any = replace(task, workspace=Workspace()).sampled(0, 0)
+        of_rank = len(rows.elsewhere(batch.node_ids))
+    else:
+        draws = getattr(sampler, "fanouts", None) or [sampler.num_walks * sampler.steps]
+        is_bounded = all(isinstance(number, int) and number >= 0 for number in draws)
+        most = len(task.schedule.batch_items(0, 0)) * prod(1 + number for number in draws)
+        of_rank = int(most) * rows.num_elsewhere // len(rows) if is_bounded else rows.num_elsewhere
+    return min(len(ranks) * of_rank, rows.num_elsewhere)
+
+
+class Messages(NamedTuple):
+    """Rows of other machines on their way, there and back: those of a window of steps at once.
+
+    They take half of what the cache's tables leave at most, or those of one step; the window is the shorter.
+
+    Attributes:
+        num_rows: V, of the features.
+        row_bytes: of them.
+        asked: rows of others that a step uses.
+        most: steps of a window.
+    """
+
+    num_rows: int
+    row_bytes: int
+    asked: int
+    most: int
+
+    def window(self, memory: int) -> int:
+        """Steps whose rows machines ask for at once, where a cache has so many bytes."""
+        return max(1, self._room(memory) // self._of_step)
+
+    def num_bytes(self, memory: int) -> int:
+        """Of so many bytes those that are not for slots: messages, and where the plan that runs ahead of readers has each row."""
+        return self._places + self._room(memory)
+
+    def _room(self, memory: int) -> int:
+        return min(self.most * self._of_step, max(0, memory - self._places - bytes_for(0, self.num_rows, self.row_bytes)) // 2)
+
+    @property
+    def _places(self) -> int:
+        return self.num_rows * np.dtype(np.int32).itemsize
+
+    @property
+    def _of_step(self) -> int:
+        return 2 * max(1, self.asked) * (self.row_bytes + id_dtype(self.num_rows).itemsize)

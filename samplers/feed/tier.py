@@ -1,9 +1,8 @@
 """Features that are larger than memory, for a loader: what reads their rows for a batch, and what has them read before.
 
 A batch is a pure function of its address, so the process that fills the cache (``hoptrain.engine.storage``) samples the batches to come as well, as far
-ahead as it looks, for the sake of their vertices and edges alone; the loader samples them again when it makes them. Of the batches of all ranks of a
-machine it makes one plan for each table: the vertices' features, of each type where there are some, and the edges'. Batches are those that features in
-memory would give.
+ahead as it looks; the loader samples them again when it makes them. Of the batches of all ranks of a machine it makes one plan for each table: the
+vertices' features, of each type where there are some, and the edges'. Batches are those that features in memory would give.
 
 Where features lie in parts on several machines, the process asks their owners for the rows that are not here, for a window of steps at once. Where the
 graph does too, it also samples, together with the others, and the loader takes its samples.
@@ -37,12 +36,14 @@ from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
 from hoptrain.samplers.feed.memory_left import (
+    Messages,
     budget_of,
     feature_files,
     held_whole,
     mapped_beside,
     memory_bytes,
     memory_left,
+    num_asked,
     num_elsewhere,
 )
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
@@ -150,11 +151,13 @@ class _Shared(NamedTuple):
 
     Attributes:
         rows: the cache of rows.
+        window: steps whose rows are asked of other machines at once, the fewest that one of these has memory for.
         in_flight: steps that are handed over whole at once, where edges are read from their files; else 0.
         budget: of the rank that fills the cache.
     """
 
     rows: SharedRows
+    window: int
     in_flight: int = 0
     budget: Budget | None = None
 
@@ -197,14 +200,12 @@ class Tier:
         }
         self.filled: Filled = Filled()
         self.wait_s: float = 0.0
-        self._run, self._is_warm = 0, False
+        self._run, self._rank, self._is_warm = 0, 0, False
         self.shared: SharedRows | None = None
-        self._rank = 0
         self._pool: WorkerPool | None = None
         self._fill: FillTask | None = None
         self._apart: PartedRows | None = None
         self._queue = replace(queue, prefetch=IN_FLIGHT, slots_dir=None)
-        self._patience_s = patience_s
         if lookahead:
             self._share(task, memory, lookahead, num_workers, queue, meeting, parted if is_apart else None)
         elif not is_apart and are_edges_read(task, memory, files):
@@ -232,20 +233,23 @@ class Tier:
                 task.edges = edge_files(task)
             names, is_read = [*files, *held_whole(task.stores, files)], task.edges is not None
             room, said = (memory, "") if memory else memory_left(task, names, num_workers, queue, len(ranks))
-            budget = budget_of(task.stores, files, room, EDGE_SHARE * is_read, memory is None)
+            messages = None
+            if apart is not None:
+                steps = lookahead // (WINDOWS if columns is None else PARTED_WINDOWS) or 1
+                messages = Messages(len(apart), apart.row_bytes, num_asked(task, apart, ranks, columns is None), steps)
+            budget = budget_of(task.stores, files, room, EDGE_SHARE * is_read, memory is None, messages)
             tables = budget.tables()
             _say_room(said, budget, tables, lookahead)
             in_flight = steps_in_flight(task, budget.of_edges // HANDED_SHARE, len(ranks)) if is_read else 0
-            return _Shared(SharedRows.make(tables, len(ranks)), in_flight, budget)
+            return _Shared(SharedRows.make(tables, len(ranks)), messages.window(room) if messages else 1, in_flight, budget)
 
         made = _made_or_found(make, schedule.rank, ranks, meeting)
         self.shared, self._rank = made.rows, ranks.index(schedule.rank)
         for rows in self.rows.values():
             rows.shared, rows.rank = self.shared, self._rank
-        window = 1 if apart is None else max(1, lookahead // (WINDOWS if columns is None else PARTED_WINDOWS))
         boxes, ahead = [], None
         if made.in_flight or columns is not None:
-            boxes = boxes_of(made.in_flight or lookahead + 2 * window, schedule.rank, ranks, meeting)
+            boxes = boxes_of(made.in_flight or lookahead + 2 * made.window, schedule.rank, ranks, meeting)
             task.handed = Handed(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
         if made.in_flight:
             task.edges = edge_files(task)
@@ -254,7 +258,7 @@ class Tier:
             ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
         if schedule.rank == ranks[0]:
             self._apart = apart
-            self._fill = self._filler(task, ranks, made, boxes, ahead, lookahead=lookahead, window=window)
+            self._fill = self._filler(task, ranks, made, boxes, ahead, lookahead=lookahead, window=made.window)
 
     def _filler(
         self, task: SampleTask, ranks: Sequence[int], made: _Shared, boxes: list[list[Mailbox]], ahead: SamplesAhead | None, **steps: Any
@@ -328,13 +332,15 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
     if rank == ranks[0]:
         try:
             made = make()
-            told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight}
+            told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight, "window": made.window}
         except InputError as error:  # the others have to hear of it
             told = {"failed": str(error)}
-    found = meeting.exchange("where its cache of rows lies", told)[ranks[0]] if meeting else told
+    of_all = meeting.exchange("where its cache of rows lies", told) if meeting else [told]
+    found = of_all[ranks[0]] if meeting else told
     if "failed" in found:
         raise InputError(found["failed"])
-    return made or _Shared(SharedRows(*found["where"]), found["in_flight"])
+    made = made or _Shared(SharedRows(*found["where"]), found["window"], found["in_flight"])
+    return made._replace(window=min(each["window"] for each in of_all if "window" in each))
 
 
 def _say_room(said: str, budget: Budget, tables: Sequence[CachedTable], lookahead: int) -> None:

@@ -94,9 +94,10 @@ def test_memory_beside_the_share(tmp_path):
     ("sent", "mbit", "expected"),
     [
         (0.0, 8.0, 1.0 + 3.00504),  # the gradients' 3 MB, and heads
-        (5e5, 8.0, 1.0 + 3.00504),  # rows travel beside the step
-        (9e6, 8.0, 9.0 + 3.00504),  # the network decides
-        (9e6, 8e3, 1.0 + 0.00300504),
+        (1e6, 8.0, 4.00504 + 3.00504 / 4.00504),  # rows are hidden for as long as the step computes
+        (4.00504e6, 8.0, 4.00504 + 3.00504),  # for all of it: the network rests no more
+        (9e6, 8.0, 9.0 + 3.00504),  # it decides
+        (9e6, 8e3, 1.00300504 + 0.009 * 0.00300504 / 1.00300504),
     ],
 )
 def test_a_step_that_is_foretold(sent, mbit, expected):

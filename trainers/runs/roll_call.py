@@ -10,6 +10,7 @@ import time
 from datetime import timedelta
 
 from pytorch_lightning import Trainer
+from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from torch import distributed
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
@@ -26,6 +27,8 @@ _ABSENT = "hoptrain absent"
 def meet(trainer: Trainer) -> Store | None:
     """Wait for all ranks of a run, where they are not watched yet; those of torchrun, and of Lightning's launcher on one machine, are from their first second.
 
+    In a script of one's own torchrun's are not watched, but have met: it starts none before all of its machines are there, and ends all with one.
+
     Returns:
         The store by which they met, to be kept until the process group is there, which finds it again; None where they have met before.
 
@@ -33,7 +36,8 @@ def meet(trainer: Trainer) -> Store | None:
         InputError: as ``roll_call``.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    if trainer.world_size == 1 or environment is None or distributed.is_initialized() or current() is not None:
+    have_met = distributed.is_initialized() or current() is not None or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if trainer.world_size == 1 or environment is None or have_met or not isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
         return None
     return roll_call(environment.main_address, environment.main_port, trainer.global_rank, trainer.world_size, MEETING_S)
 

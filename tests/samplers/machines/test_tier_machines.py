@@ -69,8 +69,10 @@ def machines(parts, monkeypatch):
             local.machine = f"machine {rank}"
             local.meeting = Meeting(store, rank, 2)
             data = open_parted(parts / method, shared)
-            options.setdefault("batch_size", 50)
-            loader = SampleLoader(data, NeighborSampler([3, 2]), seed=5, rank=rank, world_size=2, **options)
+            own = {"batch_size": 50} | options
+            if isinstance(memory := own["memory"], tuple):
+                own["memory"] = memory[rank]
+            loader = SampleLoader(data, NeighborSampler([3, 2]), seed=5, rank=rank, world_size=2, **own)
             made.append(loader)
             return work(loader, rank)
 
@@ -102,8 +104,13 @@ def beside(plain, rank):
     return SampleLoader(plain, NeighborSampler([3, 2]), seed=5, rank=rank, world_size=2, batch_size=50)
 
 
-@pytest.mark.parametrize(("memory", "method", "num_workers"), [(SMALL, "stream", 1), ("4MiB", "range", 0)])
-def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_workers):
+@pytest.mark.parametrize(
+    ("memory", "method", "num_workers", "windows"),
+    [(SMALL, "stream", 1, 15), ("4MiB", "range", 0, 4), (("4MiB", SMALL), "range", 0, 15)],  # 15 steps, by 1 or by 4
+)
+def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_workers, windows):
+    """A window is as short as the memory of one of the machines has it."""
+
     def work(loader, rank):
         other = beside(plain, rank)
         assert [same(loader, other) for _ in range(2)] == [15, 15]
@@ -111,22 +118,27 @@ def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_w
 
     told = machines(work, method, memory=memory, num_workers=num_workers, lookahead=128)
     for filled in told:
-        assert filled.num_rounds == 2 * (4 + 1)  # 15 steps are 4 windows
+        assert filled.num_rounds == 2 * (windows + 1)
         assert 0 < filled.num_fetched <= filled.num_missed
         assert filled.num_bytes == 0  # own rows are not read into the cache
     if memory == "4MiB":
         assert sum(filled.num_fetched for filled in told) < NUMBER  # each row once, and not those of the machine
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_the_graph_in_parts_too(machines, plain, num_workers):
+@pytest.mark.parametrize(
+    ("memory", "num_workers", "samples", "rows"),
+    [
+        ("4MiB", 0, 5, 9),  # 15 steps by 2: 8 are sampled at first, then 2, 2, 2 and 1; of rows a window, and one to end with
+        (SMALL, 1, 8, 16),  # 15 steps by 1: 8, then each
+    ],
+)
+def test_the_graph_in_parts_too(machines, plain, memory, num_workers, samples, rows):
     def work(loader, rank):
         other = beside(plain, rank)
         assert [same(loader, other) for _ in range(2)] == [15, 15]
         return loader.tier.filled
 
-    for filled in machines(work, "parted graph", memory=SMALL, num_workers=num_workers, lookahead=8):
-        samples, rows = 5, 9  # 15 steps by 2: 8 are sampled at first, then 2, 2, 2 and 1; of rows a window, and one to end with
+    for filled in machines(work, "parted graph", memory=memory, num_workers=num_workers, lookahead=8):
         assert filled.num_rounds == 2 * (2 * 2 * samples + rows)
 
 

@@ -1,7 +1,9 @@
 """Ranks that are started one by one: who waits for one that does not come says so, in a line, and soon."""
 
+import os
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -84,3 +86,36 @@ def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_pat
     assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not come "), told
     assert [rank.returncode for rank in ranks] == [2, 2]
     assert "Traceback" not in told[1 - failing][1]
+
+
+SCRIPT = """
+from pytorch_lightning import Trainer
+from hoptrain import GraphDataModule, NeighborSampler, NodeClassifier
+from hoptrain.trainers.runs import roll_call
+roll_call.MEETING_S = {seconds}
+data = GraphDataModule("digits-knn", NeighborSampler([4, 3]), partitions="parts", num_workers=0, seed=1)
+task = NodeClassifier(data.num_features, data.num_classes, num_layers=2)
+trainer = Trainer(max_epochs=1, accelerator="cpu", num_nodes=2, devices=1, use_distributed_sampler=False, logger=False, enable_checkpointing=False)
+trainer.fit(task, data)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * START_S)
+@pytest.mark.parametrize(("present", "seconds"), [(1, 2.0), (2, 100.0)])
+def test_ranks_of_a_script_that_takes_lightning_s_trainer_itself_meet_too(tmp_path, tmp_path_factory, present, seconds):
+    place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
+    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SCRIPT.format(seconds=seconds)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    ranks = [
+        subprocess.Popen(
+            command, cwd=tmp_path / f"m{rank}", env=shared | {"NODE_RANK": str(rank), "HOPTRAIN_MACHINE": f"m{rank}"}, **options
+        )
+        for rank in range(present)
+    ]
+    told = ended(tmp_path, ranks, START_S)
+    if present == 2:
+        assert [rank.returncode for rank in ranks] == [0, 0], told
+    else:
+        assert "InputError: rank 1 of 2 has not come to meet the others within 2 s: it was not started, or ended before" in told[0][1]
