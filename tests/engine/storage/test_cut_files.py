@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 HEAD = """
-    import ctypes, faulthandler, mmap, os, signal, sys, threading, time
+    import _thread, ctypes, faulthandler, mmap, os, signal, sys, threading, time
     import numpy as np
     from hoptrain.engine import InputError, Dataset
     from hoptrain.engine.storage.cut_files import watch_maps
@@ -50,15 +50,20 @@ def test_a_file_that_is_cut_off_is_one_line_again_and_again(tmp_path, read):
     array = mapped("a.npy")
     watch_maps()
 
-    def in_threads(number):  # each may meet it, and the main thread is told as often
-        begin, errors = threading.Barrier(number + 1), []
-        threads = [threading.Thread(target=lambda: begin.wait() + array.sum()) for _ in range(number)]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
+    def in_threads(number):  # each may meet it, and the main thread is told as often: here it lets others run only where it listens
+        done, errors = threading.Event(), []
+
+        def read_in_all():
+            threads = [threading.Thread(target=array.sum) for _ in range(number)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            done.set()
+
+        _thread.start_new_thread(read_in_all, ())
+        while not done.is_set():
             try:
-                if begin.n_waiting == number:
-                    begin.wait()
                 time.sleep(0.01)
             except InputError as error:
                 errors.append(error)
