@@ -46,6 +46,8 @@ _ROW = 4
 _WARM = 256
 """Steps of the tier before the first round, in which it reads the features."""
 _STEPS = 32
+_SCRATCH = 40 << 20
+"""Bytes of a process for the arrays of a batch and what it does with them."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -152,9 +154,9 @@ def _in_memory(graph: Graph | HeteroGraph) -> Graph | HeteroGraph:
 
 
 def _beside(graph: Graph | HeteroGraph) -> int:
-    """Bytes that a process needs besides edges and features: where each vertex' edges begin, and tables of vertices."""
+    """Bytes that a process needs besides edges and features: where each vertex' edges begin, tables of vertices, and a batch's arrays."""
     tables = sum(min(DIRECT_TABLE_BYTES, 4 * number) for number, _ in types_of(graph).values())
-    return tables + sum(own.indptr.nbytes for own in columns_of(graph).values())
+    return _SCRATCH + tables + sum(own.indptr.nbytes for own in columns_of(graph).values())
 
 
 def _read(batch: Any) -> None:
