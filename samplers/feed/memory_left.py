@@ -171,6 +171,11 @@ class Messages(NamedTuple):
     asked: int
     most: int
 
+    @classmethod
+    def of(cls, task: SampleTask, rows: PartedRows, ranks: Collection[int], is_graph_whole: bool, most: int) -> Messages:
+        """Those of the ``ranks`` of a machine."""
+        return cls(len(rows), rows.row_bytes, num_asked(task, rows, ranks, is_graph_whole), most)
+
     def window(self, memory: int) -> int:
         """Steps whose rows machines ask for at once, where a cache has so many bytes."""
         return max(1, self._room(memory) // self._of_step)

@@ -43,7 +43,6 @@ from hoptrain.samplers.feed.memory_left import (
     mapped_beside,
     memory_bytes,
     memory_left,
-    num_asked,
     num_elsewhere,
 )
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
@@ -233,10 +232,8 @@ class Tier:
                 task.edges = edge_files(task)
             names, is_read = [*files, *held_whole(task.stores, files)], task.edges is not None
             room, said = (memory, "") if memory else memory_left(task, names, num_workers, queue, len(ranks))
-            messages = None
-            if apart is not None:
-                steps = lookahead // (WINDOWS if columns is None else PARTED_WINDOWS) or 1
-                messages = Messages(len(apart), apart.row_bytes, num_asked(task, apart, ranks, columns is None), steps)
+            steps = lookahead // (WINDOWS if columns is None else PARTED_WINDOWS) or 1
+            messages = None if apart is None else Messages.of(task, apart, ranks, columns is None, steps)
             budget = budget_of(task.stores, files, room, EDGE_SHARE * is_read, memory is None, messages)
             tables = budget.tables()
             _say_room(said, budget, tables, lookahead)
@@ -306,9 +303,8 @@ class Tier:
     def has_room(self) -> bool:
         """Whether the cache has room for all rows that come from elsewhere."""
         tables = [] if self.shared is None else self.shared.tables
-        return bool(tables) and all(
-            table.num_slots >= num_elsewhere(rows.file) for table, rows in zip(tables, self.rows.values(), strict=True)
-        )
+        wanted = [num_elsewhere(rows.file) for rows in self.rows.values()]
+        return bool(tables) and all(table.num_slots >= number for table, number in zip(tables, wanted, strict=True))
 
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
@@ -364,7 +360,7 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
     if memory is None:
         if lookahead is not None:
             raise InputError(
-                f"lookahead is {lookahead} without memory: it tells how far ahead its rows are known; give memory, or leave it out"
+                f"lookahead is {lookahead} without memory: it tells how far ahead rows are known; give memory, or leave it out"
             )
         return {}
     num_bytes = memory_bytes(memory)
