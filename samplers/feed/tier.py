@@ -355,8 +355,7 @@ def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) ->
         InputError: a size or a number that cannot be, or is too little for the first step; a data set, a device or a schedule that the tier does not serve.
     """
     parted = [store for store in task.stores.values() if isinstance(store, PartedRows)]
-    if memory is None and parted:
-        memory = "auto"
+    memory = "auto" if memory is None and parted else memory
     if memory is None:
         if lookahead is not None:
             raise InputError(
