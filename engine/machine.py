@@ -10,7 +10,7 @@ from pathlib import Path
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-_MALLOC_OPTIONS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+_MALLOC_OPTIONS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")
 
 
 def _cgroup_folders(controller: str = "") -> list[Path]:
@@ -89,11 +89,13 @@ def keep_freed_memory() -> None:
     """Let this process use large blocks of memory that it freed for those that it wants next, where the system would fill pages with zeros each time.
 
     A training step on a CPU takes and frees the same arrays again and again, and new pages cost up to half of its time. Blocks above 512 MiB, and
-    what is free at the end beyond 2 GiB, go back to the system as before. It is a setting of glibc, and nothing elsewhere; one that the user has
-    made by ``MALLOC_MMAP_THRESHOLD_`` and its like, or by ``GLIBC_TUNABLES``, stays.
+    what is free at the heap's end beyond 2 GiB, go back to the system as before; what is free in its middle stays with the process. It is a
+    setting of glibc, and nothing elsewhere; one that the user has made by ``MALLOC_MMAP_THRESHOLD_`` and its like, or of malloc by
+    ``GLIBC_TUNABLES``, stays.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or any(name in os.environ for name in _MALLOC_OPTIONS):
+    if mallopt is None or any(name in os.environ for name in _MALLOC_OPTIONS) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return
-    mallopt(_M_MMAP_THRESHOLD, 512 << 20)
-    mallopt(_M_TRIM_THRESHOLD, (2 << 30) - 1)
+    # An older glibc refuses more than 32 MiB. Where nothing is taken the second call alone would do harm: thresholds that adapt themselves would be fixed.
+    if mallopt(_M_MMAP_THRESHOLD, 512 << 20) or mallopt(_M_MMAP_THRESHOLD, 32 << 20):
+        mallopt(_M_TRIM_THRESHOLD, (2 << 30) - 1)

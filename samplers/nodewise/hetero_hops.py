@@ -96,7 +96,7 @@ class HeteroFanoutSampler(TypedSampler):
         names = {relation: relation_name(relation) for relation in graph.relations}
         named, common = self.fanouts.keys() - {""}, self.fanouts.get("")
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
-            remedy = "name each once, or give those of the others as default" if common is None else "name some of these"
+            remedy = "name each once, or give some for the others (default, or without a name)" if common is None else "name some of these"
             raise InputError(f"fanouts name {some_of(sorted(named))}, the graph's relations are {some_of(names.values())}: {remedy}")
         return {relation: tuple(map(fanout_code, self.fanouts.get(name, common or ()))) for relation, name in names.items()}
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from hoptrain.engine import machine
+
 pytestmark = pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="a setting of glibc")
 SCRIPT = """
 import resource
@@ -43,3 +45,25 @@ def test_what_is_very_large_goes_back():
 def test_what_the_user_has_set_stays(name):
     value = {"MALLOC_MMAP_THRESHOLD_": "1000000", "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1000000"}[name]
     assert most_faults("keep_freed_memory()", **{name: value}) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(512 << 20, [(-3, 512 << 20), (-1, (2 << 30) - 1)]), (32 << 20, [(-3, 32 << 20), (-1, (2 << 30) - 1)]), (0, [])]
+)
+def test_what_an_older_library_refuses_is_not_half_done(monkeypatch, most, expected):
+    """A limit that was not taken, and the other one alone, would be worse than nothing."""
+    taken = []
+
+    class Library:
+        @staticmethod
+        def mallopt(name, value):
+            is_taken = name != machine._M_MMAP_THRESHOLD or value <= most
+            taken.extend([(name, value)] * is_taken)
+            return int(is_taken)
+
+    for name in list(os.environ):
+        if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda _: Library)
+    machine.keep_freed_memory()
+    assert taken == expected

@@ -28,7 +28,7 @@ class Dropout(nn.Dropout):
         if not self.training or dropped in (0, _CHOICES) or self.inplace or input.device.type != "cpu" or torch.compiler.is_compiling():
             out: Tensor = super().forward(input)
             return out
-        words = torch.empty(-(-input.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        words = torch.empty(-(-input.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
         kept = words.view(torch.int16)[: input.numel()].view(input.shape) >= dropped - _CHOICES // 2
         return input * kept.to(input.dtype).mul_(_CHOICES / (_CHOICES - dropped))
 

@@ -85,7 +85,7 @@ def _name(rank: int) -> str:
 def _absent(ranks: list[int], world_size: int, patience_s: float, where: str) -> str:
     named = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
     return (
-        f"rank {named} of {world_size} has not come {where} within {patience_s:g} s: it was not started, or ended before, and says why; "
+        f"rank {named} of {world_size} has not come {where} within {patience_s:g} s: it was not started, or ended before and said why; "
         "mend that, and start all ranks again"
     )
 

@@ -196,7 +196,7 @@ def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
         with pytest.raises(
             InputError,
             match=rf"memory is [\d,]+ bytes: [\d,]+ are for x, with room for {slots} of its 8,000 rows \(128 bytes each\) beside what tells where each "
-            r"lies \(80,000\), and a step uses [\d,]+; give \d+KiB at least, or a smaller batch_size or fanouts",
+            r"lies \(80,000\), and a step uses [\d,]+; give \d+KiB at least for such a step, or a smaller batch_size or fanouts",
         ) as found:
             loader_of(memory=given)
     [least] = re.findall(r"give (\d+)KiB", str(found.value))
@@ -214,7 +214,8 @@ def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
     loader = loader_of(memory=f"{budget.least({'x': max(sizes) - 1})}B")
     least = -(-budget.least({"x": max(sizes)}) // 1024)
     with pytest.raises(
-        InputError, match=rf"memory is .*, and a step uses {max(sizes):,}; give {least}KiB at least, or a smaller batch_size"
+        InputError,
+        match=rf"memory is .*, and a step uses {max(sizes):,}; give {least}KiB at least for such a step, or a smaller batch_size",
     ):
         list(loader)
 

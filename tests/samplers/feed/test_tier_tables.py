@@ -115,7 +115,7 @@ def test_too_little_is_said_with_the_least_that_would_do():
     with pytest.raises(
         InputError,
         match=r"memory is 9,000,000 bytes: 4,493,067 are for x.paper, with room for 0 of its 1,000,000 rows \(64 bytes each\) beside what tells where each "
-        r"lies \(10,000,000\); give 20847KiB at least$",
+        r"lies \(10,000,000\); give 20847KiB at least for one row, and more for a step$",
     ):
         budget.tables()
     least = budget.least({})
@@ -126,7 +126,7 @@ def test_too_little_is_said_with_the_least_that_would_do():
     with pytest.raises(
         InputError,
         match=r"memory is auto, 40,000,000 bytes: 1,000,000 hold edge_attr.a whole, 10,000,000 are for edges, [\d,]+ are for x.author, .*, and a step uses "
-        r"999,000; give 148MiB at least, or a smaller batch_size or fanouts$",
+        r"999,000; give 148MiB at least for such a step, or a smaller batch_size or fanouts$",
     ):
         wider.check(rows)
     least = wider.least(rows)

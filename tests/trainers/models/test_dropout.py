@@ -71,3 +71,11 @@ def test_wrong_shares_are_refused_as_torch_does():
     for layer in (Dropout, nn.Dropout):
         with pytest.raises(ValueError, match="probability"):
             layer(1.5)
+
+
+def test_another_default_device_changes_nothing():
+    torch.set_default_device("meta")
+    try:
+        assert Dropout(0.5)(torch.ones(8, device="cpu")).device.type == "cpu"
+    finally:
+        torch.set_default_device(None)

@@ -50,7 +50,7 @@ def test_all_hear_who_has_not_come_of_the_first_whose_time_is_over():
     begin = time.monotonic()
     heard = call({0: 1, 1: 60}, 4, free_port())
     assert time.monotonic() - begin < 30
-    line = "rank 2, 3 of 4 has not come to meet the others within 1 s: it was not started, or ended before, and says why"
+    line = "rank 2, 3 of 4 has not come to meet the others within 1 s: it was not started, or ended before and said why"
     assert heard.keys() == {0, 1}
     assert all(each.startswith(line) for each in heard.values()), heard
 
