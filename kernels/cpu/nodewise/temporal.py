@@ -90,6 +90,16 @@ def count_edges(columns, keys, first, last, bounds, rule, scratch):
 
 
 @cpu_kernel
+def _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edges, num_edges):
+    """Draw for the nodes ``keys[begin:end]``, a chunk at most: ranks of their edges in the order of time; returns the number of edges after them."""
+    _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
+    num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
+    if num_lanes:
+        _draw(num_lanes, rule, address, scratch)
+    return _place(columns.by_time, begin, end, rule, address, scratch, edges, num_edges)
+
+
+@cpu_kernel
 def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
     """Sample in-neighbours of the nodes ``keys[first:last]`` by edges not later than ``bounds`` (B,) of their trees, and relabel them.
 
@@ -101,11 +111,7 @@ def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, addre
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         end = min(begin + chunk, last)
-        _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
-        num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
-        if num_lanes:
-            _draw(num_lanes, rule, address, scratch)
-        after = _place(by_time, begin, end, rule, address, scratch, edges, num_edges)
+        after = _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edges, num_edges)
         for j in places(num_edges, after):
             edge_ids[j] = by_time[unsigned(edge_ids[j])]
             prefetch_many(indices, edge_ids[j])
@@ -129,11 +135,7 @@ def draw_places(columns, keys, first, last, bounds, rule, address, scratch, edge
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         end = min(begin + chunk, last)
-        _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
-        num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
-        if num_lanes:
-            _draw(num_lanes, rule, address, scratch)
-        after = _place(by_time, begin, end, rule, address, scratch, edges, num_edges)
+        after = _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edges, num_edges)
         for j in places(num_edges, after):
             edge_ids[j] = by_time[unsigned(edge_ids[j])]
         num_edges = after
@@ -150,11 +152,7 @@ def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, 
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         end = min(begin + chunk, last)
-        _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
-        num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
-        if num_lanes:
-            _draw(num_lanes, rule, address, scratch)
-        after = _place(by_time, begin, end, rule, address, scratch, edges, num_edges)
+        after = _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edges, num_edges)
         for i in range(begin, end):
             for j in places(num_edges, np.int64(edges.indptr[i + 1])):
                 rank = np.int64(edge_ids[j])
