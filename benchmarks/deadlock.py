@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from hoptrain.benchmarks.common.trial import DONE, RAISED, Trial, run_trial
 from hoptrain.benchmarks.deadlocks.cases import DIFFERENT, EQUAL
 from hoptrain.benchmarks.deadlocks.loaders import SEED, make_dataset, parse
 from hoptrain.engine import InputError
+from hoptrain.kernels.child_process import python
 
 PEERS = ("torch", "PyG", "DGL")
 ALL = (*PEERS, HOPTRAIN)
@@ -143,7 +143,7 @@ def _try(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[
         return record | {"outcome": "skipped (no mount namespace of its own can be had here)"}
     log = logs / f"{case.name}-{re.sub('[^a-zA-Z0-9=]+', '-', system)}.log"
     with tempfile.TemporaryDirectory() as scratch:
-        command = [*prefix, sys.executable, "-m", "hoptrain.benchmarks.deadlocks.cases", case.name, system, str(data), scratch]
+        command = [*prefix, *python("-m", "hoptrain.benchmarks.deadlocks.cases", case.name, system, data, scratch)]
         trial = run_trial(command, limit, log)
     return record | {
         "outcome": outcome(case, trial),

@@ -14,7 +14,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ import psutil
 
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.engine import InputError
+from hoptrain.kernels.child_process import import_path, python
 
 SEED = 1
 _STEPS = 10  # between two checkpoints
@@ -109,8 +109,7 @@ class _Training:
         """Begin, or go on from the newest checkpoint; returns rank 0."""
         self._seen = self._written()
         queue = ["--data.queue.stall_timeout=8", "--data.queue.max_restarts=1000000000"] if workers else []
-        command = [
-            sys.executable,
+        command = python(
             "-m",
             "hoptrain.trainers.cli",
             "fit",
@@ -118,9 +117,9 @@ class _Training:
             f"--data.num_workers={workers}",
             *queue,
             *options,
-        ]
+        )
         with open(self._errors, "wb") as errors:
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            environment = os.environ | import_path() | {"OMP_NUM_THREADS": "1"}
             process = subprocess.Popen(
                 command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=errors, env=environment, start_new_session=True
             )

@@ -19,6 +19,7 @@ from typing import Any
 
 from hoptrain.benchmarks.common.processes import cpu_seconds, family
 from hoptrain.engine import InputError
+from hoptrain.kernels.child_process import import_path, python
 
 _GRACE_S = 5.0
 """How long a process that has closed its socket may take to end."""
@@ -73,12 +74,11 @@ class Child:
 
     def _start(self) -> Connection[Any, Any]:
         ours, theirs = socket.socketpair()
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "from hoptrain.benchmarks.common.child import main; main()", str(theirs.fileno())],
+                python("-c", "from hoptrain.benchmarks.common.child import main; main()", theirs.fileno()),
                 pass_fds=[theirs.fileno()],
-                env=os.environ | {"PYTHONPATH": path} | self._environment,
+                env=os.environ | import_path() | self._environment,
                 start_new_session=True,
             )
         self._connection = Connection(ours.detach())

@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from hoptrain.benchmarks.common.processes import cpu_seconds
+from hoptrain.kernels.child_process import import_path
 
 BEGIN = "begin"
 """The program prints this line when it is ready; its limit counts from there."""
@@ -75,8 +76,7 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
     """
     mark = uuid.uuid4().hex
     before = os.listdir("/dev/shm")
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", _MARK: mark}
+    environment = os.environ | import_path() | {"PYTHONUNBUFFERED": "1", _MARK: mark}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True

@@ -16,6 +16,7 @@ from typing import Any
 from hoptrain.benchmarks.common.processes import family
 from hoptrain.engine import load_dataset
 from hoptrain.engine.partition.folder import part_folder, write_partition
+from hoptrain.kernels.child_process import import_path, python
 
 _DATA, _PATIENCE_S = "digits-knn", 300.0
 _FIT = (
@@ -77,14 +78,16 @@ def started(folder: Path, num_ranks: int, number: int, options: Sequence[str]) -
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks), "TORCHELASTIC_RUN_ID": "bench"}
     shared |= {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(each)}
     sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(each), "--trainer.default_root_dir", str(folder / "runs"))
-    command, processes = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", *sizes, *options], []
+    command, processes = python("-m", "hoptrain.trainers.cli", "fit", *sizes, *options), []
     for rank in range(num_ranks):
         machine, place = divmod(rank, each)
         own = folder / str(machine)
         variables = shared | {"RANK": str(rank), "LOCAL_RANK": str(place), "GROUP_RANK": str(machine), "HOPTRAIN_MACHINE": str(machine)}
         with (own / f"{rank}.txt").open("w") as told:
             processes.append(
-                subprocess.Popen(command, cwd=own, env=os.environ | variables, stdout=told, stderr=told, start_new_session=True)
+                subprocess.Popen(
+                    command, cwd=own, env=os.environ | import_path() | variables, stdout=told, stderr=told, start_new_session=True
+                )
             )
     return processes
 

@@ -23,6 +23,7 @@ from hoptrain.engine.features.quantized import format_of
 from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.storage.filler import FORESEEN_BYTES
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE
+from hoptrain.kernels.child_process import import_path, python
 
 _PORT = 29500
 _MOST_MEMORY = 1 << 40
@@ -92,7 +93,7 @@ def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, pa
                 processes.append(
                     subprocess.Popen(
                         [*torchrun(network, machine, number, each), *arguments, "--trainer.default_root_dir", str(folder / "runs")],
-                        cwd=own, env=os.environ | variables(machine), stdout=told, stderr=told, start_new_session=True,
+                        cwd=own, env=os.environ | import_path() | variables(machine), stdout=told, stderr=told, start_new_session=True,
                     )
                 )  # fmt: skip
         outcome = outcome_of(processes)
@@ -125,7 +126,7 @@ def torchrun(network: Network, machine: int, number: int, ranks_each: int, *opti
     places = ("--nnodes", str(number), "--node-rank", str(machine), "--nproc-per-node", str(ranks_each))
     first = ("--master-addr", network.addresses[0], "--master-port", str(_PORT))
     sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(ranks_each))
-    run = [sys.executable, "-m", "torch.distributed.run", *places, *first, *options, "-m", "hoptrain.trainers.cli", "fit", *sizes]
+    run = python("-m", "torch.distributed.run", *places, *first, *options, "-m", "hoptrain.trainers.cli", "fit", *sizes)
     return [*network.inside(machine), *run]
 
 

@@ -26,6 +26,7 @@ from hoptrain.benchmarks.common.trial import BEGIN, say
 from hoptrain.benchmarks.peers.installed import require, tcmalloc
 from hoptrain.benchmarks.study.cell import Cell
 from hoptrain.engine import InputError
+from hoptrain.kernels.child_process import import_path, python
 
 _NEEDS = {"pyg": "torch_geometric", "dgl": "dgl", "papers": "scipy"}
 _TICK_S = 0.05
@@ -33,7 +34,7 @@ _TICK_S = 0.05
 
 def command_of(cell: Cell, folder: Path) -> list[str]:
     """What runs a cell on the data set in ``folder``."""
-    return [sys.executable, "-m", "hoptrain.benchmarks.study.run", json.dumps(asdict(cell)), str(folder)]
+    return python("-m", "hoptrain.benchmarks.study.run", json.dumps(asdict(cell)), folder)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -64,8 +65,8 @@ def _missing(cell: Cell) -> str | None:
 
 def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
     """As a launcher does: one process a rank; when one fails, the others are ended."""
-    command = [sys.executable, "-m", "hoptrain.benchmarks.study.train", *arguments, str(scratch)]
-    environment = os.environ | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    command = python("-m", "hoptrain.benchmarks.study.train", *arguments, scratch)
+    environment = os.environ | import_path() | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     processes = [
         subprocess.Popen([*command, str(rank)], env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, start_new_session=True)
         for rank in range(ranks)

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import WorkerError, see
 from hoptrain.engine.queue.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.queue.shared_memory import anonymous_file
+from hoptrain.kernels.child_process import import_path, python
 from hoptrain.kernels.machine_code import CACHE_ROOT, CACHE_ROOT_VARIABLE
 
 _STACK_S = 1.0  # how long a process may take to write its stack
@@ -123,12 +123,11 @@ class WorkerProcess:
             inherited = [theirs.fileno(), read_end, self._job, self._stack]
             try:
                 self.process = subprocess.Popen(
-                    [
-                        sys.executable,
+                    python(
                         "-c",
                         "import gc; gc.disable(); from hoptrain.engine.queue.worker import main; main()",
-                        *map(str, [self._batch_bytes, *inherited, *slots]),
-                    ],
+                        *[self._batch_bytes, *inherited, *slots],
+                    ),
                     pass_fds=[*inherited, *slots, *self._descriptors],
                     env=_environment(),
                     process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone; what a sampler starts belongs to the worker's group
@@ -332,9 +331,8 @@ def _is_stopped(pid: int) -> bool:
 
 def _environment() -> dict[str, str]:
     """The trainer's environment, import path and compiled code. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    own = {"PYTHONPATH": path, CACHE_ROOT_VARIABLE: str(CACHE_ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    return os.environ | own
+    own = {CACHE_ROOT_VARIABLE: str(CACHE_ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    return os.environ | import_path() | own
 
 
 def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:

@@ -21,6 +21,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import see
 from hoptrain.engine.partition.mailbox import FAILURE, CarriedExchange, Mailbox, carry
 from hoptrain.engine.partition.rows import Links, PartedRows
+from hoptrain.kernels.child_process import import_path, python
 from hoptrain.samplers.feed.tier import FETCH_S
 from hoptrain.trainers.parts.gloo import GlooExchange
 from hoptrain.trainers.watch.member import current
@@ -52,10 +53,10 @@ def _start(rows: PartedRows) -> CarriedExchange:
     program = "from hoptrain.trainers.parts.carrier import main; main()"
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", program, letters.path, answers.path, str(rows.machine), str(len(rows.ranks)), name],
+            python("-c", program, letters.path, answers.path, rows.machine, len(rows.ranks), name),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path), "OMP_NUM_THREADS": "1"},
+            env=os.environ | import_path() | {"OMP_NUM_THREADS": "1"},
             process_group=0,
         )
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from hoptrain.engine import InputError
+from hoptrain.kernels.child_process import python
 
 _PROGRAM = """
 import pickle, sys
@@ -65,7 +66,7 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, th
 
 def _start(folder: Path, rank: int) -> subprocess.Popen[bytes]:
     with open(folder / f"errors{rank}", "wb") as errors:
-        return subprocess.Popen([sys.executable, "-c", _PROGRAM, str(folder), str(rank)], stderr=errors)
+        return subprocess.Popen(python("-c", _PROGRAM, folder, rank), stderr=errors)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], folder: Path, deadline: float) -> None:

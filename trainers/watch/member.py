@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from hoptrain.kernels.child_process import import_path, python
 from hoptrain.trainers.watch.channel import Channel
 
 ADDRESS = "HOPTRAIN_WATCH"
@@ -149,14 +150,13 @@ class Member:
 
 def _start(rank: int, world_size: int, host: str, link: int, crash: int) -> subprocess.Popen[bytes]:
     """A watch: in a process group of its own, which a Ctrl-C in the terminal or a launcher's signal does not reach."""
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     program = "from hoptrain.trainers.watch.process import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, (os.getpid(), rank, world_size, host, link, crash))],
+        python("-c", program, os.getpid(), rank, world_size, host, link, crash),
         pass_fds=(link, crash),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | import_path(),
         process_group=0,
     )
 

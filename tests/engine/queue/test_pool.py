@@ -1,5 +1,6 @@
 """Sampler processes: order, content, errors, and that none of them outlives its trainer."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -90,6 +91,21 @@ def test_workers_import_no_torch_and_stay(pool_of):
     facts = [facts for epoch in range(2) for _, facts in pool.run(epoch, range(4))]
     assert all(f["heavy"] == [] for f in facts)
     assert len({f["pid"] for f in facts}) == 2
+
+
+def test_a_worker_runs_nothing_of_the_current_folder(pool_of, tmp_path, monkeypatch):
+    for name in ("struct", "copy", "select"):
+        (tmp_path / f"{name}.py").write_text("open(__file__ + '.ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert len(values(pool_of(Numbers(), 1).run(0, range(2)))) == 2
+    assert list(tmp_path.glob("*.ran")) == []
+
+
+def test_a_task_whose_class_lies_beside_the_script(pool_of, tmp_path, monkeypatch):
+    (tmp_path / "own_task.py").write_text("from reference.tasks import Numbers\nclass Own(Numbers):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("own_task").Own()
+    assert values(pool_of(own, 1).run(0, range(2))) == values(run_inline(own, 0, range(2)))
 
 
 def test_large_arrays_of_the_task_are_shared(pool_of):

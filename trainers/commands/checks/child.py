@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+
+from hoptrain.kernels.child_process import import_path, python
 
 LOAD_SECONDS = 120
 _LAST_SECONDS = 10
@@ -32,11 +33,11 @@ def ask_child(code: str, seconds: float | None = None, **environment: str) -> di
     try:
         status, output, errors = run_within(
             seconds,
-            [sys.executable, "-c", _QUICKLY.format(code)],
+            python("-c", _QUICKLY.format(code)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | environment,
+            env=os.environ | import_path() | environment,
         )
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {seconds:g} s"}
