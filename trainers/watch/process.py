@@ -183,7 +183,8 @@ class Watch:
             return
         self._hub_heard = self._now
         self._selector.register(hub, selectors.EVENT_READ, partial(self._hear_hub, hub))
-        self._tell(rank=self._rank, key=key)
+        hub.send_key(key)
+        self._tell(rank=self._rank)
 
     def _hear_hub(self, hub: Channel) -> None:
         messages = hub.receive()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import selectors
 import socket
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -16,6 +18,8 @@ from hoptrain.trainers.watch.sight import Sight
 _BEAT_S = 1.0
 _LINGER_S = 10.0
 """How long the hub stays after a verdict: those that are being started have to hear it too."""
+_GREETING_S = 10.0  # within which a connection has to send the key; a watch sends it at once
+_MOST_STRANGERS = 64  # connections without the key that are kept: each is an open file
 
 
 class Server:
@@ -29,6 +33,7 @@ class Server:
         """Begin to listen; on this machine alone, if that is where all ranks are."""
         self._hub = Hub(world_size)
         self._selector = selector
+        self._strangers: dict[Channel, float] = {}  # and until when each may stay
         self._peers: dict[Channel, int] = {}
         self._launched: dict[int, Sight] = {}
         self._key = secrets.token_hex(16)
@@ -42,12 +47,17 @@ class Server:
 
     def _accept(self) -> None:
         try:
-            channel = Channel(self._socket.accept()[0])
+            channel = Channel(self._socket.accept()[0], self._key)
         except OSError:  # it has gone again
             return
+        if len(self._strangers) >= _MOST_STRANGERS:
+            self._drop(next(iter(self._strangers)))
+        self._strangers[channel] = self._now + _GREETING_S
         self._selector.register(channel, selectors.EVENT_READ, partial(self._hear, channel))
 
     def _hear(self, channel: Channel) -> None:
+        if channel not in self._strangers and channel not in self._peers:  # dropped since the selector saw it
+            return
         messages = channel.receive()
         for message in messages or []:
             if channel not in self._peers and not self._greet(channel, message):
@@ -55,15 +65,20 @@ class Server:
                 break
             self._hub.take(self._peers[channel], message, self._now)
         if messages is None:
-            self._selector.unregister(channel)
-            channel.close()
+            self._drop(channel)
             if channel in self._peers:
                 self._hub.take(self._peers.pop(channel), {"kind": "died", "text": "is gone, and its watch with it"}, self._now)
 
+    def _drop(self, channel: Channel) -> None:
+        self._strangers.pop(channel, None)
+        self._selector.unregister(channel)
+        channel.close()
+
     def _greet(self, channel: Channel, message: dict[str, Any]) -> bool:
         rank = message.get("rank")
-        if message.get("key") != self._key or not isinstance(rank, int) or not 0 <= rank < len(self._hub.members):
+        if not isinstance(rank, int) or not 0 <= rank < len(self._hub.members):
             return False
+        del self._strangers[channel]
         self._peers[channel] = rank
         if self._hub.verdict is not None:
             channel.send(verdict=asdict(self._hub.verdict))
@@ -76,6 +91,8 @@ class Server:
     def tick(self, now: float) -> None:
         """Decide, and let the watches hear that the hub is there; ``now`` as the hub has it."""
         self._now = now
+        while self._strangers and now > (first := next(iter(self._strangers.items())))[1]:
+            self._drop(first[0])
         for rank, sight in self._launched.items():
             if self._hub.members[rank].heard is None:
                 sight.look()
@@ -118,8 +135,25 @@ class Server:
 
 
 def _listen(host: str) -> socket.socket:
-    if host == "127.0.0.1":
-        return socket.create_server((host, 0), backlog=1024)
+    """Listen where ``host`` leads to, on that network alone.
+
+    A name may lead to this machine's loopback here and to its network elsewhere, as Debian's ``/etc/hosts`` has it, or to an address that another machine
+    translates: then listen on all networks.
+    """
+    found = []
+    with suppress(OSError):
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    for family, _, _, _, address in found:
+        if not ipaddress.ip_address(address[0]).is_loopback or _is_loopback(host):
+            with suppress(OSError):
+                return socket.create_server((str(address[0]), 0), family=family, backlog=1024)
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
     return socket.create_server(("", 0), backlog=1024)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -203,7 +203,7 @@ def greet(address, rank, key=None):
     """A watch of a machine that is then cut off: nothing is sent any more, nothing is closed."""
     host, port, its_key = address.split()
     connection = socket.create_connection((host, int(port)), 10)
-    connection.sendall(json.dumps({"rank": rank, "key": key or its_key}).encode() + b"\n")
+    connection.sendall(f"{key or its_key}\n".encode() + json.dumps({"rank": rank}).encode() + b"\n")
     return connection
 
 
