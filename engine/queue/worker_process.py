@@ -332,7 +332,7 @@ def _is_stopped(pid: int) -> bool:
 def _environment() -> dict[str, str]:
     """The trainer's environment, import path and compiled code. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
     own = {CACHE_ROOT_VARIABLE: str(CACHE_ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    return os.environ | import_path() | own
+    return {**os.environ, **import_path(), **own}
 
 
 def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:

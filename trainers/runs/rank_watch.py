@@ -11,12 +11,14 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
-from hoptrain.trainers.runs.roll_call import meet
+from hoptrain.trainers.runs.network import is_one_machine, prepare_network
+from hoptrain.trainers.runs.roll_call import meet, serve
+from hoptrain.trainers.runs.stop_iteration import raise_stop_iterations
 from hoptrain.trainers.watch.member import ADDRESS, Member, current
 
 
 class RankWatch(Callback):
-    """Watches a run with several ranks; does nothing with one.
+    """Watches a run with several ranks. With one it only lets no StopIteration of a hook be lost (``stop_iteration.py``).
 
     In a script of one's own the watch begins when the ranks have met, and ends with ``fit``; ``hoptrain fit`` has it from a rank's first second.
     A rank that fails has 12 s to tell its error, and is killed then.
@@ -28,9 +30,10 @@ class RankWatch(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Begin to watch, if nobody has."""
+        raise_stop_iterations(trainer)
         member = current()
         if member is None and trainer.world_size > 1:
-            host = "127.0.0.1" if _is_one_machine(trainer) else os.environ.get("MASTER_ADDR", "127.0.0.1")
+            host = "127.0.0.1" if is_one_machine(trainer) else os.environ.get("MASTER_ADDR", "127.0.0.1")
             self._own = member = Member(trainer.global_rank, trainer.world_size, host)
             member.join(trainer.strategy.broadcast(member.address))
             member.arrive()
@@ -49,11 +52,6 @@ class RankWatch(Callback):
             self._own = None
 
 
-def _is_one_machine(trainer: Trainer) -> bool:
-    """Launchers that start all ranks themselves, as Ray does, leave ``num_nodes`` at 1, and tell how many are here."""
-    return trainer.num_nodes == 1 and int(os.environ.get("LOCAL_WORLD_SIZE", trainer.world_size)) == trainer.world_size
-
-
 def _place(trainer: Trainer) -> str:
     """What a rank works on; a pipeline's strategy knows better where in it."""
     return getattr(trainer.strategy, "place", "") or f"epoch {trainer.current_epoch}, step {trainer.global_step}"
@@ -63,6 +61,7 @@ def watch_launch(trainer: Trainer) -> None:
     """Let the ranks that this trainer launches on this machine, if it does, be watched from their first second; others hear who does not come."""
     launcher = trainer.strategy.launcher
     if isinstance(launcher, _SubprocessScriptLauncher) and trainer.world_size > 1:
+        prepare_network(trainer)
         kind = _WatchedLauncher if trainer.num_nodes == 1 else _MeetingLauncher
         trainer.strategy._launcher = kind(launcher.cluster_environment, launcher.num_processes, launcher.num_nodes)
 
@@ -86,8 +85,11 @@ class _WatchedLauncher(_MeetingLauncher):
         self._launched: list[subprocess.Popen[bytes]] = []
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
-        if current() is None and not self.cluster_environment.creates_processes_externally:
-            Member(0, self.num_processes)
+        kept = None
+        if not self.cluster_environment.creates_processes_externally:
+            kept = serve(self.cluster_environment.main_address, self.cluster_environment.main_port, self.num_processes)  # noqa: F841 - see above
+            if current() is None:
+                Member(0, self.num_processes)
         if (member := current()) is not None:
             member.arrive()
         return super().launch(function, *args, trainer=trainer, **kwargs)

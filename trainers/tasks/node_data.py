@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from pytorch_lightning import Trainer
-from pytorch_lightning.trainer.states import TrainerStatus
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -23,7 +21,6 @@ from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler, WeightedSeed
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.samplers.seeds.weighted import class_shares
 from hoptrain.trainers.parts.carrier import links
-from hoptrain.trainers.runs.roll_call import meet
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, say_overlaps
 
 Features = Literal["stored", "degrees", "walks"]
@@ -201,21 +198,6 @@ class GraphDataModule(SampledDataModule):
             )
         if in_memory:
             self.data = self.data.in_memory()
-
-    @property
-    def trainer(self) -> Trainer | None:
-        """Lightning's, which sets it when a run begins, before its ranks meet: those of parts do so here, in a script of one's own too.
-
-        Raises:
-            InputError: as ``roll_call``, where it is set.
-        """
-        return self._trainer
-
-    @trainer.setter
-    def trainer(self, trainer: Trainer | None) -> None:
-        self._trainer = trainer
-        if self._is_parted and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
-            self._met = meet(trainer)  # kept until the process group has it
 
     def _in_parts(self, dataset: str | Dataset, partitions: str, **options: Any) -> Dataset:
         """The data set in parts.

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningDataModule, Trainer
+from pytorch_lightning.trainer.states import TrainerStatus
 
 from hoptrain.engine import InputError, Schedule
 from hoptrain.engine.arrays import Array
@@ -21,6 +22,7 @@ from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.resume.exact_resume import ExactResume
+from hoptrain.trainers.runs.roll_call import meet
 
 _log = logging.getLogger(__name__)
 Data = TypeVar("Data")
@@ -30,6 +32,7 @@ class SharedDataModule(LightningDataModule):
     """Attributes: ``data``; ``loader``, that of the training once it was asked for; ``seed`` of the order, by default that of seed_everything."""
 
     data: Any
+    _is_parted = False
 
     def __init__(self, batch_size: int, seed: int | None) -> None:
         """Take the examples per rank and step, and the seed."""
@@ -42,6 +45,21 @@ class SharedDataModule(LightningDataModule):
     def __str__(self) -> str:
         """Short: Lightning's would draw a batch from every loader."""
         return f"{type(self).__name__}(batch_size={self.batch_size}, seed={self.seed})"
+
+    @property
+    def trainer(self) -> Trainer | None:
+        """Lightning's trainer, which sets it when a run begins, before its ranks meet: so this is where those of a custom script are checked.
+
+        Raises:
+            InputError: as ``meet``, where it is set.
+        """
+        return self._trainer
+
+    @trainer.setter
+    def trainer(self, trainer: Trainer | None) -> None:
+        self._trainer = trainer
+        if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING:
+            self._met = meet(trainer, calls_roll=self._is_parted)  # kept until the process group has it
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import secrets
 import selectors
@@ -40,7 +41,7 @@ class Server:
         self._now = self._due = 0.0
         self._told_at: float | None = None
         self._ended: set[int] = set()
-        self._socket = _listen(host)
+        self._socket = listen(host)
         self._socket.setblocking(False)
         self.address = f"{host} {self._socket.getsockname()[1]} {self._key}"
         selector.register(self._socket, selectors.EVENT_READ, self._accept)
@@ -134,22 +135,32 @@ class Server:
         return not is_complete and self._now < self._told_at + _LINGER_S
 
 
-def _listen(host: str) -> socket.socket:
+def listen(host: str, port: int = 0) -> socket.socket:
     """Listen where ``host`` leads to, on that network alone.
 
     A name may lead to this machine's loopback here and to its network elsewhere, as Debian's ``/etc/hosts`` has it, or to an address that another machine
     translates: then listen on all networks.
+
+    Args:
+        host: a name or an address of this machine.
+        port: where to listen; 0 lets the system choose.
+
+    Raises:
+        OSError: the port is in use, or reserved.
     """
     found = []
     with suppress(OSError):
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for family, _, _, _, address in found:
         if not ipaddress.ip_address(address[0]).is_loopback or _is_loopback(host):
-            with suppress(OSError):
-                return socket.create_server((str(address[0]), 0), family=family, backlog=1024)
+            try:
+                return socket.create_server((str(address[0]), port), family=family, backlog=1024)
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    return socket.create_server(("", 0), backlog=1024)
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
+    return socket.create_server(("", port), backlog=1024)
 
 
 def _is_loopback(host: str) -> bool:

@@ -98,6 +98,6 @@ def test_the_network_that_is_listened_on(host, bound, monkeypatch):
         return [(socket.AF_INET, None, 0, "", (address, 0))]
 
     monkeypatch.setattr(server_module.socket, "getaddrinfo", found)
-    with server_module._listen(host) as listening:
+    with server_module.listen(host) as listening:
         address = listening.getsockname()[0]
     assert address == (bound if bound != "::" or socket.has_dualstack_ipv6() else "0.0.0.0")

@@ -1,0 +1,41 @@
+"""A StopIteration that a hook raises by mistake ends the run.
+
+Lightning's loops end by StopIteration. One that a hook raises would end the epoch or the training of that rank without a word, and the others would wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from pytorch_lightning import Trainer
+from pytorch_lightning.loops.fetchers import _DataLoaderIterDataFetcher
+from pytorch_lightning.profilers import Profiler
+
+
+def raise_stop_iterations(trainer: Trainer) -> None:
+    """Turn a StopIteration that a hook raises into a RuntimeError, as PEP 479 does for generators. Lightning runs each hook in its profiler's context."""
+    if type(trainer.profiler).profile is Profiler.profile:
+        trainer.profiler.profile = partial(_profile, trainer)  # type: ignore[method-assign]
+
+
+@contextmanager
+def _profile(trainer: Trainer, action_name: str) -> Iterator[str]:
+    """As ``Profiler.profile``, which this replaces, so that a hook takes no longer."""
+    try:
+        trainer.profiler.start(action_name)
+        yield action_name
+    except StopIteration as error:
+        kind, _, hook = action_name.partition("]")
+        if kind not in ("[Callback", "[LightningModule", "[LightningDataModule", "[Strategy") or _takes_iterator(trainer):
+            raise
+        text = f"{hook} raised StopIteration, which Lightning would take for the end of the data"
+        raise RuntimeError(text).with_traceback(error.__traceback__) from None  # with a cause contextlib would raise that one
+    finally:
+        trainer.profiler.stop(action_name)
+
+
+def _takes_iterator(trainer: Trainer) -> bool:
+    """Return whether the module's step takes batches from the loader itself, and ends by StopIteration."""
+    return isinstance(getattr(trainer._active_loop, "_data_fetcher", None), _DataLoaderIterDataFetcher)
