@@ -70,7 +70,7 @@ def private_cache_root():
 
 
 def private_folder(path):
-    """Make the folder if need be, and what is missing above it; returns its path without links.
+    """Make the folder if need be, for this user alone, and what is missing above it, for others to read; returns its path without links.
 
     Raises:
         OSError: it cannot be made or written, or others could write into it or put another in its place: it or a folder above belongs to
@@ -78,7 +78,7 @@ def private_folder(path):
     """
     path = path.resolve()
     for folder in (*reversed(path.parents), path):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700 if folder == path else 0o755, exist_ok=True)  # above it others may keep what is theirs
         status = folder.lstat()  # of a link that was put here since: everybody may write it, so it is refused
         is_shared = status.st_mode & 0o022 and (folder == path or not status.st_mode & stat.S_ISVTX)
         if is_shared or status.st_uid not in (0, os.getuid()):

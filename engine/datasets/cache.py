@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import zlib
@@ -21,18 +22,54 @@ def cache_root() -> Path:
 
 
 def converted(key: str) -> Path:
-    """The folder of a converted data set; it may not exist yet."""
-    return cache_root() / "datasets" / key
+    """Return the folder of a converted data set; it may not exist yet.
+
+    Raises:
+        InputError: this user may not look into the cache.
+    """
+    return _readable(cache_root() / "datasets") / key
 
 
 def downloads(root: Path | None) -> Path:
-    """Where raw files are downloaded to: ``root``, else a folder of the cache."""
-    return root if root is not None else cache_root() / "downloads"
+    """Return where raw files are downloaded to: ``root``, else a folder of the cache.
+
+    Raises:
+        InputError: this user may not look into the cache.
+    """
+    return root if root is not None else _readable(cache_root() / "downloads")
+
+
+def _readable(folder: Path) -> Path:
+    try:
+        os.scandir(folder).close()
+    except PermissionError as error:
+        raise unusable(folder, "read", error) from error
+    except OSError:  # it does not exist, or whoever needs it says what is wrong with it
+        pass
+    return folder
+
+
+def unusable(path: Path, done: str, error: OSError) -> InputError:
+    """Return the error that a path in the cache cannot be ``done``, "read" or "written"."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = (
+        "make room, or set $HOPTRAIN_CACHE to a folder with some"
+        if is_full
+        else "set $HOPTRAIN_CACHE, or root, to a folder that you can write"
+    )
+    return InputError(f"{path} cannot be {done} ({error.strerror or error}): {remedy}")
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder of arrays written by hoptrain."""
-    return (path / HEADER).is_file()
+    """Return whether the path is a folder of arrays written by hoptrain.
+
+    Raises:
+        InputError: this user may not look into it.
+    """
+    try:
+        return (path / HEADER).is_file()
+    except PermissionError as error:
+        raise unusable(path, "read", error) from error
 
 
 def convert_once(key: str, kind: str, write: Callable[[FolderWriter], None]) -> Path:
@@ -50,7 +87,7 @@ def convert_once(key: str, kind: str, write: Callable[[FolderWriter], None]) -> 
             with create_folder(path, kind) as writer:
                 write(writer)
         except OSError as error:
-            raise InputError(f"{path} cannot be written ({error}): make room, or set $HOPTRAIN_CACHE to a folder with some") from error
+            raise unusable(path, "written", error) from error
     return path
 
 

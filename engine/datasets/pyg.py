@@ -14,7 +14,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
-from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached
+from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, unusable
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import reason_of
@@ -35,6 +35,8 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
         return Dataset.open(converted(_key(name, None)))
     try:
         parts = fetch(name, downloads(root) / f"pyg-{name}")
+    except PermissionError as error:
+        raise unusable(downloads(root), "written", error) from error
     except Exception as error:  # urllib, aiohttp, fsspec, ssl and zipfile each raise their own
         reason = reason_of(error)[:200]
         remedy = f"its download failed ({reason}): give {name}.npz, or run once where there is a network and copy {downloads(root)}"

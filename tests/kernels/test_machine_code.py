@@ -112,13 +112,15 @@ def test_sticky_folder_itself_is_refused(tmp_path):
         private_folder(tmp_path / "sticky")
 
 
-def test_new_folders_are_private_whatever_the_umask(tmp_path):
-    before = os.umask(0)
+@pytest.mark.parametrize(("umask", "above"), [(0, 0o755), (0o022, 0o755), (0o027, 0o750), (0o077, 0o700)])
+def test_a_new_folder_is_private_and_those_above_can_be_read(tmp_path, umask, above):
+    """They may be those of several users, who keep their data there; nobody else may write to them, whatever the umask."""
+    before = os.umask(umask)
     try:
-        private_folder(tmp_path / "one" / "two")
+        private_folder(tmp_path / "one" / "two" / "three")
     finally:
         os.umask(before)
-    assert [mode(tmp_path / "one"), mode(tmp_path / "one" / "two")] == [0o700, 0o700]
+    assert [mode(tmp_path / path) for path in ("one", "one/two", "one/two/three")] == [above, above, 0o700]
 
 
 def test_links_are_followed_once(tmp_path):

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+from hoptrain.engine.datasets.cache import unusable
 from hoptrain.engine.errors import InputError, reason_of
 
 ACCEPT = "HOPTRAIN_ACCEPT_OGB_LICENCE"
@@ -43,8 +44,11 @@ def download(release: Release, folder: Path) -> None:
     accept_licence(release)
     from ogb.utils.url import download_url, extract_zip  # importing ogb looks for a newer release over the network
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise unusable(folder.parent, "written", error) from error
     patience = socket.getdefaulttimeout()
     try:
         socket.setdefaulttimeout(_STALL_S)  # ogb would wait for a silent server for ever
