@@ -14,11 +14,12 @@ from pytorch_lightning.strategies.launchers.subprocess_script import _Subprocess
 from hoptrain.trainers.runs.network import is_one_machine, prepare_network
 from hoptrain.trainers.runs.roll_call import meet, serve
 from hoptrain.trainers.runs.stop_iteration import raise_stop_iterations
+from hoptrain.trainers.watch.launcher import end_with_launcher
 from hoptrain.trainers.watch.member import ADDRESS, Member, current
 
 
 class RankWatch(Callback):
-    """Watches a run with several ranks. With one it only lets no StopIteration of a hook be lost (``stop_iteration.py``).
+    """Watches a run with several ranks. One rank alone ends with torchrun, too, and loses no StopIteration of a hook (``stop_iteration.py``).
 
     In a script of one's own the watch begins when the ranks have met, and ends with ``fit``; ``hoptrain fit`` has it from a rank's first second.
     A rank that fails has 12 s to tell its error, and is killed then.
@@ -30,6 +31,7 @@ class RankWatch(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Begin to watch, if nobody has."""
+        end_with_launcher()
         raise_stop_iterations(trainer)
         member = current()
         if member is None and trainer.world_size > 1:

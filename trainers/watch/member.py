@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 
 from hoptrain.kernels.child_process import import_path, python
 from hoptrain.trainers.watch.channel import Channel
+from hoptrain.trainers.watch.launcher import end_with_launcher
 
 ADDRESS = "HOPTRAIN_WATCH"
 """Environment variable with the hub's address, for the ranks that rank 0 launches."""
@@ -207,6 +208,7 @@ def watched() -> Iterator[None]:
 
 
 def _begin() -> None:
+    end_with_launcher()
     address = os.environ.pop(ADDRESS, "")
     if address:
         Member(int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])).join(address)
