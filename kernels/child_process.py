@@ -8,11 +8,11 @@ import os
 import sys
 
 
-def python(*arguments):
+def python(*arguments: object) -> list[str]:
     """Return the command of a Python process with these arguments; it needs ``import_path()`` in its environment."""
     return [sys.executable, "-P", *map(str, arguments)]
 
 
-def import_path():
+def import_path() -> dict[str, str]:
     """Return the environment variable by which a child imports from where this process does: a user's classes lie beside their script."""
     return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
-from pytorch_lightning import Trainer
 from pytorch_lightning.loops.fetchers import _DataLoaderIterDataFetcher
 from pytorch_lightning.profilers import Profiler
 
 
-def raise_stop_iterations(trainer: Trainer) -> None:
-    """Turn a StopIteration that a hook raises into a RuntimeError, as PEP 479 does for generators. Lightning runs each hook in its profiler's context."""
+def raise_stop_iterations(trainer: Any) -> None:
+    """Turn a StopIteration that a hook raises into a RuntimeError, as PEP 479 does for generators.
+
+    Lightning runs each hook in the context of its profiler, which the stubs of ``Trainer`` do not know.
+    """
     if type(trainer.profiler).profile is Profiler.profile:
-        trainer.profiler.profile = partial(_profile, trainer)  # type: ignore[method-assign]
+        trainer.profiler.profile = partial(_profile, trainer)
 
 
 @contextmanager
-def _profile(trainer: Trainer, action_name: str) -> Iterator[str]:
+def _profile(trainer: Any, action_name: str) -> Iterator[str]:
     """As ``Profiler.profile``, which this replaces, so that a hook takes no longer."""
     try:
         trainer.profiler.start(action_name)
@@ -36,6 +39,6 @@ def _profile(trainer: Trainer, action_name: str) -> Iterator[str]:
         trainer.profiler.stop(action_name)
 
 
-def _takes_iterator(trainer: Trainer) -> bool:
+def _takes_iterator(trainer: Any) -> bool:
     """Return whether the module's step takes batches from the loader itself, and ends by StopIteration."""
     return isinstance(getattr(trainer._active_loop, "_data_fetcher", None), _DataLoaderIterDataFetcher)
