@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import timedelta
+from weakref import WeakValueDictionary
 
 from pytorch_lightning import Trainer
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
@@ -24,6 +25,8 @@ MEETING_S = 300.0
 """How long a rank waits for the others: people start them in one terminal after another, and one may have more to read before."""
 _LOOK_S, _HEARD_S = 0.1, 2.0
 _ABSENT = "hoptrain absent"
+_served: WeakValueDictionary[tuple[str, int], Store] = WeakValueDictionary()
+"""Rank 0's stores that are still kept: a launcher and a data module may both prepare the same run."""
 
 
 def meet(trainer: Trainer, *, calls_roll: bool = True) -> Store | None:
@@ -105,6 +108,8 @@ def serve(host: str, port: int, world_size: int, patience_s: float = MEETING_S) 
     Raises:
         InputError: the port is in use, or reserved.
     """
+    if (kept := _served.get((host, port))) is not None:
+        return kept
     try:
         listening = listen(host, port)
     except OSError as error:
@@ -112,7 +117,9 @@ def serve(host: str, port: int, world_size: int, patience_s: float = MEETING_S) 
             f"rank 0 cannot listen at port {port} ({os.strerror(error.errno or 0)}): give another MASTER_PORT to all ranks"
         ) from error
     timeout = timedelta(seconds=patience_s)
-    return TCPStore(host, port, world_size, True, timeout, wait_for_workers=False, multi_tenant=True, master_listen_fd=listening.detach())
+    store = TCPStore(host, port, world_size, True, timeout, wait_for_workers=False, multi_tenant=True, master_listen_fd=listening.detach())
+    _served[host, port] = store
+    return store
 
 
 def _name(rank: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 from ranks.on_machines import START_S, digits_in_parts, ended, free_port, place, start
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.runs.roll_call import roll_call
+from hoptrain.trainers.runs.roll_call import roll_call, serve
 
 FIT = """
 import sys
@@ -58,6 +58,14 @@ def test_all_hear_who_has_not_come_of_the_first_whose_time_is_over():
 def test_rank_0_that_does_not_come_is_named_with_the_place_where_it_should_be():
     port = free_port()
     assert call({1: 2}, 2, port)[1].startswith(f"rank 0 of 2 has not come at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT) within 2 s: ")
+
+
+def test_a_run_that_is_prepared_twice_has_one_store():
+    port = free_port()
+    store = serve("127.0.0.1", port, 1, 5.0)
+    assert serve("127.0.0.1", port, 1, 5.0) is store
+    del store
+    serve("127.0.0.1", port, 1, 5.0)  # once nobody keeps it the port is free
 
 
 def test_a_port_that_is_taken_is_told():
