@@ -14,6 +14,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import RelationColumns, relation_name
+from hoptrain.samplers.feed.given_feed import version_of
 
 Kept = TypeVar("Kept")
 
@@ -116,7 +117,7 @@ def relation_converted(g: Any, relation: tuple[str, str, str], edge_dir: str, we
         raise InputError(f"edge_dir is {edge_dir!r}: neighbours are found along edges 'in' or 'out'; choose one")
     values = None if weights is None else feature_of_edges(g, relation, weights)
     # An identity may come again for another object, but not while this one is kept.
-    state = id(g._graph), id(values), getattr(values, "_version", 0)
+    state = id(g._graph), id(values), version_of(values)
     kept = _KEPT.setdefault(g, {})
     key = relation, edge_dir, weights
     if key not in kept or kept[key][0] != state:

@@ -23,7 +23,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.samplers.feed.early import runs_ahead
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows, version_of
 
 _of_dgl = dgl.dataloading.dataloader
 
@@ -80,6 +80,8 @@ class DataLoader(dgl.dataloading.DataLoader):
             raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
         device = torch.cuda.current_device() if use_uva and device is None else device
         _say_ignored(kwargs, use_uva=use_uva, gpu_cache=gpu_cache)
+        if "batch_sampler" in kwargs:  # Lightning builds the loader again, to predict or to overfit: in order
+            shuffle = False
         self._is_thread_wanted = use_prefetch_thread
         super().__init__(
             graph,
@@ -177,11 +179,11 @@ class DataLoader(dgl.dataloading.DataLoader):
 
     def _versions(self) -> list[int]:
         """How often each of the features that are gathered was changed in place."""
-        return [x._version for _, x, _ in self.__dict__.get("_rows_of", {}).values()]
+        return [version_of(x) for _, x, _ in self.__dict__.get("_rows_of", {}).values()]
 
     def _kept_rows(self, kind: str, x: Any, made: Array) -> Array:
         """As an array: the same one as long as nobody writes into the tensor."""
-        state, kept = (id(x), x._version), self.__dict__.setdefault("_rows_of", {})
+        state, kept = (id(x), version_of(x)), self.__dict__.setdefault("_rows_of", {})
         if kind not in kept or kept[kind][0] != state:
             kept[kind] = state, x, made
         rows: Array = kept[kind][2]

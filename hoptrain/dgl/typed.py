@@ -18,6 +18,7 @@ from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroMiniBatch, Sampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_typed_copies
+from hoptrain.samplers.feed.given_feed import version_of
 from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler, typed_items
 from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
@@ -68,7 +69,7 @@ def typed_converted(g: Any, weights: str | None = None) -> TypedConverted:
     if weights is not None and not values:
         names = sorted({name for relation in g.canonical_etypes for name in g.edges[relation].data})
         raise InputError(f"edges have no feature {weights!r}: they have {some_of(names) or 'none'}; name one of these")
-    state = id(g._graph), *((relation, id(own), own._version) for relation, own in values.items())
+    state = id(g._graph), *((relation, id(own), version_of(own)) for relation, own in values.items())
     kept = _KEPT.setdefault(g, {})
     if weights not in kept or kept[weights][0] != state:
         kept[weights] = state, (g._graph, values), TypedConverted(_convert(g, values))

@@ -19,6 +19,9 @@ from hoptrain.engine.errors import some_of
 STRATEGIES = {"uniform": "uniform", "last": "recent"}
 """PyG's word for a strategy -> hoptrain's."""
 
+SET_BY_LOADERS = ("collate_fn", "dataset")
+"""Arguments of torch's that the loaders choose; Lightning passes them when it builds a loader again."""
+
 _WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "pin_memory_device")
 """What hoptrain's workers, which run no torch, have no use for."""
 
@@ -157,9 +160,14 @@ def check_lengths(number: int, what: str, **values: Any) -> None:
 def honoured(kwargs: dict[str, Any], *, filter_per_worker: bool | None = None) -> dict[str, Any]:
     """Those that torch is to get; of others that have no meaning here a warning tells.
 
+    A loader that Lightning builds again gets those of the loader before as ``kwargs``, beside those that change.
+
     Raises:
         InputError: one that would change results if it were ignored.
     """
+    kwargs = dict(kwargs)
+    while (before := kwargs.pop("kwargs", None)) is not None:
+        kwargs = before | kwargs
     if kwargs.get("custom_cls") is not None:
         raise InputError(
             "custom_cls is given: it is the class of batches from remote stores, which these loaders do not read; leave it out"
@@ -171,4 +179,4 @@ def honoured(kwargs: dict[str, Any], *, filter_per_worker: bool | None = None) -
     ignored = [name for name in _WITHOUT_MEANING if kwargs.get(name)] + ["filter_per_worker"] * bool(filter_per_worker)
     if ignored:
         warnings.warn(f"without meaning here: {', '.join(ignored)}; workers run no torch, and gather x themselves", stacklevel=4)
-    return {name: value for name, value in kwargs.items() if name not in (*_WITHOUT_MEANING, "collate_fn", "dataset")}
+    return {name: value for name, value in kwargs.items() if name not in (*_WITHOUT_MEANING, *SET_BY_LOADERS)}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from inspect import signature
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch_geometric.loader.utils import filter_data
 
 from hoptrain.engine.arrays import Array
+from hoptrain.pyg.arguments import SET_BY_LOADERS
 from hoptrain.pyg.features import features_of, put, without
 from hoptrain.pyg.graphs import Converted
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.feed.early import runs_ahead
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows
+from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows, version_of
 
 
 class Fed:
@@ -28,9 +31,18 @@ class Fed:
 
     data: Any
     _feed: GivenFeed | None = None
-    _kept: tuple[dict[str, Any], dict[str, int | None], dict[str, Array]] | None = None
+    _kept: tuple[dict[str, Any], dict[str, int], dict[str, Array]] | None = None
     """Features, how often each was changed in place, and what workers gather of them, which are copies."""
     _epoch = 0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep the arguments as attributes: Lightning builds a loader with another sampler from the attributes named as the arguments."""
+        loader = super().__new__(cls)
+        with suppress(TypeError):  # a missing or unknown argument, which __init__ reports
+            own = {name: value for name, value in kwargs.items() if name not in SET_BY_LOADERS}
+            given = signature(cls.__init__).bind_partial(loader, *args, **own).arguments
+            vars(loader).update(list(given.items())[1:])
+        return loader
 
     @property
     @abstractmethod
@@ -87,9 +99,9 @@ class Fed:
         return features_of(self.data)
 
 
-def _versions(features: dict[str, Any]) -> dict[str, int | None]:
+def _versions(features: dict[str, Any]) -> dict[str, int]:
     """How often each was changed in place."""
-    return {name: getattr(x, "_version", None) for name, x in features.items()}
+    return {name: version_of(x) for name, x in features.items()}
 
 
 def _length(index_sampler: Any) -> int | None:

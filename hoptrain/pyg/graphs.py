@@ -13,6 +13,7 @@ from torch_geometric.sampler.utils import to_csc
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.feed.given_feed import version_of
 
 
 class Converted(NamedTuple):
@@ -112,7 +113,7 @@ def check_edges(store: Any, edges: Any, num_src: int, num_dst: int, of: str = "d
 
 def state_of(value: Any) -> tuple[int, int]:
     """Which object it is, and how often torch has changed it in place."""
-    return id(value), getattr(value, "_version", 0)
+    return id(value), version_of(value)
 
 
 def _convert(data: Data, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None, untimed: bool) -> Converted:

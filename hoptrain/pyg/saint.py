@@ -72,8 +72,12 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         self._converted = converted(data, backward=self._backward)
         graph = self._converted.graph
         self._made = self._draws().prepare(graph, np.arange(graph.num_nodes))
+        options = honoured(kwargs)
+        if options.get("batch_sampler") is not None:
+            raise InputError("batch_sampler is given: each step is one subgraph (Trainer.predict needs whole batches); leave it out")
         steps: Any = range(num_steps)
-        super().__init__(steps, batch_size=1, **honoured(kwargs))
+        super().__init__(steps, batch_size=1, **options)
+        vars(self)["batch_size"] = batch_size  # from which Lightning builds the loader again; torch's is 1
         if sample_coverage > 0:
             norms = self._norms()
             self.node_norm: Tensor = norms[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import torch_geometric.loader
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data.hetero_data import to_homogeneous_edge_index
 from torch_geometric.loader.cluster import Partition
 from torch_geometric.loader.utils import filter_hetero_data
 
@@ -105,7 +107,15 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
         self._is_typed, self._converted, self._made = isinstance(data, HeteroData), *_all_between(data)
         if num_parts < 1:
             raise InputError(f"num_parts is {num_parts}: the vertices are dealt out in 1 or more parts; correct it")
-        super().__init__(data, num_parts, **honoured(kwargs))
+        self.data, self.num_parts, self.num_nodes = data, num_parts, data.num_nodes
+        self.edge_index: Any = None if self._is_typed else data.edge_index
+        if self._is_typed:
+            self.edge_index, self.node_dict, self.edge_dict = to_homogeneous_edge_index(data)
+        options, size = honoured(kwargs), ceil(self.num_nodes / num_parts)
+        if options.get("batch_sampler") is None and options.setdefault("batch_size", size) != size:
+            raise InputError(f"batch_size is {options['batch_size']}: num_parts {num_parts} makes it {size}; leave it out")
+        vertices: Any = range(self.num_nodes)
+        DataLoader.__init__(self, vertices, collate_fn=self.collate_fn, **options)  # PyG's own passes a batch_size beside a batch_sampler
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:

@@ -93,10 +93,18 @@ def plain_rows(x: Any) -> Array | None:
 
     gathered = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
     is_plain = type(x) is torch.Tensor and x.device.type == "cpu" and x.layout == torch.strided and x.dtype in gathered and x.dim() == 2
-    if not is_plain or not x.is_contiguous() or x.requires_grad or x.is_neg():
+    if not is_plain or not x.is_contiguous() or x.requires_grad or x.is_neg() or x.is_inference():
         return None
     rows: Array = x.numpy()
     return rows
+
+
+def version_of(x: Any) -> int:
+    """Return how often torch changed a tensor in place; 0 for other objects, and for tensors of inference mode, whose changes torch does not count."""
+    try:
+        return int(x._version)
+    except (AttributeError, RuntimeError):
+        return 0
 
 
 class Made(NamedTuple):

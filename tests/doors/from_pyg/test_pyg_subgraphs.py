@@ -26,6 +26,8 @@ def check_same(mine, wanted):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_random_vertices_are_those_of_pyg(data, num_workers):
     torch.manual_seed(1)
+    with pytest.raises(InputError, match=r"batch_size is 9: num_parts 5 makes it 40; leave it out"):
+        hoptrain.pyg.RandomNodeLoader(data, 5, batch_size=9)
     ours = hoptrain.pyg.RandomNodeLoader(data, 5, shuffle=True, num_workers=num_workers)
     mine = [batch.clone() for batch in ours]
     torch.manual_seed(1)
