@@ -35,7 +35,7 @@ def finds(): return (Path(os.environ["HOPTRAIN_NUMBA_ROOT"]) / "code").read_text
 def fake(tmp_path, monkeypatch):
     """Makes a check of one of the ``FAKES``, which children can import."""
     (tmp_path / "gpu_fakes.py").write_text(FAKES)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(tmp_path)
     return lambda function, **options: gpu.Check(function, f"gpu_fakes:{function}", f"mend {function}", **options)
 
 
