@@ -14,6 +14,7 @@ import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.loggers import Logger
+from reference.lightning_callbacks import EXTRAS, with_extras
 from reference.typed import typed_classifier, typed_data, typed_module
 
 from hoptrain import ActivationCheckpointing
@@ -85,7 +86,7 @@ MOMENTS = (
 def draw(seed, number):
     """A training and the moment at which it is stopped, as plain values; all tasks come in turn."""
     pick = random.Random(f"{seed} {number}")
-    task = TASKS[number % len(TASKS)] if number < len(TASKS) else pick.choice(TASKS)
+    task = TASKS[number] if isinstance(number, int) and number < len(TASKS) else pick.choice([task for task in TASKS if task != "pipeline"])
     swa = pick.random() < 0.1
     case = {
         "seed": seed,
@@ -113,6 +114,8 @@ def draw(seed, number):
         "victim": pick.randrange(2),
         "recompute": pick.random() < 0.2,
     }
+    case |= {"min_epochs": pick.choice((None, None, 2, 3)), "extras": sorted(pick.sample(sorted(EXTRAS), pick.choice((0, 0, 1, 2))))}
+    with_extras(case, *case["extras"])
     if task == "triples":  # sparse gradients are not clipped
         case |= {"clip": None}
     if task in ("hetero", "hetero_links"):  # nor here
@@ -120,7 +123,7 @@ def draw(seed, number):
     if task == "recommend":
         case |= {"clip": None, "embeddings": pick.choice(("sparse", "dense"))}
     if task == "pipeline":  # two stages, what they can do
-        case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none"}
+        case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none", "extras": []}
     if task == "events":  # whose times need all digits, and which has no layers
         case |= {"precision": "32-true"}
     if task in ("events", "pipeline", "vrgcn", "mvs-vrgcn"):
@@ -325,7 +328,8 @@ def callbacks(case, folder):
     if case["swa"]:
         made.append(StochasticWeightAveraging(swa_lrs=0.005, swa_epoch_start=2, annealing_epochs=2))
     if case["early"]:
-        made.append(EarlyStopping("val_loss", patience=1, min_delta=0.02))
+        made.append(EarlyStopping("val_loss", patience=1, min_delta=0.02, strict=False))
+    made += [EXTRAS[name](case) for name in case["extras"]]
     if case["recompute"]:
         made.append(ActivationCheckpointing())
     if case["on_exception"]:
@@ -343,23 +347,33 @@ def train(case, folder, out, checkpoint, rank, port):
         launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": case["ranks"], "NODE_RANK": 0, "LOCAL_RANK": rank}
         os.environ.update({name: str(value) for name, value in launched.items()})
     try:
-        module, model = parts(case, folder)
-        addresses, record = Addresses(), Record()
-        extra = [Stopper(case, rank, out.with_suffix(".struck"))] if out.name == "stopped" else []
-        ending, number = case["end"]
-        trainer = Trainer(
-            accelerator="cpu", devices=case["ranks"], strategy=strategy(case), precision=case["precision"],
-            accumulate_grad_batches=case["accumulate"], gradient_clip_val=case["clip"], limit_train_batches=case["limit"],
-            val_check_interval=case["validate"], callbacks=[*extra, addresses, *callbacks(case, out)], logger=record, log_every_n_steps=1,
-            use_distributed_sampler=False, num_sanity_val_steps=0, enable_progress_bar=False, enable_model_summary=False,
-            default_root_dir=out, **({"max_steps": number, "max_epochs": -1} if ending == "max_steps" else {"max_epochs": number}),
-        )  # fmt: skip
-        trainer.fit(model, module, ckpt_path=checkpoint, weights_only=True)
-        optimizer = trainer.optimizers[0].state_dict()
-        result = {"weights": model.state_dict(), "optimizer": optimizer, "addresses": addresses.seen, "rows": record.rows}
-        torch.save(result | {"steps": trainer.global_step}, f"{out}.{rank}.pt")
+        torch.save(fit(case, folder, out, checkpoint, rank), f"{out}.{rank}.pt")
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)
+
+
+def fit(case, folder, out, checkpoint, rank=0):
+    """Train in this process; what a resumed training is compared by."""
+    module, model = parts(case, folder)
+    addresses, record = Addresses(), Record()
+    extra = [Stopper(case, rank, out.with_suffix(".struck"))] if out.name == "stopped" else []
+    ending, number = case["end"]
+    trainer = Trainer(
+        accelerator="cpu", devices=case["ranks"], strategy=strategy(case), precision=case["precision"],
+        accumulate_grad_batches=case["accumulate"], gradient_clip_val=case["clip"], limit_train_batches=case["limit"],
+        val_check_interval=case["validate"], callbacks=[*extra, addresses, *callbacks(case, out)], logger=record, log_every_n_steps=1,
+        use_distributed_sampler=False, num_sanity_val_steps=0, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=out, min_epochs=case["min_epochs"],
+        **({"max_steps": number, "max_epochs": -1} if ending == "max_steps" else {"max_epochs": number}),
+    )  # fmt: skip
+    trainer.fit(model, module, ckpt_path=checkpoint, weights_only=True)
+    result = {
+        "weights": model.state_dict(),
+        "optimizer": trainer.optimizers[0].state_dict(),
+        "addresses": addresses.seen,
+        "rows": record.rows,
+    }
+    return result | {"steps": trainer.global_step, "epoch": trainer.current_epoch}

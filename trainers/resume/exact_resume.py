@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+import pytorch_lightning.callbacks
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_info
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -21,6 +22,8 @@ from hoptrain.engine.errors import see
 from hoptrain.trainers.resume.place import After, Place, place_of, write_counters
 
 _KEY = "hoptrain"
+_WeightAveraging: Any = getattr(pytorch_lightning.callbacks, "WeightAveraging", ())
+"""Lightning 2.5 has none."""
 
 
 @runtime_checkable
@@ -38,12 +41,19 @@ class Stateful(Protocol):
 
 
 class ExactResume(Callback):
-    """Notes what is under way, and completes checkpoints by it."""
+    """Notes what is under way, and completes checkpoints by it.
+
+    Attributes:
+        is_swapped: whether callbacks that average weights have exchanged them for the averages, for a validation.
+    """
 
     def __init__(self) -> None:
         """Know of no run."""
         self._saved: dict[str, Any] | None = None
         self._schedulers: list[Any] = []
+        self._patience: dict[EarlyStopping, int] = {}
+        self._asked_to_accumulate = 1
+        self.is_swapped = False
         self._fails_alone = False
         self._has_buffers = False
         self._forget()
@@ -55,21 +65,51 @@ class ExactResume(Callback):
         self._before: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor] = {}
 
+    def attach(self, trainer: Trainer) -> None:
+        """Enter the trainer's callbacks: before the others, which may write checkpoints, and where a run is resumed also after them."""
+        trainer.callbacks[:] = [self, *trainer.callbacks, _AfterOthers(self)]  # type: ignore[attr-defined]
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse to average what is no weight.
+
+        Raises:
+            InputError: a callback is to average buffers that the batches fill, such as the nodes' memory.
+        """
+        tables = getattr(pl_module, "tables_of_rank", ())
+        for callback in _weight_averages(trainer):
+            if tables and callback._use_buffers:
+                raise InputError(
+                    f"{type(callback).__name__} averages buffers, and the buffer {tables[0]} of {type(pl_module).__name__} holds what batches "
+                    "wrote, no weights: give it use_buffers: false"
+                )
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on where the checkpoint was written."""
+        """Forget an earlier run."""
         self._forget()
         self._has_buffers = bool(_persistent_buffers(pl_module))
         self._counted = trainer.fit_loop.epoch_loop._batches_that_stepped
+        self._asked_to_accumulate = trainer.accumulate_grad_batches
+
+    def resume(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go on where the checkpoint was written. All callbacks have had ``on_train_start``, in which some check what is set here."""
         saved, self._saved = self._saved, None
         if saved is None:
             return
         place = Place(**saved["place"])
         trainer._logger_connector._callback_metrics.update(saved["watched"])
-        _go_on_averaging(trainer, pl_module)
+        asked, used = saved.get("accumulate", (None, None))
+        if place.begun and asked == trainer.accumulate_grad_batches:  # else this run is to accumulate otherwise
+            trainer.accumulate_grad_batches = used  # a callback may have set it when the epoch began
         self._load_rank_state(saved["ranks"], trainer, pl_module)
-        if saved["stopped"] and _is_still_stopped(trainer):
+        is_stopped = _is_still_stopped(self._patience) and saved["stopped"]
+        is_done = is_stopped and trainer.fit_loop._can_stop_early
+        if place.begun or not is_done:  # else it would average for an epoch that does not begin
+            _go_on_averaging(trainer, pl_module)
+        if is_done:
             _close(place, trainer)
-        elif place.begun:
+            return
+        trainer.should_stop = is_stopped  # as soon as min_epochs and min_steps permit
+        if place.begun:
             self._go_on_within(place, trainer)
         else:
             _begin_an_epoch(place, trainer)
@@ -104,12 +144,12 @@ class ExactResume(Callback):
         place = Place(**saved["place"])
         trainer._logger_connector._callback_metrics.update(saved["watched"])
         self._load_rank_state(saved["ranks"], trainer, pl_module)
-        if place.begun and place.after != "epoch":
+        if place.begun:
             _end_the_epoch(place, trainer)
-        elif not place.begun:
+        else:
             _begin_an_epoch(place, trainer)
         trainer.strategy.on_train_end()
-        for callback in _averages(trainer):
+        for callback in (*_averages(trainer), *_weight_averages(trainer)):
             callback.on_train_end(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -136,6 +176,10 @@ class ExactResume(Callback):
         if isinstance(pl_module, Stateful):
             pl_module.commit()
 
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Callbacks that average weights exchange them again."""
+        self.is_swapped = False
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The validation after a batch is done."""
         if trainer.state.fn == TrainerFn.FITTING:
@@ -149,6 +193,10 @@ class ExactResume(Callback):
         """Of a failure the other ranks know nothing; a SIGTERM all obey together, between two batches."""
         self._restore_schedulers(trainer)
         self._fails_alone = type(exception) is not SIGTERMException
+        if self.is_swapped and trainer.state.fn == TrainerFn.FITTING:  # a checkpoint that is written now takes the weights for the averages
+            self.is_swapped = False
+            for callback in _weight_averages(trainer):
+                callback.on_validation_epoch_end(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add what is lacking. Every rank takes part, but where it fails alone."""
@@ -164,6 +212,7 @@ class ExactResume(Callback):
             "ranks": _gathered(state, trainer, alone=self._fails_alone),
             "watched": {name: figure.detach().cpu() for name, figure in trainer.callback_metrics.items()},
             "stopped": bool(trainer.should_stop),
+            "accumulate": (self._asked_to_accumulate, trainer.accumulate_grad_batches),
             "half_stepped": is_torn and self._is_stepping,
         }
 
@@ -202,8 +251,12 @@ class ExactResume(Callback):
             )
         write_counters(checkpoint["loops"]["fit_loop"], place)
         self._saved = saved
+        rules = (callback for callback in trainer.callbacks if isinstance(callback, EarlyStopping))  # type: ignore[attr-defined]
+        self._patience = {rule: rule.patience for rule in rules}  # the checkpoint's comes over it when their state is loaded, after this
 
     def _load_rank_state(self, ranks: dict[int, dict[str, Tensor]], trainer: Trainer, module: LightningModule) -> None:
+        for callback in _weight_averages(trainer):  # an exception may have come before it; what it has averaged already it leaves
+            callback.on_train_batch_end(trainer, module, None, None, 0)
         # With other ranks than before, which an epoch's end permits, a new one takes what the first had.
         state = dict(ranks.get(trainer.global_rank, ranks[min(ranks)]))
         for name, parameter in module.named_parameters():
@@ -211,6 +264,19 @@ class ExactResume(Callback):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
         if isinstance(module, Stateful):
             module.load_rank_state(state)
+
+
+class _AfterOthers(Callback):
+    """Tells ``ExactResume`` when all other callbacks have had a hook."""
+
+    def __init__(self, resume: ExactResume) -> None:
+        self._resume = resume
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._resume.resume(trainer, pl_module)
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._resume.is_swapped = True
 
 
 def _is_within_a_batch(trainer: Trainer) -> bool:
@@ -251,6 +317,10 @@ def _begin_an_epoch(place: Place, trainer: Trainer) -> None:
 def _end_the_epoch(place: Place, trainer: Any) -> None:
     """What is still to come after the last batch, of which nothing more follows."""
     loop = trainer.fit_loop
+    if place.after == "epoch":
+        loop.epoch_progress.increment_processed()
+        loop.epoch_progress.increment_completed()
+        return
     loop._restarting = loop.epoch_loop._restarting = False
     loop.epoch_loop._skip_next_val = place.after == "validation"
     if place.after != "nothing":
@@ -263,6 +333,10 @@ def _averages(trainer: Any) -> list[StochasticWeightAveraging]:
     return [each for each in trainer.callbacks if isinstance(each, StochasticWeightAveraging) and each._scheduler_state is not None]
 
 
+def _weight_averages(trainer: Any) -> list[Any]:
+    return [each for each in trainer.callbacks if isinstance(each, _WeightAveraging)]
+
+
 def _go_on_averaging(trainer: Any, module: LightningModule) -> None:
     """Lightning's averaging of weights begins anew in the next epoch only, and then sets the learning rate back."""
     for callback in _averages(trainer):
@@ -273,15 +347,21 @@ def _go_on_averaging(trainer: Any, module: LightningModule) -> None:
                 group["lr"] = rate
 
 
-def _is_still_stopped(trainer: Any) -> bool:
-    """Whether the rule that had stopped a run would stop it now: its patience may be another."""
-    rules = [callback for callback in trainer.callbacks if isinstance(callback, EarlyStopping)]
-    return any(rule.wait_count >= rule.patience for rule in rules) and trainer.fit_loop._can_stop_early
+def _is_still_stopped(asked: dict[EarlyStopping, int]) -> bool:
+    """Return whether a rule that had stopped a run would stop it now; give each the patience that this run asks for in place of the checkpoint's."""
+    is_stopped = False
+    for rule, patience in asked.items():
+        kept, rule.patience = rule.patience, patience
+        had_stopped = rule.wait_count >= kept or rule.stopped_epoch > 0 or getattr(rule, "stopping_reason_message", None) is not None
+        is_stopped |= had_stopped and (patience <= kept or rule.wait_count >= patience)
+    return is_stopped
 
 
 def _close(place: Place, trainer: Any) -> None:
     """Train no further; what was still to come of the epoch is done."""
     rank_zero_info("EarlyStopping had ended the run that goes on here: a larger patience lets it train further")
-    if place.begun and place.after != "epoch":
+    if place.begun:
         _end_the_epoch(place, trainer)
+    else:
+        _begin_an_epoch(place, trainer)
     trainer.should_stop = True

@@ -55,7 +55,9 @@ def place_of(trainer: Trainer, after: After) -> Place:
 
 def _is_whole(trainer: Trainer) -> bool:
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress
-    return bool(progress.current.processed >= trainer.num_training_batches or (progress.is_last_batch and progress.current.processed))
+    batches = progress.current
+    was_last = progress.is_last_batch and batches.processed == batches.ready > 0  # it is set before the last batch is processed
+    return bool(batches.processed >= trainer.num_training_batches or was_last)
 
 
 def _was_left_early(trainer: Trainer) -> bool:

@@ -37,7 +37,6 @@ class GraphTask(ScoredModule):
     Attributes:
         model: a ``GNN``, or a module of the user's.
         takes: what the model takes of a batch.
-        degrees: (V,) in-degrees of the graph.
         feedback: what the sampler asks for, by name.
     """
 
@@ -99,9 +98,7 @@ class GraphTask(ScoredModule):
         self.model: nn.Module = model
         self.takes: Takes = takes
         self.normalize_features = normalize_features
-        # (V,) in-degrees of the graph, on the model's device; not part of a checkpoint, since it belongs to the data.
-        self.register_buffer("degrees", torch.empty(0), persistent=False)
-        self.degrees: Tensor
+        self._degrees = torch.empty(0)
         self.feedback: nn.ModuleDict = nn.ModuleDict()
 
     def setup(self, stage: str) -> None:
@@ -119,13 +116,27 @@ class GraphTask(ScoredModule):
                 f"the model takes {features} features and {layers} blocks, {data.name} with this sampler gives "
                 f"{data.num_features} and {hops}: use the data set and the number of hops that it was made for"
             )
-        self.degrees = torch.from_numpy(data.graph.in_degrees(np.float32)).to(self.device)
+        self.degrees = torch.from_numpy(data.graph.in_degrees(np.float32))
         if not isinstance(self.model, GNN | LightGCN):
             how = "exactly, layer by layer" if self._is_exact else f"on batches of all neighbours over {hops} hops, since it says no layers"
             rank_zero_info(f"{type(self.model).__name__} is evaluated {how}")
         if stage == "fit":
             asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
             self.feedback = nn.ModuleDict(asked).to(self.device)
+
+    @property
+    def degrees(self) -> Tensor:
+        """(V,) in-degrees of the graph, on the model's device.
+
+        They are no buffer: they belong to the data, and callbacks copy a model's buffers before the data are known.
+        """
+        if self._degrees.device != self.device:
+            self._degrees = self._degrees.to(self.device)
+        return self._degrees
+
+    @degrees.setter
+    def degrees(self, degrees: Tensor) -> None:
+        self._degrees = degrees
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """What the model gives for the batch's seeds, (B, C)."""

@@ -34,7 +34,7 @@ class Labelled(ScoredModule):
         """
         if class_weight not in (None, "balanced"):
             raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
-        self.score_name: str = score
+        self.name_score(score)
         self._is_balanced = class_weight is not None
         if num_classes:
             self._state_labels(Labels(kind_of(score, multilabel), num_classes))

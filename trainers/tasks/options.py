@@ -58,6 +58,10 @@ def check_trainer_options(options: Any) -> None:
         raise InputError(
             f"trainer.accelerator is {options.accelerator}: no GPU can be used here ('hoptrain doctor' tells why); leave it out"
         )
+    if options.get("barebones"):
+        raise InputError(
+            "trainer.barebones is on: it forbids the logs, checkpoints and callbacks of this command; leave it out, or train in Python"
+        )
     has_gpu = torch.cuda.is_available() and options.get("accelerator") != "cpu"
     if options.get("precision") in (16, "16", "16-mixed") and not has_gpu:
         raise InputError(
@@ -67,6 +71,24 @@ def check_trainer_options(options: Any) -> None:
     if isinstance(interval, int | float) and interval <= 0:
         raise InputError(f"trainer.val_check_interval is {interval}: it is a share of an epoch or a number of batches; give more than 0")
     check_folder("trainer.default_root_dir", options.default_root_dir)
+
+
+def check_share(option: str, share: float, num_batches: int, stage: str) -> None:
+    """Raise if a share of a stage's batches is not even one batch.
+
+    Args:
+        option: of the trainer, by which the line names it.
+        share: its value; an integer is a number of batches.
+        num_batches: batches of the stage.
+        stage: validation, for instance.
+
+    Raises:
+        InputError: the share is above 0 and below one batch.
+    """
+    if isinstance(share, float) and num_batches and int(num_batches * share) == 0 < share:
+        raise InputError(
+            f"trainer.{option} is {share}: the share is less than one batch, since {stage} has {num_batches}; give a number of batches, such as 1"
+        )
 
 
 def check_folder(option: str, folder: str | None) -> None:

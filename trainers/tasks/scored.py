@@ -54,6 +54,19 @@ class ScoredModule(LightningModule):
         saved = self.state_dict(keep_vars=True)
         return [*self.tables_of_rank, *(name for name, _ in self.named_buffers() if name not in saved)]
 
+    def name_score(self, score: object) -> None:
+        """Take the name of the score.
+
+        Raises:
+            InputError: it is no name. A metric in its place would become a submodule, and the class's own ``score_name`` be logged.
+        """
+        if not isinstance(score, str):
+            raise InputError(
+                f"score is {score!r}: it takes a name, such as {type(self).score_name}; for a metric of torchmetrics override make_scores in a "
+                "subclass of " + type(self).__name__
+            )
+        self.score_name = score
+
     def make_scores(self, score: Callable[[], Metric]) -> None:
         """Make the metric of each stage that has a score."""
         self.scores = nn.ModuleDict({stage: score() for stage in self.scored})

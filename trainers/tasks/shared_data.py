@@ -23,6 +23,7 @@ from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.resume.exact_resume import ExactResume
 from hoptrain.trainers.runs.roll_call import meet
+from hoptrain.trainers.tasks.options import check_share
 
 _log = logging.getLogger(__name__)
 Data = TypeVar("Data")
@@ -58,6 +59,8 @@ class SharedDataModule(LightningDataModule):
     @trainer.setter
     def trainer(self, trainer: Trainer | None) -> None:
         self._trainer = trainer
+        if isinstance(trainer, Trainer):  # whose default would shard each rank's share of an evaluation once more
+            trainer._accelerator_connector.use_distributed_sampler = False
         if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING:
             self._met = meet(trainer, calls_roll=self._is_parted)  # kept until the process group has it
 
@@ -77,8 +80,10 @@ class SharedDataModule(LightningDataModule):
         trainer: Any = self.trainer
         if getattr(getattr(trainer, "strategy", None), "root_device", None) == torch.device("cpu"):
             keep_freed_memory()
+        if stage == "fit" and 0 < getattr(trainer, "overfit_batches", 0) < 1:
+            check_share("overfit_batches", trainer.overfit_batches, len(self.val_dataloader()), "validation")
         if stage == "fit" and trainer is not None and self._resume is None:
-            trainer.callbacks.insert(0, ExactResume())
+            ExactResume().attach(trainer)
 
     @property
     def _resume(self) -> ExactResume | None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint, OnExceptionCheckpoint
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import NeighborSampler, SampleLoader
@@ -175,3 +175,73 @@ def test_a_loader_without_the_data_module(dataset, tmp_path):
     whole, first, from_end, from_middle = seen
     assert whole == [(epoch, step) for epoch in range(3) for step in range(8)]
     assert (first, from_end, from_middle) == (whole[:16], whole[16:], whole[11:])
+
+
+def test_accumulation_that_changes_is_kept_in_mid_epoch(folder):
+    """The callback sets the factor when an epoch begins; a run that is resumed within the epoch does not begin it."""
+    schedule = {1: 2}
+    whole, steps = fit(folder, 0, callbacks=[GradientAccumulationScheduler(dict(schedule))])
+    assert steps == 8 + 4 + 4
+    _, stopped = fit(folder, 0, callbacks=[GradientAccumulationScheduler(dict(schedule))], max_steps=10)
+    resumed, steps = fit(
+        folder, 0, callbacks=[GradientAccumulationScheduler(dict(schedule))], ckpt_path=folder / "checkpoints" / "step=10.ckpt"
+    )
+    assert (stopped, steps) == (10, 16)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+class Worse(Callback):
+    """What a rule watches: the first epoch is the best."""
+
+    def on_validation_epoch_end(self, trainer, module):
+        module.log("watched", float(trainer.current_epoch))
+
+
+@pytest.mark.parametrize(("patience", "ends"), [(2, 5), (7, 8)])
+def test_a_rule_that_waits_for_min_epochs_ends_a_resumed_run_there(folder, patience, ends):
+    """EarlyStopping asks for the end after epoch 2, ``min_epochs`` delays it: a run resumed in between has to remember. A larger patience is taken."""
+
+    def run(patience=2, ckpt_path=None):
+        callbacks, every = [Worse(), EarlyStopping("watched", patience=patience)], {"min_epochs": 5, "max_epochs": 20}
+        return fit(folder, 0, callbacks=callbacks, ckpt_path=ckpt_path, **every)[1]
+
+    assert run() == 5 * 8
+    assert run(patience, folder / "checkpoints" / "step=28.ckpt") == ends * 8
+
+
+class Fail(Callback):
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == (1, 7):
+            raise KeyError("in the epoch's last batch")
+
+
+def test_an_exception_in_the_last_batch_does_not_count_it(folder):
+    whole, _ = fit(folder, 0)
+    with pytest.raises(KeyError):
+        fit(folder, 0, callbacks=[Fail(), OnExceptionCheckpoint(folder)])
+    resumed, steps = fit(folder, 0, ckpt_path=folder / "on_exception.ckpt")
+    assert steps == 24
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_accumulation_at_an_epochs_end_divides_as_lightning_does(folder):
+    """The step of an epoch's last batches divides by ``accumulate_grad_batches`` though there are fewer; docs/training.md tells how to avoid it."""
+
+    class Constant(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(()))
+
+        def training_step(self, batch, batch_idx):
+            return self.weight
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 1.0)
+
+        def on_before_optimizer_step(self, optimizer):
+            seen.append(float(self.weight.grad))
+
+    seen = []
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    Trainer(max_epochs=1, accumulate_grad_batches=3, limit_val_batches=0, accelerator="cpu", **options).fit(Constant(), data_of(folder))
+    assert seen == pytest.approx([1, 1, 2 / 3])  # 8 batches

@@ -4,6 +4,7 @@
 HOPTRAIN_FAULTS_RECORD names a file that gets a line for each.
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -15,6 +16,9 @@ import pytest
 import resume_case
 import torch
 from ranks.on_machines import free_port
+from reference.lightning_callbacks import EXTRAS, with_extras
+
+from hoptrain.engine import InputError
 
 COUNT = int(os.environ.get("HOPTRAIN_FAULTS", "0")) or 10
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
@@ -26,18 +30,24 @@ pytestmark = pytest.mark.timeout(4 * LIMIT_S)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Data for all; what takes seconds at the start is done once, in the process that every training is forked from."""
+def data(tmp_path_factory):
+    """A folder with data for all."""
     folder = tmp_path_factory.mktemp("resume")
     (folder / "data").mkdir()
     resume_case.write_data(folder / "data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(data):
+    """Where processes train; what takes seconds at the start is done once, in the process that every training is forked from."""
     _CONTEXT.set_forkserver_preload(["resume_warm"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(resume_case.__file__).parent), prepend=os.pathsep)  # it looks nowhere else
         process = _CONTEXT.Process(target=int)
         process.start()
         process.join()
-    return folder
+    return data
 
 
 def train(case, folder, name, checkpoint=None):
@@ -93,7 +103,7 @@ def compare(folder, case):
     return found
 
 
-def go_on(folder, case):
+def resume_newest(folder, case):
     """Resume from the newest checkpoint that can be used; its name."""
     files = sorted((folder / str(case["number"]) / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for file in [*files, None]:
@@ -118,13 +128,62 @@ def stop_and_resume(folder, case):
     (folder / str(case["number"])).mkdir()
     assert train(case, folder, "whole") == [0] * case["ranks"], f"{case}\n{said(folder, case, 'whole')}"
     codes = train(case, folder, "stopped")
-    source = go_on(folder, case)
+    source = resume_newest(folder, case)
     found = compare(folder, case)
     if "HOPTRAIN_FAULTS_RECORD" in os.environ:
         with open(os.environ["HOPTRAIN_FAULTS_RECORD"], "a") as file:
             print(json.dumps(case | {"was_stopped": any(codes), "went_on": source, "differs": found}), file=file)
     assert not found, f"{case}\nwent on {source}\n{found[:10]}"
     return source
+
+
+def resumed_in_process(case, data, out):
+    """Resume from the newest checkpoint that can be used; what it is compared by, and the checkpoint."""
+    for file in [*sorted((out / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True), None]:
+        shutil.rmtree(out / "resumed", ignore_errors=True)  # where an exception may have left a checkpoint, as in resume_newest
+        torch.manual_seed(0)
+        reason = None
+        try:
+            return resume_case.fit(case, data, out / "resumed", file), file
+        except InputError as error:
+            reason = str(error)
+        assert any(expected in reason for expected in REFUSED), (case, file)
+    raise AssertionError("unreachable")
+
+
+CALLBACKS = {
+    **{name: {"extras": [name]} for name in EXTRAS},
+    "ModelCheckpoint": {"checkpoints": ["epoch", "steps", "validation"]},
+    "OnExceptionCheckpoint": {"on_exception": True},
+    "EarlyStopping": {"early": True, "min_epochs": None},
+    "EarlyStopping, min_epochs": {"early": True, "min_epochs": 3},
+    "StochasticWeightAveraging": {"swa": True, "norm": "none", "scheduler": None},
+}
+"""What a case is sure to have, beside what it draws."""
+IN_PROCESS = (*CALLBACKS, *["drawn"] * max(0, COUNT - 10))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", range(len(IN_PROCESS)))
+def test_callbacks_of_a_run_that_is_stopped_and_resumed(data, number):
+    """One rank in this process; the default seed covers each callback once."""
+    case = (
+        resume_case.draw(SEED, f"callbacks {number}")
+        | {"ranks": 1, "workers": 0, "kind": "exception"}
+        | CALLBACKS.get(IN_PROCESS[number], {})
+    )
+    case = with_extras(case | {"number": f"callbacks-{number}"}, *case["extras"])
+    out = data / case["number"]
+    out.mkdir()
+    torch.manual_seed(0)
+    whole = resume_case.fit(case, data, out / "whole", None)
+    torch.manual_seed(0)
+    with contextlib.suppress(resume_case.StoppedError):
+        resume_case.fit(case, data, out / "stopped", None)
+    resumed, file = resumed_in_process(case, data, out)
+    for part in ("addresses", "rows"):
+        whole[part] = whole[part][len(whole[part]) - len(resumed[part]) :]
+    assert not differences(whole, resumed), (case, file)
 
 
 KILLED_AT = {
@@ -150,7 +209,7 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
     assert train(case, folder, "whole") == [0] * ranks, said(folder, case, "whole")
     assert any(train(case, folder, "stopped"))
     case["workers"] = workers[1]
-    assert go_on(folder, case) == f"step={at - 1}.ckpt"
+    assert resume_newest(folder, case) == f"step={at - 1}.ckpt"
     whole, resumed = (len(result(folder, case, name, 0)["addresses"]) for name in ("whole", "resumed"))
     assert resumed == whole - at + 1
     assert (at - 1) % (whole // 2), "two epochs"

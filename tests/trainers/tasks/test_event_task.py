@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 from ranks.command import here, hoptrain
 from ranks.on_machines import START_S
 
@@ -205,3 +205,10 @@ def test_mistakes_in_python(folder, capsys):
     trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     with pytest.raises(InputError, match=r"run it with trainer.fit\(model, datamodule=EventDataModule"):
         trainer.fit(EventPredictor(4, 1), [0])
+
+
+def test_the_nodes_memory_is_not_averaged(tmp_path):
+    """Lightning's callback would average buffers too, which here are what the events wrote; without them it works."""
+    with pytest.raises(InputError, match=r"^EMAWeightAveraging averages buffers, .* of EventPredictor .* give it use_buffers: false$"):
+        fit(tmp_path, callbacks=[EMAWeightAveraging()])
+    fit(tmp_path, callbacks=[EMAWeightAveraging(use_buffers=False)], max_epochs=1)

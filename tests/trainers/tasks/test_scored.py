@@ -1,9 +1,12 @@
 """What a model returns is checked before a loss is made of it: a wrong shape could broadcast, a wrong width learn classes that are none."""
 
+from functools import partial
+
 import pytest
 import torch
 from pytorch_lightning import Trainer
 from torch import nn
+from torchmetrics.classification import MulticlassF1Score
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import LinkSampler, NeighborSampler
@@ -73,3 +76,24 @@ def test_vectors_of_links(dataset, tmp_path):
     model.model.register_forward_hook(lambda _, inputs, vectors: vectors[:, :3])
     with pytest.raises(InputError, match=r"^the model of LinkPredictor returned torch.float32 of shape \(\d+, 3\): .*\(\d+, 4\)"):
         fit(model, module)
+
+
+@pytest.mark.parametrize("make", [partial(NodeClassifier, num_classes=3), LinkPredictor])
+def test_a_metric_is_no_name_of_a_score(make):
+    with pytest.raises(
+        InputError, match=r"^score is MulticlassF1Score\(\): it takes a name, such as \w+; .* override make_scores in a subclass of"
+    ):
+        make(7, num_layers=2, score=MulticlassF1Score(3))
+
+
+def test_a_metric_of_ones_own(dataset, tmp_path):
+    """The remedy of the message above."""
+    dataset.save(tmp_path / "data")
+    module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=1)
+
+    class Own(NodeClassifier):
+        def make_scores(self, score):
+            super().make_scores(lambda: MulticlassF1Score(self.hparams.num_classes))
+
+    fit(model := Own(7, 3, 2), module)
+    assert isinstance(model.scores["val"], MulticlassF1Score)

@@ -65,7 +65,7 @@ class Linked(ScoredModule):
         check_choice("loss", loss, get_args(Loss))
         if hard_negatives is not None and hard_negatives < 1:
             raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
-        self.score_name: str = score
+        self.name_score(score)
         self.score_title: str = title_of(score)
         made = [make_decoder(decoder, width) for _ in range(number)]
         self.decoder: Any = made[0] if number == 1 else nn.ModuleList(made)

@@ -91,9 +91,8 @@ class TriplePredictor(ScoredModule):
         self.encoder: EntityEncoder = EntityEncoder(num_nodes, 2 * num_relations, hidden_channels, num_layers, num_blocks, dropout)
         self.relations: nn.Embedding = nn.Embedding(2 * num_relations, self.triple_score.width(hidden_channels))
         self.triple_score.begin(self.relations.weight)
-        # (2 T,) int64, of the graph's edges; not part of a checkpoint, since it belongs to the data.
-        self.register_buffer("edge_relations", torch.empty(0, dtype=torch.int64), persistent=False)
-        self.edge_relations: Tensor
+        # (2 T,) int64, the relation of each edge of the graph. No buffer: callbacks copy a model's buffers before the data are known.
+        self.edge_relations = torch.empty(0, dtype=torch.int64)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data, and take the edges' relations.
@@ -112,7 +111,7 @@ class TriplePredictor(ScoredModule):
             raise InputError(
                 "gradient_clip_val with triples: gradients of the entities' vectors are sparse, and torch does not clip such; leave it out"
             )
-        self.edge_relations = torch.from_numpy(module.edge_relations).to(self.device)
+        self.edge_relations = torch.from_numpy(module.edge_relations)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam; for the vectors of entities torch's ``SparseAdam``, which moves those of a batch alone."""
@@ -122,6 +121,8 @@ class TriplePredictor(ScoredModule):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Vectors of the batch's seeds, (B, C)."""
+        if self.edge_relations.device != self.device:
+            self.edge_relations = self.edge_relations.to(self.device)
         relations = [self.edge_relations[block.edge_ids.long()] for block in batch.blocks]
         vectors: Tensor = self.encoder(batch.node_ids, batch.blocks, relations)
         return vectors
