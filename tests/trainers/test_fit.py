@@ -85,6 +85,19 @@ def test_a_run_at_its_end_says_that_nothing_is_left_to_train(run_here):
     assert said not in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=2)).err
 
 
+@pytest.mark.parametrize(
+    ("limits", "line"),
+    [
+        (("--trainer.limit_test_batches", 0), "trainer.limit_test_batches is 0: nothing was tested"),
+        (("--trainer.limit_train_batches", 0), "the weights that the model began with; --trainer.limit_train_batches is 0"),
+    ],
+)
+def test_a_limit_of_no_batch_is_obeyed_and_named(run_here, limits, line):
+    printed = run_here(*quick_fit("--data.num_workers", 0, "--trainer.limit_val_batches", 0, *limits, epochs=1))
+    assert line in printed.err
+    assert ("test accuracy" in printed.out) == ("tested" not in line)
+
+
 @pytest.mark.long
 def test_two_ranks_share_the_epoch(tmp_path):
     """Each rank makes the same steps; metrics count every vertex of both."""

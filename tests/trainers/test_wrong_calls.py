@@ -63,6 +63,10 @@ fit Q --task adaptive                       | AdaptiveNodeClassifier with Neighb
 fit Q --trainer.accumulate_grad_batches 0   | trainer.accumulate_grad_batches is 0: it is at least 1; correct it or leave it out
 fit Q --trainer.gradient_clip_val -1        | trainer.gradient_clip_val is -1: it is at least 0; correct it or leave it out
 fit Q --trainer.val_check_interval 0        | trainer.val_check_interval is 0: it is a share of an epoch or a number of batches; give more than 0
+fit Q --trainer.val_check_interval 100      | `val_check_interval` (100) must be less than or equal to the number of the training batches (9). ...
+fit Q --trainer.limit_test_batches 0.5      | trainer.limit_test_batches is 0.5: the share is less than one batch, since test has 1; give a number of batches, such as 1
+fit Q --trainer.overfit_batches 0.3         | trainer.overfit_batches is 0.3: the share is less than one batch, since validation has 1; give a number of batches, such as 1
+fit Q --trainer.barebones true              | trainer.barebones is on: it forbids the logs, checkpoints and callbacks of this command; leave it out, or train in Python
 fit Q --trainer.callbacks+=EarlyStoping     | trainer.callbacks is EarlyStoping: it takes a list of Callback ...; did you mean EarlyStopping?
 fit Q --trainer.logger WandbLogger          | pytorch_lightning.loggers.WandbLogger cannot be used: Requirement 'wandb>=...pip install ...
 fit Q --trainer.default_root_dir a_file/x   | trainer.default_root_dir a_file/x cannot be written (Not a directory): name a folder of your own

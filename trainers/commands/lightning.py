@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from hoptrain.trainers.runs.termination import Termination, say_terminated
 from hoptrain.trainers.runs.timeline import TimelineMonitor
 from hoptrain.trainers.scores import LOWER_IS_BETTER
 from hoptrain.trainers.tasks import Task, TaskName, task_of
-from hoptrain.trainers.tasks.options import check_folder, check_seed, check_trainer, check_trainer_options, no_room
+from hoptrain.trainers.tasks.options import check_folder, check_seed, check_share, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.tasks.shared_data import share_of
 
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -204,6 +205,8 @@ class HoptrainCLI(LightningCLI):
         self.before_predict()
         self.datamodule.trainer = self.trainer
         self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
+        if "test" in self.datamodule.data.splits:
+            check_share("limit_test_batches", self.trainer.limit_test_batches, len(self.datamodule.test_dataloader()), "test")
         kept = self.trainer.checkpoint_callback  # none, of a run that keeps no checkpoints
         if isinstance(kept, ModelCheckpoint) and kept.monitor == f"val_{self._task.score}":  # nobody named a score: the data may have one
             kept.monitor = f"val_{self.model.score_name}"
@@ -235,9 +238,12 @@ class HoptrainCLI(LightningCLI):
             return
         best = self._checkpoint().best_model_path or None
         if not trainer.global_step:
-            _say("no step was trained: the score is of the weights that the model began with; --trainer.max_epochs asks for more")
+            remedy = "--trainer.limit_train_batches is 0" if trainer.limit_train_batches == 0 else "--trainer.max_epochs asks for more"
+            _say(f"no step was trained: the score is of the weights that the model began with; {remedy}")
         results = self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False, weights_only=True)
-        if self.trainer.is_global_zero:
+        if not results:
+            _say("trainer.limit_test_batches is 0: nothing was tested")
+        elif self.trainer.is_global_zero:
             print(f"test {self.model.score_title} {results[0][f'test_{self.model.score_name}']:.3f}", flush=True)
 
     def _checkpoint(self) -> ModelCheckpoint:
@@ -278,6 +284,12 @@ _CHATTER = (
 
 def _is_news(record: logging.LogRecord) -> bool:
     return not any(part in record.getMessage() for part in _CHATTER)
+
+
+def _is_lightnings(error: Exception) -> bool:
+    """Return whether Lightning's own code raised the error, as it does for options that do not go with the data."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith(("pytorch_lightning.", "lightning_fabric."))
 
 
 def quieten() -> None:
@@ -327,7 +339,9 @@ def run(arguments: list[str], about: str = "train, then test the best checkpoint
             save_config_kwargs={"overwrite": True},  # without a logger runs share a folder
             args=["--help" if argument == short_help.ALL else argument for argument in arguments],
         )
-    except MisconfigurationException as error:
+    except (MisconfigurationException, ValueError) as error:
+        if isinstance(error, InputError) or not _is_lightnings(error):
+            raise
         text = " ".join(str(error).split())
         if "but you have set Trainer(max_epochs" in text:
             text = f"{text.rstrip('.')}: give --trainer.max_epochs of the checkpoint's epoch or more, or another checkpoint"
