@@ -12,13 +12,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from hoptrain import samplers
@@ -26,8 +24,9 @@ from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.commands.parser import OptionParser, causes
-from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
+from hoptrain.trainers.resume.checkpoints import BestAndLast, keep_checkpoints_whole, last_checkpoint
 from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionWriter, ProgressBar, Summary
+from hoptrain.trainers.runs.folder import Curves, RunFolder
 from hoptrain.trainers.runs.interruption import raise_lost_interrupts
 from hoptrain.trainers.runs.layer_options import LayerOption  # noqa: F401 - trainer.callbacks knows its subclasses by their names
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
@@ -103,25 +102,37 @@ class HoptrainCLI(LightningCLI):
         """Find the last one, or look whether the file is there. The model compares its sizes with the checkpoint's."""
         command, options = self.config.subcommand, self.config[self.config.subcommand]
         path, untrained = options.get("ckpt_path"), options.get("untrained", False)
-        self._go_on_in: str | None = None
+        self._takes_last = False
         if command != "fit" and (path is None) != untrained:
             given = f"{command} with ckpt_path {path} and untrained" if untrained else f"{command} without a checkpoint"
             raise InputError(f"{given}: give --ckpt_path, a file or last; or --untrained alone, for weights that nothing was learnt by")
         if path == "last":
-            options.ckpt_path, self._go_on_in = self._last_checkpoint(options)
+            options.ckpt_path, self._takes_last = None, True  # found once the loggers are made, since they name the folder
         elif path is not None and not Path(path).is_file():
             raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written, or last")
 
-    def _last_checkpoint(self, options: Any) -> tuple[str | None, str | None]:
-        """The newest ``last.ckpt`` of the runs in the folder, and where it lies; for fit nothing, where there is none yet."""
-        folder = options.checkpoint.dirpath or options.trainer.default_root_dir
-        found = last_checkpoint(folder, below="" if options.checkpoint.dirpath else "**/checkpoints")
-        if found is None and self.config.subcommand != "fit":
-            raise InputError(f"no last.ckpt is in {folder}: give the path of a .ckpt file that a run has written")
+    def _take_last_checkpoint(self) -> None:
+        """Resume from the newest ``last.ckpt`` of the runs below the trainer's and the logger's folder, and keep on writing beside it.
+
+        Where there is none yet, fit starts a new run.
+        """
+        folders = {self.trainer.default_root_dir, *(logger.save_dir for logger in self.trainer.loggers[:1] if logger.save_dir)}
+        if given := self.config[self.subcommand].checkpoint.dirpath:
+            folders = {given}
+        below = "" if given else "**/checkpoints"
+        found = max(filter(None, (last_checkpoint(folder, below) for folder in folders)), key=os.path.getmtime, default=None)
+        where = " or ".join(sorted(folders))
+        if found is None and self.subcommand != "fit":
+            raise InputError(f"no last.ckpt is in {where}: give the path of a .ckpt file that a run has written")
         if found is None:
-            _say(f"hoptrain: no last.ckpt is in {folder} yet: training starts anew")
-            return None, None
-        return found, os.path.dirname(found)
+            _say(f"hoptrain: no last.ckpt is in {where} yet: training starts anew")
+            return
+        self.config[self.subcommand].ckpt_path = self.config_init[self.subcommand].ckpt_path = found
+        # In the folder of the run that is resumed, else its best checkpoint so far would be forgotten.
+        for callback in self.trainer.checkpoint_callbacks:
+            if self.subcommand == "fit" and isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+                callback.dirpath = os.path.dirname(found)
+                warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
 
     def _set_seed(self) -> None:
         check_seed(self.config[self.config.subcommand].seed_everything)
@@ -155,6 +166,8 @@ class HoptrainCLI(LightningCLI):
                 raise
             asked = re.search(r"class_path '([^']+)'", str(error))
             raise InputError(f"{asked[1] if asked else 'a class'} cannot be used: {' '.join(str(missing).split())}") from error
+        if self._takes_last:
+            self._take_last_checkpoint()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the progress bar and the logs, unless they are switched off or given.
@@ -180,8 +193,8 @@ class HoptrainCLI(LightningCLI):
             callbacks.append(Summary())
         self.trainer_defaults["callbacks"] = callbacks
         if options.logger in (None, True):
-            table = CSVLogger(options.default_root_dir, name="")
-            kwargs["logger"] = [table, TensorBoardLogger(options.default_root_dir, name="", version=table.version)]
+            table = RunFolder(options.default_root_dir, name="")
+            kwargs["logger"] = [table, Curves(table)]
         try:
             trainer: Trainer = super().instantiate_trainer(**kwargs)
         except (InputError, MisconfigurationException):
@@ -193,8 +206,7 @@ class HoptrainCLI(LightningCLI):
         ) as error:  # what it says of a device, an accelerator or a strategy that it does not have
             raise InputError(f"trainer: {' '.join(str(error).split())}") from error
         check_trainer(trainer)
-        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not one of the user's
-            trainer.strategy.checkpoint_io = CheckpointFiles()
+        keep_checkpoints_whole(trainer)
         watch_launch(trainer)
         return trainer
 
@@ -207,17 +219,27 @@ class HoptrainCLI(LightningCLI):
         self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
         if "test" in self.datamodule.data.splits:
             check_share("limit_test_batches", self.trainer.limit_test_batches, len(self.datamodule.test_dataloader()), "test")
-        kept = self.trainer.checkpoint_callback  # none, of a run that keeps no checkpoints
-        if isinstance(kept, ModelCheckpoint) and kept.monitor == f"val_{self._task.score}":  # nobody named a score: the data may have one
+        self._name_what_an_exception_left()
+        kept = self._kept
+        if kept is not None and kept.monitor == f"val_{self._task.score}":  # nobody named a score: the data may have one
             kept.monitor = f"val_{self.model.score_name}"
         if "val" not in (splits := self.datamodule.data.splits):
             self._checkpoint().monitor = None
             _say(f"no split is named val (there are {', '.join(splits) or 'none'}): nothing is validated, and the last weights are kept")
             warnings.filterwarnings("ignore", message="Total length of `DataLoader` across ranks is zero")
-        if self._go_on_in is not None:  # in the folder of the run that goes on, else its best checkpoint so far would be forgotten
-            self._checkpoint().dirpath = self._go_on_in
-            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         meet_again(self.trainer)
+
+    def _name_what_an_exception_left(self) -> None:
+        """Name the file that Lightning resumes from where ``OnExceptionCheckpoint`` finds one and no checkpoint is given."""
+        if self.config_init[self.subcommand].ckpt_path is not None:
+            return
+        for callback in self.trainer.callbacks:
+            if isinstance(callback, OnExceptionCheckpoint):
+                warnings.filterwarnings("ignore", message=".*was called without a model|.*there is no last checkpoint available")
+                if os.path.isfile(callback.ckpt_path):
+                    _say(
+                        f"hoptrain: the run resumes from {callback.ckpt_path}, which an exception left; remove the file to begin a new run"
+                    )
 
     def before_predict(self) -> None:
         """Check whether a pipeline's plan can be carried out."""
@@ -246,11 +268,15 @@ class HoptrainCLI(LightningCLI):
         elif self.trainer.is_global_zero:
             print(f"test {self.model.score_title} {results[0][f'test_{self.model.score_name}']:.3f}", flush=True)
 
-    def _checkpoint(self) -> ModelCheckpoint:
-        checkpoint = self.trainer.checkpoint_callback
-        if not isinstance(checkpoint, ModelCheckpoint):
+    @property
+    def _kept(self) -> BestAndLast | None:
+        """The checkpoints that the run's monitor chooses, whatever other callbacks write; None of a run that keeps none."""
+        return next((callback for callback in self.trainer.checkpoint_callbacks if isinstance(callback, BestAndLast)), None)
+
+    def _checkpoint(self) -> BestAndLast:
+        if self._kept is None:
             raise InputError("trainer.enable_checkpointing is off: fit keeps the best weights for its test; leave it on")
-        return checkpoint
+        return self._kept
 
 
 @rank_zero_only

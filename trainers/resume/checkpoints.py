@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import io
 import os
+import socket
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import psutil
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import Trainer
@@ -20,6 +24,9 @@ from torch import Tensor
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import see
 
+_HOST = socket.gethostname()
+_SURE_S = 60.0
+"""A writer in another container may have this machine's name and process ids of its own."""
 _REMEDY = "give a .ckpt file that a run has written" + see("checkpoint")
 
 
@@ -64,6 +71,7 @@ class CheckpointFiles(TorchCheckpointIO):
         Raises:
             InputError: it is damaged, holds code, or is no checkpoint.
         """
+        check_whole(path)
         try:
             checkpoint = super().load_checkpoint(path, map_location, weights_only)
         except UnpicklingError as error:
@@ -73,6 +81,36 @@ class CheckpointFiles(TorchCheckpointIO):
         if not isinstance(checkpoint, Mapping) or not {"state_dict", "pytorch-lightning_version"} <= checkpoint.keys():
             raise InputError(f"checkpoint {path} is a file of torch, but no checkpoint: {_REMEDY}")
         return checkpoint
+
+
+def keep_checkpoints_whole(trainer: Any) -> None:
+    """Let a trainer write and read its checkpoints by ``CheckpointFiles``, unless the user gave it another way."""
+    strategy = getattr(trainer, "strategy", None)
+    if type(getattr(strategy, "checkpoint_io", None)) is TorchCheckpointIO:
+        strategy.checkpoint_io = CheckpointFiles()
+
+
+def check_whole(path: str | Path) -> None:
+    """Compare the checksums in a checkpoint's archive with its contents, at some GB/s. torch does not: a flipped bit would become a weight.
+
+    Files of other formats are left to whoever reads them.
+
+    Raises:
+        InputError: a part differs from its checksum, or the path is no regular file.
+    """
+    if "://" in str(path):
+        return
+    if os.path.exists(path) and not os.path.isfile(path):  # a FIFO would be waited for
+        raise InputError(f"checkpoint {path} is no regular file: {_REMEDY}")
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, ValueError) as error:
+        raise InputError(f"checkpoint {path} is damaged ({' '.join(str(error).split())[:100]}): {_REMEDY}") from error
+    if damaged is not None:
+        raise InputError(f"checkpoint {path} is damaged (the checksum of {damaged} differs): {_REMEDY}")
 
 
 def write_whole(place: Path, content: bytes | memoryview, what: str, option: str) -> None:
@@ -87,9 +125,10 @@ def write_whole(place: Path, content: bytes | memoryview, what: str, option: str
     Raises:
         InputError: it cannot be written; what was there is still whole.
     """
-    part = place.with_name(f".{place.name}.part")
+    part = place.with_name(f".{place.name}.{_HOST}-{os.getpid()}.part")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_parts_of_dead_writers(place)
         with part.open("wb") as file:
             file.write(content)
             file.flush()
@@ -101,3 +140,12 @@ def write_whole(place: Path, content: bytes | memoryview, what: str, option: str
         raise InputError(f"{what} {place} cannot be written ({reason}){kept}: make room, or name another folder by {option}") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _remove_parts_of_dead_writers(place: Path) -> None:
+    """Remove what killed processes of this machine have left of a file: a process writes at least once a minute while it lives."""
+    for part in place.parent.glob(f".{glob.escape(place.name)}.{glob.escape(_HOST)}-*.part"):
+        number = part.stem.rpartition("-")[2]
+        with contextlib.suppress(OSError):  # another process may have been faster
+            if number.isdecimal() and not psutil.pid_exists(int(number)) and time.time() - part.stat().st_mtime > _SURE_S:
+                part.unlink()

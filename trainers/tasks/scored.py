@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 
 from hoptrain.engine import InputError
+from hoptrain.trainers.resume.checkpoints import check_whole
 
 STAGES = ("fit", "val", "test")
 _FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score", "default_score", "hard_negatives", "class_weight"}
@@ -47,6 +49,17 @@ class ScoredModule(LightningModule):
         if score is not None:
             self.make_scores(score)
         self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **options: Any) -> Any:
+        """Lightning's; the file's checksums are compared first.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        if isinstance(checkpoint_path, str | os.PathLike):
+            check_whole(os.fspath(checkpoint_path))
+        return super().load_from_checkpoint(checkpoint_path, *args, **options)
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:

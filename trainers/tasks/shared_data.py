@@ -21,6 +21,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.samplers.feed.epochs import EpochLoader
+from hoptrain.trainers.resume.checkpoints import keep_checkpoints_whole
 from hoptrain.trainers.resume.exact_resume import ExactResume
 from hoptrain.trainers.runs.roll_call import meet
 from hoptrain.trainers.tasks.options import check_share
@@ -78,6 +79,7 @@ class SharedDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         """Attach what completes checkpoints; before the other callbacks, which may write some. A CPU that computes keeps its memory."""
         trainer: Any = self.trainer
+        keep_checkpoints_whole(trainer)
         if getattr(getattr(trainer, "strategy", None), "root_device", None) == torch.device("cpu"):
             keep_freed_memory()
         if stage == "fit" and 0 < getattr(trainer, "overfit_batches", 0) < 1:

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,9 +14,10 @@ import pytest
 import torch
 
 from hoptrain.engine import InputError
+from hoptrain.trainers import NodeClassifier
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.lightning import run
-from hoptrain.trainers.resume.checkpoints import CheckpointFiles, last_checkpoint
+from hoptrain.trainers.resume.checkpoints import BestAndLast, CheckpointFiles, last_checkpoint
 
 QUICKSTART = str(Path(__file__).parents[3] / "configs" / "quickstart.yaml")
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--data.num_workers=0", "--trainer.accelerator=cpu")
@@ -60,6 +62,57 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
         CheckpointFiles().save_checkpoint(checkpoint(2.0, 100_000), path)
     assert (CheckpointFiles().load_checkpoint(path)["state_dict"]["w"] == 1).all()
     assert os.listdir(tmp_path) == ["last.ckpt"]
+
+
+def test_a_flipped_bit_is_found_before_it_becomes_a_weight(tmp_path):
+    path = tmp_path / "last.ckpt"
+    CheckpointFiles().save_checkpoint(checkpoint(1.0, 100_000), path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(content)
+    said = r"^checkpoint .*last\.ckpt is damaged \(the checksum of archive/data/0 differs\): give a \.ckpt file"
+    assert not (torch.load(path, weights_only=True)["state_dict"]["w"] == 1).all(), "torch takes it"
+    for load in (CheckpointFiles().load_checkpoint, NodeClassifier.load_from_checkpoint):
+        with pytest.raises(InputError, match=said):
+            load(path)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "last.ckpt")
+    with pytest.raises(InputError, match=r"last\.ckpt is no regular file: give a \.ckpt file that a run has written"):
+        CheckpointFiles().load_checkpoint(tmp_path / "last.ckpt")
+
+
+def test_what_dead_writers_left_is_removed(tmp_path):
+    """Two runs may write one file: each has a temporary name of its own, and leaves that of a writer that lives alone."""
+    child = subprocess.Popen(["true"])
+    child.wait()
+    host, long_ago = socket.gethostname(), time.time() - 3600
+    parts = {name: tmp_path / f".last.ckpt.{name}.part" for name in (f"{host}-{child.pid}", f"{host}-1", f"elsewhere-{child.pid}")}
+    for part in parts.values():
+        part.touch()
+        os.utime(part, (long_ago, long_ago))
+    CheckpointFiles().save_checkpoint(checkpoint(1.0), tmp_path / "last.ckpt")
+    assert [part.exists() for part in parts.values()] == [False, True, True]
+
+
+@pytest.mark.long
+def test_two_writers_of_one_checkpoint(tmp_path):
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "last.ckpt"]) for _ in range(2)]
+    try:
+        seen, deadline = set(), time.monotonic() + START_S
+        while len(seen) < 200:
+            assert time.monotonic() < deadline
+            assert [writer.poll() for writer in writers] == [None, None]
+            if (tmp_path / "last.ckpt").exists():
+                values = CheckpointFiles().load_checkpoint(tmp_path / "last.ckpt")["state_dict"]["w"]
+                assert len(values) == 1 << 20
+                assert (values == values[0]).all()
+                seen.add((tmp_path / "last.ckpt").stat().st_mtime_ns)
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
 
 
 @pytest.mark.long
@@ -156,3 +209,43 @@ def test_last_is_the_last_one_though_the_score_was_better_before(tmp_path, monke
     best, last = sorted(tmp_path.glob("runs/*/checkpoints/*.ckpt"))
     assert (best.name[:8], last.name) == ("epoch=0-", "last.ckpt")
     assert torch.load(last, weights_only=True)["global_step"] == 27
+
+
+SECOND = ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_train_steps=2", "--trainer.callbacks.save_last=true")
+ON_EXCEPTION = ("--trainer.callbacks+=OnExceptionCheckpoint", "--trainer.callbacks.dirpath=failed")
+ELSEWHERE = ("--trainer.logger+=CSVLogger", "--trainer.logger.save_dir=logs")
+
+
+@pytest.mark.parametrize(
+    ("others", "folder"),
+    [
+        (ON_EXCEPTION, "runs/version_0/checkpoints"),
+        (SECOND, "runs/version_0/checkpoints"),
+        (ELSEWHERE, "logs/lightning_logs/version_0/checkpoints"),
+    ],
+)
+def test_the_checkpoint_is_that_of_the_runs_monitor(tmp_path, monkeypatch, caplog, others, folder):
+    """It is tested, named and resumed from, whatever else writes checkpoints and wherever the logger keeps them."""
+    monkeypatch.chdir(tmp_path)
+    first = fit("--trainer.max_epochs=1", *others)
+    kept = next(callback for callback in first.trainer.checkpoint_callbacks if isinstance(callback, BestAndLast))
+    assert kept.monitor == "val_acc"
+    assert f"checkpoint at {folder}/{Path(kept.best_model_path).name}" in caplog.text
+    second = fit("--trainer.max_epochs=2", "--ckpt_path=last", *others)
+    resumed = next(callback for callback in second.trainer.checkpoint_callbacks if isinstance(callback, BestAndLast))
+    assert second.trainer.global_step == 2 * first.trainer.global_step
+    assert (Path(resumed.dirpath), Path(resumed.best_model_path).parent) == (Path(folder), Path(folder))
+    assert resumed.best_model_score >= kept.best_model_score, "the best so far is not forgotten"
+    assert f"checkpoint at {folder}/{Path(resumed.best_model_path).name}" in caplog.text
+
+
+def test_what_an_exception_left_is_named_when_it_is_resumed_from(tmp_path, monkeypatch, capsys):
+    """Lightning resumes from it though no checkpoint is given."""
+    monkeypatch.chdir(tmp_path)
+    first = fit("--trainer.max_epochs=1", *ON_EXCEPTION)
+    assert "resumes" not in capsys.readouterr().err
+    first.trainer.save_checkpoint("failed/on_exception.ckpt")
+    capsys.readouterr()
+    second = fit("--trainer.max_epochs=2", *ON_EXCEPTION)
+    assert second.trainer.fit_loop.epoch_progress.total.completed == 2
+    assert "hoptrain: the run resumes from failed/on_exception.ckpt, which an exception left; remove" in capsys.readouterr().err
