@@ -54,7 +54,7 @@ def random_walk(
     start = as_ids(torch.as_tensor(nodes))
     found = edge_walks(steps, check_vertices(start, steps[0].columns.num_nodes), ends, seed=seed, workspace=Workspace(os.cpu_count() or 1))
     kinds = [path[0][0][0], *(relation[2] for relation, number in path for _ in range(number))]
-    traces, types = torch.from_numpy(found.vertices).to(g.idtype), torch.tensor([g.get_ntype_id(kind) for kind in kinds])
+    traces, types = torch.from_numpy(found.vertices).to(g.idtype), torch.tensor([g.get_ntype_id(kind) for kind in kinds], dtype=g.idtype)
     if not return_eids:
         return traces, types
     ids = np.stack([one.graph.ids_of(found.places[:, step]).astype(np.int64) for step, one in enumerate(made)], 1)

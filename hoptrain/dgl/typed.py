@@ -144,7 +144,8 @@ def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array
     unknown = [name for name in values if name not in types]
     if unknown:
         raise InputError(f"{what} of {unknown[0]!r}: the graph has the types {some_of(types)}; name one of these")
-    return {name: torch.as_tensor(ids).cpu().numpy().astype(np.int64, copy=False) for name, ids in values.items()}
+    # One id may be given as a number.
+    return {name: torch.as_tensor(ids).reshape(-1).cpu().numpy().astype(np.int64, copy=False) for name, ids in values.items()}
 
 
 def items_by_type(g: Any, made: TypedConverted, seed_nodes: Any, exclude_eids: Any) -> tuple[Array, dict[str, Copies]]:

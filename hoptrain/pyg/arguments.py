@@ -34,8 +34,8 @@ def checked_fanouts(num_neighbors: Any, *, is_typed: bool = False) -> Any:
     """
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
     lists = {"": values}
-    if is_typed and isinstance(values, dict) and values:
-        default = getattr(num_neighbors, "default", None)
+    default = getattr(num_neighbors, "default", None)
+    if is_typed and isinstance(values, dict) and (values or default is not None):
         lists = {f" of {some_of([name])}": own for name, own in values.items()} | ({} if default is None else {" by default": default})
     for of, own in lists.items():
         if not isinstance(own, list | tuple) or not all(isinstance(number, int | np.integer) for number in own):
@@ -66,6 +66,12 @@ def check_sampling(data: Any, subgraph_type: Any, strategy: str, time_attr: Any,
     for name in (weight_attr, time_attr):
         if name is not None and name not in known:
             raise InputError(f"data has no attribute {name!r}: it has {some_of(sorted(known))}; name one of these")
+    if isinstance(data, HeteroData) and time_attr is not None:
+        of_nodes, of_edges = (any(time_attr in store for store in stores) for stores in (data.node_stores, data.edge_stores))
+        if of_nodes and of_edges:
+            raise InputError(
+                f"time_attr is {time_attr!r}: nodes and edges both have it, and one of them says when; rename that of the other"
+            )
     if weight_attr is not None and (time_attr is not None or disjoint):
         raise InputError(f"weight_attr {weight_attr!r} with time_attr or disjoint: edges are drawn by weight or by time; leave one out")
     if SubgraphType(subgraph_type) == SubgraphType.induced and (time_attr is not None or disjoint):
@@ -81,6 +87,8 @@ def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
     if given is None:
         return None
     nodes: Tensor = torch.as_tensor(given)
+    if nodes.dim() == 1 and not len(nodes):
+        return nodes.long()  # torch's empty tensors are floats unless their dtype is named
     if nodes.dim() != 1 or nodes.is_floating_point() or (nodes.dtype == torch.bool and len(nodes) != num_nodes):
         shape = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
         raise InputError(f"{name} is {shape}: it is ids of vertices, (N,) integers, or a mask of all {num_nodes:,}; correct it")
@@ -110,13 +118,13 @@ def _number(nodes: Tensor | None, num_nodes: int) -> int:
     return num_nodes if nodes is None else int(nodes.sum()) if nodes.dtype == torch.bool else len(nodes)
 
 
-def checked_links(data: Any, given: Any) -> Any:
-    """The links (2, N) that ``edge_label_index`` says; of a ``HeteroData`` it is an edge type, or an edge type with links.
+def checked_links(data: Any, given: Any) -> tuple[Any, int]:
+    """``edge_label_index`` as PyG takes it, and how many links it says; of a ``HeteroData`` it is an edge type, or an edge type with links.
 
     Raises:
         InputError: neither, or no such type.
     """
-    links, what = given, "edge_label_index"
+    links, what, kind = given, "edge_label_index", None
     if isinstance(data, HeteroData):
         is_pair = isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], str)
         kind, links = given if is_pair else (given, None)
@@ -127,10 +135,25 @@ def checked_links(data: Any, given: Any) -> Any:
                 f"{some_of(data.edge_types)}"
             )
         data, what = data[kind], f"edge_label_index of {':'.join(kind)}"
-    links = data.edge_index if links is None else links
-    if links.dim() != 2 or len(links) != 2:
-        raise InputError(f"{what} has shape {tuple(links.shape)}: it is (2, N), sources above destinations; transpose it")
-    return links
+    own = data.edge_index if links is None else _tensor(links, what)
+    if own.dim() != 2 or len(own) != 2:
+        raise InputError(f"{what} has shape {tuple(own.shape)}: it is (2, N), sources above destinations; transpose it")
+    if links is None:
+        return given, own.shape[1]
+    return (own if kind is None else (kind, own)), own.shape[1]
+
+
+def _tensor(values: Any, what: str) -> Tensor:
+    """A tensor, of a NumPy array or of lists too.
+
+    Raises:
+        InputError: it is no table of integers.
+    """
+    try:
+        made: Tensor = torch.as_tensor(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} is {_shown(values)}: it is (2, N) integers, sources above destinations ({error}); correct it") from None
+    return made if made.numel() else made.long()
 
 
 def _shown(value: Any) -> str:

@@ -109,8 +109,8 @@ class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
         hops = neighbor_sampler or NeighborSampler(
             data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
         )
-        links = checked_links(data, edge_label_index)
-        check_lengths(links.shape[1], "links", edge_label=edge_label, edge_label_time=edge_label_time)
+        edge_label_index, number = checked_links(data, edge_label_index)
+        check_lengths(number, "links", edge_label=edge_label, edge_label_time=edge_label_time)
         super().__init__(
             data,
             num_neighbors,

@@ -89,10 +89,11 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
 
     def _filtered(self, name: str, value: Any, nodes: Tensor, edges: Tensor, roots: Tensor) -> Any:
         """PyG's rule: labels are the roots', what has a row for each vertex or each edge is filtered, the rest stays."""
-        length = len(value) if isinstance(value, Tensor) and value.dim() else None
-        if length == self.data.num_nodes:
+        if not isinstance(value, Tensor) or not value.dim():
+            return value
+        if self.data.is_node_attr(name):  # by its name where there are as many edges as nodes
             return value[nodes][roots] if name == "y" else value[nodes]
-        return value[edges] if length == self.data.num_edges else value
+        return value[edges] if self.data.is_edge_attr(name) else value
 
 
 class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):

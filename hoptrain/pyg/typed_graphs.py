@@ -41,11 +41,16 @@ def typed_converted(
 ) -> TypedConverted:
     """The graph of ``data``; kept as long as ``data`` is, and until its edges are changed. Arguments are those of ``converted``.
 
-    Weights and times are those of the edge types that have some; an edge has also the time of its source's type.
+    Weights and times are those of the edge types that have some. Where nodes have times, an edge has that of the end that is sampled along it: its
+    source, or, backward, its destination.
 
     Raises:
-        InputError: a type that does not say how many vertices it has, an edge type without edges, or not one value for each of them.
+        InputError: no edge types; a type that does not say how many vertices it has, an edge type without edges, or not one value for each of them.
     """
+    if not data.edge_types:
+        raise InputError(
+            "data has no edge types: there is nothing to sample from; give it an edge_index, as data['user', 'buys', 'item'].edge_index"
+        )
     for kind in {kind: None for first, _, last in data.edge_types for kind in (first, last)}:
         if data[kind].num_nodes is None:
             raise InputError(f"{kind} has no number of vertices: set data[{kind!r}].num_nodes, or give it features")
@@ -74,7 +79,7 @@ def _edges(data: HeteroData, relation: Relation) -> Any:
 def _convert(data: HeteroData, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None) -> TypedConverted:
     columns, weights, times, permutation = {}, {}, {}, {}
     for relation, store in data.edge_items():
-        of_nodes = data[relation[0]].get(time_attr)
+        of_nodes = data[relation[2 if backward else 0]].get(time_attr)
         of_edges = store.get(time_attr)
         made = to_csc(store, "cpu", is_sorted=is_sorted, src_node_time=of_nodes, edge_time=of_edges, to_transpose=backward)
         indptr, indices, permutation[relation] = made

@@ -100,9 +100,14 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         """As it is. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges of a relation on).
 
         Raises:
-            InputError: fanouts that do not fit the graph's relations.
+            InputError: fanouts that do not fit the graph's relations, or no relation has times.
         """
         self.fanouts_of(graph)
+        if all(columns.times is None for columns in graph.relations.values()):
+            raise InputError(
+                "no relation of the graph has times, so that nothing bounds what HeteroTemporalSampler draws: give them to HeteroGraph, or name "
+                "them by time_attr of from_pyg; or take HeteroSampler"
+            )
         return self
 
     def along(self, graph: HeteroGraph) -> dict[Relation, OneTimed]:

@@ -26,7 +26,8 @@ def test_walks_are_along_edges(options, dtype):
     g = graph(dtype)
     found, theirs = (module.random_walk(g, NODES.to(dtype), return_eids=True, **options) for module in (sampling, dgl.sampling))
     assert [(each.dtype, each.shape) for each in found[:2]] == [(each.dtype, each.shape) for each in theirs[:2]]
-    assert torch.equal(found[2], theirs[2].long())
+    assert found[2].dtype == theirs[2].dtype == dtype
+    assert torch.equal(found[2], theirs[2])
     traces, ids, _ = found
     taken = ids >= 0
     src, dst = g.find_edges(ids[taken])
@@ -90,6 +91,14 @@ def test_the_heaviest_edges_are_those_of_dgl(options, k, dtype):
             assert torch.equal(ours.edata["kind"], g.edata["kind"][ours.edata[dgl.EID].long()])
         for name in ours.ndata:
             assert torch.equal(ours.ndata[name], g.ndata[name])
+
+
+@pytest.mark.parametrize("one", [3, [3], torch.tensor(3), torch.tensor([3])], ids=repr)
+def test_one_node_may_be_a_number(one):
+    g = graph()
+    expected = dgl.sampling.select_topk(g, 2, "weight", torch.tensor([3]))
+    for nodes in (one, {"_N": one}):
+        assert torch.equal(sampling.select_topk(g, 2, "weight", nodes).edata[dgl.EID], expected.edata[dgl.EID])
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

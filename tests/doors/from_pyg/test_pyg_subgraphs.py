@@ -4,10 +4,12 @@ import pytest
 import torch
 import torch_geometric.loader
 from pyg_case import some_data
+from torch_geometric.data import Data
 from torch_geometric.utils import k_hop_subgraph
 
 import hoptrain.pyg
 from hoptrain import InputError
+from hoptrain.pyg import ShaDowKHopSampler
 
 
 @pytest.fixture
@@ -116,3 +118,24 @@ def test_shadow_draws_distinct_neighbours_alone(data):
     (batch,) = hoptrain.pyg.ShaDowKHopSampler(data, 1, 3, node_idx=torch.arange(50), batch_size=50)
     assert batch.ptr.diff().max() <= 4
     assert batch.ptr.diff().max() > 2
+
+
+def test_attributes_of_nodes_and_of_edges_of_which_there_are_as_many():
+    """PyG's rule: what has ``edge`` in its name is the edges'."""
+    ring = torch.arange(12)
+    data = Data(
+        edge_index=torch.stack([ring, (ring + 1) % 12]),
+        x=ring[:, None].float(),
+        y=ring,
+        edge_attr=100 + ring,
+        edge_weight=200 + ring,
+        own=300 + ring,
+    )
+    for batch in ShaDowKHopSampler(data, depth=1, num_neighbors=3, batch_size=3):
+        nodes = batch.x[:, 0].long()
+        edges = nodes[batch.edge_index[0]]  # edge i leads from node i
+        assert torch.equal(nodes[batch.edge_index[1]], (edges + 1) % 12)
+        assert torch.equal(batch.edge_attr, 100 + edges)
+        assert torch.equal(batch.edge_weight, 200 + edges)
+        assert torch.equal(batch.own, 300 + nodes)
+        assert torch.equal(batch.y, nodes[batch.root_n_id])

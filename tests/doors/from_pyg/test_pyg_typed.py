@@ -6,9 +6,9 @@ import pyg_reference
 import pytest
 import torch
 import torch_geometric.data
-from pyg_case import some_typed_data
+from pyg_case import some_data, some_typed_data
 from torch_geometric.nn import GraphSAGE, HeteroConv, SAGEConv, to_hetero
-from torch_geometric.sampler import NumNeighbors
+from torch_geometric.sampler import NodeSamplerInput, NumNeighbors
 from torch_geometric.utils import trim_to_layer
 
 import hoptrain.pyg
@@ -341,6 +341,67 @@ def test_a_type_whose_vertices_nobody_counts_is_refused(data):
     data["paper", "in", "venue"].edge_index = torch.tensor([[0, 1], [1, 0]])
     with pytest.raises(InputError, match=r"venue has no number of vertices: set data\['venue'\].num_nodes"):
         hoptrain.pyg.NeighborLoader(data, [2], "paper")
+
+
+TIMED = {"born": "nodes", "made": "edges"}
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("time_attr", TIMED)
+@pytest.mark.parametrize("make", [some_data, some_typed_data], ids=["homogeneous", "heterogeneous"])
+def test_nothing_is_later_than_its_seed(make, time_attr, direction):
+    """In either direction, by times of nodes and of edges; PyG refuses times backward."""
+    data, seeds, seed_time = make(), torch.arange(0, 80, 3), torch.arange(27)
+    is_typed = isinstance(data, torch_geometric.data.HeteroData)
+    sampler = hoptrain.pyg.NeighborSampler(data, [-1, -1], time_attr=time_attr, sample_direction=direction)
+    found = sampler.sample_from_nodes(NodeSamplerInput(None, seeds, seed_time, "paper" if is_typed else None))
+    many = found.node if is_typed else {None: found.node}
+    for kind, nodes in many.items() if TIMED[time_attr] == "nodes" else ():
+        trees = found.batch[kind] if is_typed else found.batch
+        times = (data[kind] if is_typed else data)[time_attr]
+        is_seed = torch.arange(len(nodes)) < (len(seeds) if kind in ("paper", None) else 0)
+        assert (is_seed | (times[nodes] <= seed_time[trees])).all(), kind
+    for relation, edges in (found.edge if is_typed else {None: found.edge}).items() if TIMED[time_attr] == "edges" else ():
+        trees = (found.batch[relation[2]] if is_typed else found.batch)[found.col[relation] if is_typed else found.col]
+        numbers = sampler.perm[relation] if is_typed else sampler.perm
+        assert ((data[relation] if is_typed else data)[time_attr][numbers[edges]] <= seed_time[trees]).all(), relation
+    assert sum(map(len, many.values())) > 2 * len(seeds)
+
+
+def test_fanouts_by_default_alone(data):
+    ours, wanted = ({"num_neighbors": fanouts, "input_nodes": "paper"} for fanouts in (NumNeighbors({}, default=[-1, -1]), [-1, -1]))
+    batches = [next(iter(hoptrain.pyg.NeighborLoader(data, batch_size=50, **options))) for options in (ours, wanted)]
+    assert all(torch.equal(one, other) for one, other in zip(*(batch.edge_index_dict.values() for batch in batches), strict=True))
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.numpy, torch.Tensor.tolist])
+def test_links_may_be_an_array_or_lists(data, form):
+    for graph, name in ((data, WRITES), (some_data(), None)):
+        links = torch.tensor([[1, 2, 3], [4, 5, 6]])
+        given = [links if name is None else (name, links), form(links) if name is None else (name, form(links))]
+        ours, wanted = (next(iter(hoptrain.pyg.LinkNeighborLoader(graph, [-1], own, batch_size=3))) for own in given)
+        (ours, wanted) = (batch[name] if name else batch for batch in (ours, wanted))
+        assert torch.equal(ours.edge_label_index, wanted.edge_label_index)
+        assert torch.equal(ours.edge_index, wanted.edge_index)
+
+
+def test_no_seeds_are_no_batches(data):
+    """``torch.tensor([])`` is of floats."""
+    assert list(hoptrain.pyg.NeighborLoader(some_data(), [2], input_nodes=torch.tensor([]))) == []
+    assert list(hoptrain.pyg.NeighborLoader(data, [2], input_nodes=("paper", torch.tensor([])))) == []
+
+
+def test_data_without_edge_types_are_refused_at_once():
+    data = torch_geometric.data.HeteroData()
+    data["paper"].x = torch.zeros(4, 2)
+    with pytest.raises(InputError, match=r"^data has no edge types: there is nothing to sample from; give it an edge_index"):
+        hoptrain.pyg.NeighborLoader(data, [2], "paper")
+
+
+def test_times_of_nodes_and_of_edges_by_one_name_are_refused(data):
+    data["paper", "cites", "paper"].born = torch.zeros(500, dtype=torch.long)
+    with pytest.raises(InputError, match=r"^time_attr is 'born': nodes and edges both have it, and one of them says when; rename"):
+        hoptrain.pyg.NeighborLoader(data, [2], "paper", time_attr="born")
 
 
 WRONG = [

@@ -168,3 +168,11 @@ def test_mistakes():
         HeteroTemporalSampler([1], "paper", strategy="last")
     with pytest.raises(InputError, match='HeteroTemporalSampler with device="cuda": it has no kernels for CUDA; use device="cpu"'):
         HeteroTemporalSampler([1], "paper").sample(graph, np.array([0]), device="cuda")
+
+
+def test_a_graph_without_times_is_not_trained_on_in_silence():
+    """Nothing would keep a batch from what comes later."""
+    graph = HeteroGraph({"paper": 3}, {("paper", "cites", "paper"): (np.array([0, 2, 2, 2]), np.array([1, 2]))})
+    for sampler in (HeteroTemporalSampler([2], "paper"), HeteroTemporalSampler([2], "paper", {"paper": [1, 2, 3]})):
+        with pytest.raises(InputError, match=r"^no relation of the graph has times, .*time_attr of from_pyg; or take HeteroSampler$"):
+            sampler.prepare(graph, np.arange(3))
