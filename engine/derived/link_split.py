@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import combinations
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -174,30 +174,44 @@ def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float
     return {name: np.sort(ids[part[of_edge] == i]).astype(np.int64) for i, name in enumerate(names)}
 
 
-def pairs_without_link(graph: Graph, ends: tuple[tuple[int, int], tuple[int, int]] | None = None) -> Callable[[int, int, int], Array]:
-    """What draws pairs of distinct vertices without an edge in either direction, each as likely: (number, seed, stream) to (2, number) int64.
+class DrawPairs(Protocol):
+    """What ``pairs_without_link`` returns."""
 
-    The same for the same numbers. ``ends`` are the vertices [begin, end) of sources and of destinations, by default all.
+    def __call__(self, number: int, seed: int, stream: int, apart: Array | None = None) -> Array:
+        """Draw (2, number) int64 pairs."""
+
+
+def pairs_without_link(graph: Graph, ends: tuple[tuple[int, int], tuple[int, int]] | None = None) -> DrawPairs:
+    """Return a function that draws distinct pairs of distinct nodes without an edge in either direction, each as likely.
+
+    It takes the number of pairs, a seed and a stream, and returns the same (2, number) int64 for the same of these. A pair and its reverse are one
+    pair. None of the pairs ``apart`` (2, M), which another split has, is drawn. ``ends`` are the nodes [begin, end) of sources and of destinations,
+    by default all.
 
     Raises:
-        InputError: too many vertices; by the function itself, where hardly any pair is without a link.
+        InputError: too many nodes; by the function itself, where fewer pairs are without a link.
     """
     keys, num_nodes = link_keys(graph), max(graph.num_nodes, 1)
     links = np.unique(keys[keys >= 0])
     begin, end = np.array(ends or ((0, num_nodes), (0, num_nodes))).T[..., None]
 
-    def draw(number: int, seed: int, stream: int) -> Array:
+    def draw(number: int, seed: int, stream: int, apart: Array | None = None) -> Array:
         _check_seed(seed)
+        refused = links if apart is None else np.concatenate([links, _keys(*apart, graph.num_nodes)])
         found = np.zeros((2, 0), np.int64)
         for attempt in range(1, 1 + _ATTEMPTS):
             if found.shape[1] >= number:
                 break
             words = random_words(4 * number + 32, seed, attempt, stream, HOP_HELD_OUT)
             drawn = begin + (words.reshape(2, -1) % np.maximum(end - begin, 1).astype(np.uint64)).astype(np.int64)
-            is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], graph.num_nodes), links)
+            is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], graph.num_nodes), refused)
             found = np.concatenate([found, drawn[:, is_none]], axis=1)
+            found = found[:, np.sort(np.unique(_keys(*found, graph.num_nodes), return_index=True)[1])]
         else:
-            raise InputError("hardly any pair of vertices is without a link: there is nothing to tell the links from; take another graph")
+            raise InputError(
+                f"{number:,} pairs of nodes without a link are asked for, and {found.shape[1]:,} were found: there is nothing to tell the links "
+                "from; hold out fewer links, or take another graph"
+            )
         return found[:, :number]
 
     return draw

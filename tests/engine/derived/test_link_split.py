@@ -1,5 +1,7 @@
 """Links held out of a graph, at random, by time or as given, and pairs without a link."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -105,15 +107,32 @@ def test_copies_and_reverses_of_links_that_are_held_out(with_train):
 
 
 def test_pairs_have_no_link_and_are_as_likely(graph):
-    pairs = pairs_without_link(graph)(20_000, 5, 1)
-    links = links_in(graph)
-    assert not {frozenset(pair) for pair in pairs.T.tolist()} & links
-    assert (pairs[0] != pairs[1]).all()
-    number = 30 * 29 - 2 * len(links)
-    counts = np.unique(pairs[0] * 30 + pairs[1], return_counts=True)[1]
-    assert len(counts) == number
-    expected = 20_000 / number
-    assert ((counts - expected) ** 2 / expected).sum() < number + 5 * (2 * number) ** 0.5
+    """Of 150 of all pairs, drawn by many seeds, each has its share."""
+    draw, links = pairs_without_link(graph), links_in(graph)
+    number, counts = 30 * 29 // 2 - len(links), Counter()
+    for seed in range(400):
+        pairs = draw(150, seed, 1)
+        found = [frozenset(pair) for pair in pairs.T.tolist()]
+        assert not set(found) & links
+        assert len(set(found)) == 150, "each once, in one of its directions"
+        assert (pairs[0] != pairs[1]).all()
+        counts.update(map(tuple, pairs.T.tolist()))
+    assert len(counts) == 2 * number
+    expected = 400 * 150 / (2 * number)
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 2 * number + 5 * (4 * number) ** 0.5
+
+
+def test_pairs_of_two_splits_are_apart(graph):
+    draw = pairs_without_link(graph)
+    first = draw(100, 5, 0)
+    second = draw(100, 5, 1, first)
+    pairs = [frozenset(pair) for pair in np.concatenate([first, second], axis=1).T.tolist()]
+    assert len(set(pairs)) == 200
+    assert (draw(100, 5, 1, first) == second).all()
+    number = 30 * 29 // 2 - len(links_in(graph))
+    assert draw(number, 5, 0).shape == (2, number), "all there are"
+    with pytest.raises(InputError, match=rf"^{number + 1} pairs of nodes without a link are asked for, and {number} were found"):
+        draw(number + 1, 5, 0)
 
 
 @pytest.mark.parametrize("hold_out", [hold_out_links, hold_out_latest])
@@ -132,7 +151,7 @@ def test_shares_that_cannot_be(hold_out, shares, message):
 
 def test_what_cannot_be():
     src, dst = np.divmod(np.arange(25), 5)
-    with pytest.raises(InputError, match="hardly any pair of vertices is without a link"):
+    with pytest.raises(InputError, match=r"^4 pairs of nodes without a link are asked for, and 0 were found"):
         pairs_without_link(Graph.from_edges(src, dst, 5))(4, 0, 0)
     with pytest.raises(InputError, match="the graph has no times"):
         hold_out_latest(Graph.from_edges(src, dst, 5), {"val": 0.1})

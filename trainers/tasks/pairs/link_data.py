@@ -156,8 +156,10 @@ class LinkDataModule(GraphDataModule):
                         "the split, or take uniform or all"
                     )
             return dict(data.negatives)
-        draw = pairs_without_link(data.graph)
-        return {name: draw(own.shape[1], self._split_seed, place) for place, (name, own) in enumerate(links.items())}
+        draw, others = pairs_without_link(data.graph), np.zeros((2, 0), np.int64)
+        for place, own in enumerate(links.values()):  # no pair is a negative of two splits
+            others = np.concatenate([others, draw(own.shape[1], self._split_seed, place, others)], axis=1)
+        return dict(zip(links, np.split(others, np.cumsum([own.shape[1] for own in links.values()])[:-1], axis=1), strict=True))
 
     @property
     def num_ends(self) -> int:

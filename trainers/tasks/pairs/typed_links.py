@@ -100,10 +100,8 @@ class HeteroLinkDataModule(TypedDataModule):
         self.known: Graph = made.known
         self.passed: Graph = made.passed
         self.ends: list[tuple[Bounds, Bounds]] = list(ends_of(dealing.relations, data.graph.num_nodes))
-        self.held_out: dict[str, HeldOut] = {
-            name: HeldOut(own, None if eval_negatives == "all" else self._others(own, split_seed, place))
-            for place, (name, own) in enumerate(made.links.items())
-        }
+        others = self._others(made.links, split_seed) if eval_negatives != "all" else dict.fromkeys(made.links)
+        self.held_out: dict[str, HeldOut] = {name: HeldOut(own, others[name]) for name, own in made.links.items()}
         kind = dealing.relations[0][2]
         splits = {"train": np.arange(data.graph.num_nodes[kind])}
         splits |= {name: self._judged(own) for name, own in made.links.items() if own.shape[1]}
@@ -112,11 +110,16 @@ class HeteroLinkDataModule(TypedDataModule):
         check_within_reach(left, types_of(dealing.relations), dealing.num_hops)
         super().__init__(left, dealing, **feed)
 
-    def _others(self, links: Array, seed: int, stream: int) -> Array:
-        """As many pairs (2, N) that are no links, relation by relation."""
-        numbers = np.bincount(relations_of(links, self.ends), minlength=len(self.ends))
-        parts = [pairs_without_link(self.known, own)(int(number), seed, stream) for own, number in zip(self.ends, numbers, strict=True)]
-        return np.concatenate(parts, axis=1)
+    def _others(self, links: Mapping[str, Array], seed: int) -> dict[str, Array | None]:
+        """For each split as many pairs (2, N) that are no links, relation by relation; no pair of a relation is in two splits."""
+        draws = [pairs_without_link(self.known, own) for own in self.ends]
+        before, others = [np.zeros((2, 0), np.int64)] * len(draws), {}
+        for stream, (name, own) in enumerate(links.items()):
+            numbers = np.bincount(relations_of(own, self.ends), minlength=len(draws)).tolist()
+            parts = [draw(number, seed, stream, taken) for draw, number, taken in zip(draws, numbers, before, strict=True)]
+            before = [np.concatenate(pair, axis=1) for pair in zip(before, parts, strict=True)]
+            others[name] = np.concatenate(parts, axis=1)
+        return others
 
     def _judged(self, links: Array) -> Array:
         """The first relation's destinations among ``links`` (2, N), which stand for what is judged where a split of vertices is asked for."""
