@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.preflight import free_space
 
+START_S = 120.0
+"""Seconds that a worker process has at least to start, before it makes its first batch."""
 _LEAST = {"prefetch": 1, "stall_timeout": 0.1, "max_restarts": 0}
 
 
@@ -16,7 +18,7 @@ class QueueOptions:
 
     Attributes:
         prefetch: batches that each worker may have ready beyond the one in use, at least 1.
-        stall_timeout: seconds without a batch that is due, after which its worker is replaced, at least 0.1.
+        stall_timeout: seconds without a batch that is due, after which its worker is replaced, at least 0.1. A process that starts has 120 s at least.
         max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
         slots_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
 

@@ -18,7 +18,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, WorkerError, see
 from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.ahead import Batch
-from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, START_S, QueueOptions
 from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
 from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
 from hoptrain.engine.queue.worker import Task
@@ -119,12 +119,12 @@ class WorkerPool:
 
     def _receive(self, worker: WorkerProcess, generation: int, step: int) -> Any:
         """The notice of a step: slot, specs and facts."""
-        patience = Patience(self._queue.stall_timeout)
+        patience = self._patience(worker)
         while generation == self._generation and self._finalizer.alive:
-            failures = worker.failures
+            state = worker.failures, worker.is_ready
             self._look_after_workers()
-            if worker.failures != failures:
-                patience = Patience(self._queue.stall_timeout)
+            if (worker.failures, worker.is_ready) != state:
+                patience = self._patience(worker)
             notice = worker.notice()
             if notice is not None:
                 return notice[1:]
@@ -132,7 +132,7 @@ class WorkerPool:
                 raise _reported_error(worker)
             if patience.is_over():
                 self._replace_stuck(worker, step)
-                patience = Patience(self._queue.stall_timeout)
+                patience = self._patience(worker)
             worker.wait(_TICK_S)
         raise WorkerError(
             f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
@@ -148,10 +148,17 @@ class WorkerPool:
             if not is_alive and worker.owes() and worker.error() is None:
                 self._replace(worker, worker.how_it_ended())
 
+    def _limit_s(self, worker: WorkerProcess) -> float:
+        """Seconds that the worker has for a batch, or, while it starts, to get ready."""
+        return self._queue.stall_timeout if worker.is_ready else max(self._queue.stall_timeout, START_S)
+
+    def _patience(self, worker: WorkerProcess) -> Patience:
+        return Patience(self._limit_s(worker))
+
     def _replace_stuck(self, worker: WorkerProcess, step: int) -> None:
-        self._replace(
-            worker, f"is alive but has not made batch {step} for {self._queue.stall_timeout:g} s; it was here:\n{worker.stack()}\n"
-        )
+        limit = f"{self._limit_s(worker):g} s"
+        what = f"made batch {step} for {limit}" if worker.is_ready else f"started within {limit}"
+        self._replace(worker, f"is alive but has not {what}; it was here:\n{worker.stack()}\n")
 
     def _replace(self, worker: WorkerProcess, what: str) -> None:
         worker.failures += 1

@@ -69,7 +69,7 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
 
     Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("extend", generation, stop)`` lets it go on;
     ``("free", slot)`` hands over a slot.
-    Sent: ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
+    Sent: ``("ready", -1, -1)``, ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
     """
     try:
         for slot in slots:
@@ -77,6 +77,7 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
         task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # from our own parent, in memory without a name
         gc.freeze()  # what was imported, with the collector off, is never garbage
         gc.enable()
+        connection.send(("ready", -1, -1))
     except Exception as error:
         connection.send(_failure(-1, -1, error))
         return

@@ -47,6 +47,7 @@ class WorkerProcess:
         index: number within the pool.
         process: the current one.
         failures: processes that ended or went silent since the last batch arrived.
+        is_ready: whether the current process has imported and unpickled what it needs.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class WorkerProcess:
             self._send(("run", *self._run, self._owed))
 
     def _launch(self) -> None:
+        self.is_ready = False
         ours, theirs = socket.socketpair()
         with ours, theirs:
             read_end, self._lifeline = os.pipe()
@@ -184,6 +186,9 @@ class WorkerProcess:
 
     def _take(self, message: tuple[Any, ...]) -> None:
         kind, generation, step, *rest = message
+        if kind == "ready":
+            self.is_ready = True
+            return
         is_current = self._run is not None and generation == self._run[0]
         if kind == "batch":
             slot, specs, facts = rest

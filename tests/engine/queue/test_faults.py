@@ -102,7 +102,8 @@ def test_a_worker_that_is_stopped_in_the_middle_of_a_message_is_replaced(pool_of
     assert run(pool, 0, 6) == undisturbed(0, 6)
 
 
-def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path):
+def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path, monkeypatch):
+    monkeypatch.setattr("hoptrain.engine.queue.pool.START_S", 4)
     pool = pool_of(Faulty(tmp_path, {}), 1, stall_timeout=4, max_restarts=10)
     os.kill(pool.pids()[0], signal.SIGSTOP)  # it has not said yet that it is to die with this process
     assert run(pool, 0, 2) == undisturbed(0, 2)
