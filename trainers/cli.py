@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -46,7 +46,11 @@ _UNUSED: dict[str, dict[str, Any]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0, 1 for a failure of ours, 2 for a mistake in the input."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with redirect_stderr(_Lossy(sys.stderr)):  # type: ignore[type-var]  # of which print and the others use write and flush
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(arguments: list[str]) -> int:
     atexit.register(gc.freeze)  # else the interpreter, at its end, looks for a second or more at torch's objects, which go with the process
     try:
         return _doctor(arguments) if arguments[:1] == ["doctor"] else _run(arguments)
@@ -120,6 +124,25 @@ def _unwound_at_sigterm() -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(listener, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, before)
+
+
+class _Lossy:
+    """A stream that loses what cannot be written: a run does not end because its messages go to a full disk, or to a reader that has gone."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, AttributeError):  # there is no stream where the process was started without a stderr
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, AttributeError):
+            self._stream.flush()
 
 
 class _DoctorParser(argparse.ArgumentParser):

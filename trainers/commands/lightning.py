@@ -15,7 +15,8 @@ from typing import Any
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint, OnExceptionCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint, ModelSummary, OnExceptionCheckpoint
+from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
@@ -187,9 +188,10 @@ class HoptrainCLI(LightningCLI):
             PredictionWriter(),
             RankWatch(),
         ]
-        if options.enable_progress_bar is not False:
+        given = options.callbacks if isinstance(options.callbacks, list) else [options.callbacks]
+        if options.enable_progress_bar is not False and not any(isinstance(callback, AnyProgressBar) for callback in given):
             callbacks.append(ProgressBar())
-        if options.enable_model_summary is not False:
+        if options.enable_model_summary is not False and not any(isinstance(callback, ModelSummary) for callback in given):
             callbacks.append(Summary())
         self.trainer_defaults["callbacks"] = callbacks
         if options.logger in (None, True):

@@ -1,14 +1,18 @@
 """What a run says of itself: a loss that is lost, the model's parts, splits that overlap, a checkpoint from further on."""
 
+import errno
 import re
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import ModelSummary
+from pytorch_lightning.callbacks import ProgressBar as AnyBar
 
 from hoptrain.engine import load_dataset
 from hoptrain.engine.storage.filler import Filled
@@ -130,3 +134,68 @@ def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
     (lines,) = shown  # one line, told anew
     assert any(line.startswith("epoch 1/2  batch 3/3  wait: ") for line in lines)
     assert re.fullmatch(r"epoch 2/2  done  .*wait: \d+%.*loss: \S+.*val: 0\.\d{3}", lines[-1])
+
+
+BAR = ("fit", "--config", "quickstart", "--data.num_workers=0", "--trainer.accelerator=cpu", "--trainer.fast_dev_run=true")
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ((), {"ProgressBar", "Summary"}),
+        (("--trainer.callbacks+=RichProgressBar",), {"RichProgressBar", "Summary"}),
+        (("--trainer.callbacks+=TQDMProgressBar", "--trainer.callbacks.refresh_rate=5"), {"TQDMProgressBar", "Summary"}),
+        (("--trainer.callbacks+=RichModelSummary",), {"ProgressBar", "RichModelSummary"}),
+        (("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"), set()),
+    ],
+)
+def test_a_bar_or_a_summary_of_the_user_takes_the_place_of_ours(monkeypatch, options, found):
+    trainers = []
+    monkeypatch.setattr("hoptrain.trainers.commands.lightning.watch_launch", trainers.append)
+    assert main([*BAR, *options]) == 0
+    shown = [callback for callback in trainers[0].callbacks if isinstance(callback, AnyBar | ModelSummary)]
+    assert {type(callback).__name__ for callback in shown} == found
+    assert len(shown) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--trainer.callbacks+=RichProgressBar", "--trainer.callbacks+=TQDMProgressBar"), "You added multiple progress bar callbacks"),
+        (("--trainer.enable_progress_bar=false", "--trainer.callbacks+=RichProgressBar"), "found `RichProgressBar` in callbacks list."),
+    ],
+)
+def test_two_bars_or_one_that_is_switched_off_are_refused(capsys, options, line):
+    assert main([*BAR, *options]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+
+
+class Broken(StringIO):
+    """A stream that takes nothing, as stderr on a full disk."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number, self.tried = number, 0
+
+    def write(self, text):
+        self.tried += 1
+        raise OSError(self.number, "nothing is taken")
+
+    def flush(self):
+        raise OSError(self.number, "nothing is taken")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE, errno.EIO])
+def test_a_run_lives_on_where_stderr_takes_nothing(monkeypatch, capsys, number):
+    """With a line of ours, warnings, and a bar that writes there."""
+    monkeypatch.setattr(sys, "stderr", stream := Broken(number))
+    assert main([*BAR[:-1], "--trainer.limit_train_batches=0", "--trainer.callbacks+=TQDMProgressBar"]) == 0
+    assert stream.tried
+    assert "test accuracy" in capsys.readouterr().out
+
+
+def test_a_mistake_is_a_mistake_where_stderr_takes_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Broken(errno.ENOSPC))
+    assert main(["fit", "--config", "nowhere.yaml"]) == 2
