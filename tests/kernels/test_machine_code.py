@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import shutil
@@ -7,11 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numba
 import pytest
 
 from hoptrain.kernels import machine_code
 from hoptrain.kernels.cpu import compile as cpu
-from hoptrain.kernels.machine_code import private_cache_root, private_folder, sources_hash
+from hoptrain.kernels.machine_code import kept_in, private_cache_root, private_folder, remove_damaged, sources_hash
 
 KERNELS = Path(machine_code.__file__).parent
 
@@ -225,3 +227,60 @@ def test_machine_code_is_loaded_by_the_second_process(tmp_path):
     ]
     assert hits_and_misses == [[0, 1], [1, 0]]
     assert list((tmp_path / "numba").glob(f"{sources_hash(KERNELS, 'cpu')}-*/**/*.nbc")), "the code lies in the folder named by the sources"
+
+
+def twice(number):
+    return number + number
+
+
+def call(folder):
+    """Hits and misses of a function whose machine code is kept in ``folder``."""
+    with kept_in(folder):
+        kernel = numba.njit(twice, cache=True)
+    assert kernel(21) == 42
+    return sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values())
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "zeros": lambda content: bytes(len(content)),
+    "garbage": lambda content: b"garbage" + content,
+    "a flipped bit": lambda content: content[:-100] + bytes([content[-100] ^ 1]) + content[-99:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_damaged_machine_code_is_compiled_again(tmp_path, suffix, damage):
+    """A power cut leaves such files: every later run ended with an EOFError or an UnpicklingError of Numba's."""
+    assert call(tmp_path) == (0, 1)
+    (path,) = tmp_path.rglob(f"*.{suffix}")
+    path.write_bytes(damage(path.read_bytes()))
+    assert [call(tmp_path), call(tmp_path)] == [(0, 1), (1, 0)], "written again, whole"
+
+
+def test_machine_code_that_cannot_be_kept_ends_nothing(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    assert [call(tmp_path), call(tmp_path)] == [(0, 1), (0, 1)]
+
+
+def test_damaged_files_are_removed(tmp_path):
+    call(tmp_path / "0123-numba-sealed")
+    (index,) = tmp_path.rglob("*.nbi")
+    index.write_bytes(b"")
+    unsealed = tmp_path / "0123-numba" / "other.nbi"  # of an earlier version
+    unsealed.parent.mkdir()
+    unsealed.touch()
+    assert [remove_damaged(tmp_path), remove_damaged(tmp_path)] == [(1, 1), (1, 0)]
+    assert not index.exists()
+    assert unsealed.exists()
+
+
+def test_the_users_own_kernels_are_kept_as_numba_does(tmp_path):
+    before = numba.core.caching.IndexDataCacheFile
+    call(tmp_path)
+    assert numba.core.caching.IndexDataCacheFile is before

@@ -16,6 +16,7 @@ from numba.cuda.serialize import dumps
 
 from hoptrain.kernels.cuda.compile import CACHE_DIR, jit
 from hoptrain.kernels.cuda.programs.key import NoKeyError, text_of
+from hoptrain.kernels.machine_code import sealed, unsealed
 
 _FOLDER = CACHE_DIR / "programs"
 
@@ -49,9 +50,8 @@ class _Files:
         """The kernel for some types; None if it is not there."""
         context.refresh()
         path = self._path(arguments, context.codegen())
-        with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):  # not there, or lost half of itself when the machine stopped
-            return pickle.loads(path.read_bytes()) if path else None
-        return None
+        content = None if path is None else unsealed(path)
+        return None if content is None else pickle.loads(content)
 
     def save_overload(self, arguments, kernel):
         """Keep a kernel. A full disk is no reason to fail."""
@@ -61,7 +61,7 @@ class _Files:
         with contextlib.suppress(OSError):
             _FOLDER.mkdir(mode=0o700, exist_ok=True)
             own = path.with_suffix(f".{os.getpid()}")
-            own.write_bytes(dumps(kernel))
+            own.write_bytes(sealed(dumps(kernel)))
             own.replace(path)  # whole or not at all, for whoever reads it meanwhile
 
     def _path(self, arguments, codegen):

@@ -2,12 +2,16 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_program_key import CHANGES
+
+from hoptrain.kernels.cuda.programs import kept
 
 SCRIPT = """
 import json, sys
@@ -69,3 +73,18 @@ def test_machine_code_of_a_program_is_loaded_while_nothing_of_it_changed(tmp_pat
     assert hits == [0, 1, 0, 0, 1, 0, 0, 0, 1]
     assert [misses for _, misses, _ in found] == [1 - hit for hit in hits]
     assert found[0][2] == found[1][2]
+
+
+@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: bytes(len(content)), lambda content: b"garbage" + content])
+def test_damaged_machine_code_of_a_program_counts_as_none(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(kept, "_FOLDER", tmp_path / "programs")
+    monkeypatch.setattr(kept, "dumps", pickle.dumps)
+    context = SimpleNamespace(refresh=lambda: None, codegen=lambda: None)
+    kernel = SimpleNamespace(codegen=None, launch_config_sensitive=False)
+    files = kept._Files("kernel", (compiled,))
+    monkeypatch.setattr(files, "_path", lambda arguments, codegen: tmp_path / "programs" / "0123")
+    files.save_overload((), kernel)
+    assert files.load_overload((), context) == kernel
+    (path,) = (tmp_path / "programs").iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert files.load_overload((), context) is None

@@ -94,14 +94,22 @@ def check_memory() -> Finding:
 
 
 def check_kernel_cache() -> Finding:
-    """Whether compiled kernels can be kept in a folder that nobody else can write."""
-    code = "import json; from hoptrain.kernels.machine_code import private_cache_root as root; print(json.dumps({'root': str(root())}))"
+    """Return whether compiled kernels can be kept in a folder that nobody else can write; removes those that are damaged."""
+    code = (
+        "import json; from hoptrain.kernels.machine_code import private_cache_root, remove_damaged; root = private_cache_root(); "
+        "whole, removed = remove_damaged(root); print(json.dumps({'root': str(root), 'whole': whole, 'removed': removed}))"
+    )
     with tempfile.TemporaryDirectory() as temporary:  # where the child would put a substitute
         facts = ask_child(code, TMPDIR=temporary)
         if "error" in facts:
             return Finding("kernel cache", "wrong", f"the kernels do not load: {facts['error']}", "see numba above")
         if not facts["root"].startswith(temporary):
-            return Finding("kernel cache", "ok", facts["root"])
+            if facts["removed"]:
+                found = f"{facts['root']}: {facts['removed']:,} damaged files were removed, {facts['whole']:,} are whole"
+                return Finding(
+                    "kernel cache", "note", found, "the next run compiles what is missing; if it happens again, look at the disk"
+                )
+            return Finding("kernel cache", "ok", f"{facts['root']}: {facts['whole']:,} files, all whole")
     wanted = Path(os.environ.get("HOPTRAIN_CACHE") or "~/.cache/hoptrain") / "numba"
     found = f"{wanted} cannot be used, or others may write it or a folder above it: compiled kernels go to a temporary folder"
     remedy = f"chmod go-w {wanted} and the folders above it that are yours, or set $HOPTRAIN_CACHE to a folder of your own"

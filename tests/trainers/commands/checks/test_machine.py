@@ -141,7 +141,13 @@ def test_memory(cgroup, limit, status, found):
 
 def test_kernel_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
-    assert machine.check_kernel_cache() == Finding("kernel cache", "ok", str(tmp_path / "numba"))
+    assert machine.check_kernel_cache() == Finding("kernel cache", "ok", f"{tmp_path}/numba: 0 files, all whole")
+    (tmp_path / "numba" / "0123-numba-sealed").mkdir()
+    for name in ("empty.nbi", "cut.nbc"):
+        (tmp_path / "numba" / "0123-numba-sealed" / name).write_bytes(name[:3].encode())
+    found = f"{tmp_path}/numba: 2 damaged files were removed, 0 are whole"
+    finding = machine.check_kernel_cache()
+    assert (finding.status, finding.found) == ("note", found)
     (tmp_path / "numba").chmod(0o777)
     finding = machine.check_kernel_cache()
     assert finding.status == "note"
