@@ -1,5 +1,9 @@
 """What Lightning does with PyG's loaders over hoptrain: it makes them again with another sampler to predict, to overfit, and for several ranks."""
 
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+
 import pytest
 import torch
 from pyg_case import some_data, some_typed_data
@@ -138,3 +142,35 @@ def test_a_rebuilt_loader_gives_the_batches_of_one_with_that_sampler():
 def _marked(batch):
     batch.is_marked = True
     return batch
+
+
+def batches_of(loader):
+    torch.manual_seed(7)
+    return [numbers(batch) + list(batch.to_dict().values()) for batch in loader]
+
+
+def equal(one, other):
+    """Whether values with tensors in them are the same to the bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+    return all(map(equal, one, other)) and len(one) == len(other) if isinstance(one, list) else one == other
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_pickled_loader_gives_the_same_batches(name):
+    loader = LOADERS[name]()
+    copied = pickle.loads(pickle.dumps(loader))
+    assert equal(batches_of(copied), batches_of(loader))
+
+
+def test_a_spawned_process_gives_the_same_batches_of_links():
+    loader = LOADERS["links"]()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as spawned:
+        there = pickle.loads(spawned.submit(pickled_batches_of, pickle.dumps(loader)).result())
+    assert equal(there, batches_of(loader))
+
+
+def pickled_batches_of(loader):
+    return pickle.dumps(batches_of(pickle.loads(loader)))
