@@ -46,7 +46,7 @@ _UNUSED: dict[str, dict[str, Any]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0, 1 for a failure of ours, 2 for a mistake in the input."""
-    with redirect_stderr(_Lossy(sys.stderr)):  # type: ignore[type-var]  # of which print and the others use write and flush
+    with redirect_stderr(_Lossy(sys.stderr)):
         return _main(list(sys.argv[1:] if arguments is None else arguments))
 
 
