@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph, as_ids, check_ids
+from hoptrain.engine.storage.given_files import read_npz
 
 _LARGEST = 2**53
 """From here on not every whole number is a float64."""
@@ -199,9 +199,8 @@ def load_events(name: str, *, root: str | Path | None = None) -> Events:
     if path is None:
         raise not_found(name, folder, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        arrays = read_npz(path)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({reason_of(error)}): it is a .npz file without pickles; fetch it again") from None
     missing = {"src", "dst", "t"} - arrays.keys()
     if missing:

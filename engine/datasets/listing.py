@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +15,8 @@ from hoptrain.engine.datasets.images.cifar10 import find_cifar10
 from hoptrain.engine.datasets.load import REGISTRY, existing_root, open_either
 from hoptrain.engine.datasets.source import Counts
 from hoptrain.engine.datasets.typed.tables import is_tables
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import reason_of
+from hoptrain.engine.storage.given_files import npz_shapes, read_npz
 
 _TYPED = "a typed graph, for task: hetero"
 
@@ -66,7 +64,7 @@ def list_datasets(root: str | Path | None = None) -> list[Entry]:
 def _described(path: Path) -> Entry:
     try:
         about, counts = _in_folder(path) if path.is_dir() else _in_file(path)
-    except (InputError, OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, IndexError) as error:
         about, counts = f"cannot be read ({reason_of(error)[:80]})", None
     return Entry(name=path.stem if path.suffix == ".npz" else path.name, about=about, origin=str(path), counts=counts, is_found=True)
 
@@ -81,7 +79,7 @@ def _in_folder(path: Path) -> tuple[str, Counts | None]:
 
 
 def _in_file(path: Path) -> tuple[str, Counts | None]:
-    shapes = _shapes(path)
+    shapes = npz_shapes(path)
     if "train_x" in shapes and len(shapes["train_x"]) == 4:
         number, height, width, _ = shapes["train_x"]
         return f"{number + shapes['test_x'][0]:,} images, {height} x {width}, for task: images", None
@@ -90,30 +88,18 @@ def _in_file(path: Path) -> tuple[str, Counts | None]:
     if (other := npz.other_kind(shapes)) is not None:
         return other[0], None
     num_nodes = shapes["indptr"][0] - 1
-    with np.load(path, allow_pickle=False) as file:
-        y = file["graph_y"] if "graph_y" in shapes else file["y"] if "y" in shapes else np.zeros(0, np.int64)
-        counts = Counts(num_nodes, shapes["indices"][0], _num_features(file, shapes, num_nodes), num_classes_of(y))
+    labels = "graph_y" if "graph_y" in shapes else "y"
+    small = read_npz(path, {labels, "x_shape", "node_label"} & shapes.keys())
+    y = small.get(labels, np.zeros(0, np.int64))
+    counts = Counts(num_nodes, shapes["indices"][0], _num_features(small, shapes, num_nodes), num_classes_of(y))
     return f"{len(y):,} small graphs, for task: graphs" if "graph_y" in shapes else "a graph", counts
 
 
-def _num_features(file: Any, shapes: dict[str, tuple[int, ...]], num_nodes: int) -> int:
+def _num_features(small: dict[str, Array], shapes: dict[str, tuple[int, ...]], num_nodes: int) -> int:
     if "x" in shapes:
         return shapes["x"][1]
     if "x_shape" in shapes:
-        return int(file["x_shape"][1])
+        return int(small["x_shape"][1])
     if "node_label" in shapes:
-        kinds: Array = file["node_label"]
-        return int(kinds.max(initial=-1)) + 1
+        return int(small["node_label"].max(initial=-1)) + 1
     return num_nodes if "y" in shapes and num_nodes <= npz.IDENTITY_LIMIT else 0
-
-
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of a file's arrays: their headers are read, and nothing else."""
-    shapes = {}
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shapes[name.removesuffix(".npy")] = read(stream)[0]
-    return shapes

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
-
-import numpy as np
 
 from hoptrain.engine.datasets.cache import is_folder
 from hoptrain.engine.datasets.load import existing_root, load_dataset
@@ -13,6 +10,7 @@ from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.ogb.graphs import MOLECULES, load_molecules
 from hoptrain.engine.datasets.small_graphs import SmallGraphs, check_fold, folds_of
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.storage.given_files import npz_members, read_npz
 
 
 def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 0) -> SmallGraphs:
@@ -54,9 +52,9 @@ def _split_already(graphs: SmallGraphs, fold: int) -> SmallGraphs:
 def _of_npz(name: str, path: Path, fold: int) -> SmallGraphs:
     vertices = load_dataset(name, root=path.parent)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            ptr, y, folds = file["graph_ptr"], file["graph_y"], file["fold10"] if "fold10" in file.files else None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        arrays = read_npz(path, ("graph_ptr", "graph_y", *({"fold10"} & npz_members(path).keys())))
+        ptr, y, folds = arrays["graph_ptr"], arrays["graph_y"], arrays.get("fold10")
+    except (OSError, ValueError) as error:
         raise InputError(
             f"{path} holds no small graphs ({reason_of(error)}): it needs graph_ptr, graph_y; task: nodes reads one graph"
         ) from None

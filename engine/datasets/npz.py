@@ -10,9 +10,7 @@ items that are held out for the test, with ``users`` in ``meta``, their number: 
 
 from __future__ import annotations
 
-import json
 import os
-import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,6 +24,8 @@ from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random
 from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.machine import available_memory
+from hoptrain.engine.storage.given_files import npz_members, parse_json, read_npz
 
 Arrays: TypeAlias = dict[str, Array]
 
@@ -75,9 +75,8 @@ def cache_key(path: Path, version: int) -> str:
         InputError: no such file, or no .npz.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = [(member.filename, member.CRC, member.file_size) for member in archive.infolist()]
-    except (OSError, zipfile.BadZipFile) as error:
+        members = [(f"{name}.npy", *facts) for name, facts in npz_members(path).items()]
+    except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     return f"{path.stem}-npz{version}-{zlib.crc32(repr(members).encode()):08x}"
 
@@ -139,9 +138,8 @@ def read(path: Path) -> Arrays:
         InputError: no whole file, or one with pickles.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        return read_npz(path)
+    except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
 
 
@@ -187,7 +185,7 @@ def read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
     if "meta" not in arrays:
         return {"source": path.name}
     try:
-        return {"source": path.name} | dict(json.loads(str(arrays["meta"])))
+        return {"source": path.name} | dict(parse_json(str(arrays["meta"])))
     except (ValueError, TypeError):
         raise InputError(f"{path}: meta is no JSON object: it has to be a text like '{{\"source\": ...}}'; correct or remove it") from None
 
@@ -204,7 +202,12 @@ def features(path: Path, arrays: Arrays) -> Array | None:
 def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array) -> Array:
     from scipy.sparse import csr_array
 
-    if shape.shape != (2,) or (len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]):
+    if (
+        shape.shape != (2,)
+        or not is_integer(shape.dtype)
+        or shape.min() < 0
+        or (len(indices) and not 0 <= indices.min() <= indices.max() < shape[1])
+    ):
         raise InputError(f"{path}: x_indices leaves the {shape.tolist()} entries of x_shape: a column is in [0, F); fetch the file again")
     try:
         matrix = csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape.tolist()))
@@ -212,6 +215,12 @@ def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array)
         raise InputError(f"{path}: x_indptr, x_indices and x_data are no CSR matrix ({error}); fetch the file again") from None
     matrix.sum_duplicates()
     matrix.data = narrow_features(matrix.data)  # before there are V * F of them
+    needed = int(shape[0]) * int(shape[1]) * matrix.data.itemsize
+    if needed > (there := available_memory()):
+        raise InputError(
+            f"{path}: x_shape is {shape.tolist()}: dense features of it take {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free; "
+            "keep fewer columns"
+        )
     dense: Array = matrix.toarray()
     return dense
 

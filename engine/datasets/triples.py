@@ -14,6 +14,7 @@ from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found, places, read
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.storage.given_files import open_regular
 
 Named = Literal["entities", "relations"]
 _FILES = {"train": "train.txt", "val": "valid.txt", "test": "test.txt"}
@@ -199,7 +200,8 @@ def _read_folder(folder: Path) -> Triples:
 def _read_lines(path: Path) -> Array:
     """(N, 3) texts."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")  # names may hold what else ends a line in Unicode
+        with open_regular(path) as file:
+            lines = file.read().decode("utf-8-sig").replace("\r\n", "\n").split("\n")  # names may hold what else ends a line in Unicode
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({reason_of(error)}): it is a text with a triple a line; fetch it again") from None
     fields = [line.split("\t") for line in lines if line]

@@ -16,6 +16,8 @@ from hoptrain.dgl.outputs import dgl, subgraph_of
 from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.dgl.typed import items_by_type, typed_sampler, typed_subgraph_of
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import reason_of
+from hoptrain.engine.storage.given_files import read_npz
 from hoptrain.samplers import HeteroSampler, Sampler
 from hoptrain.samplers import NeighborSampler as Neighbor
 from hoptrain.samplers.batch.copies import distinct
@@ -143,10 +145,9 @@ def _read(path: Path, k: int, num_nodes: int) -> Any:
     """(V,) the cluster of each vertex, from a file."""
     remedy = "remove it, or state another cache_path"
     try:
-        with np.load(path, allow_pickle=False) as file:
-            cluster_of = file["cluster_of"]
-    except (ValueError, KeyError, OSError, EOFError, AttributeError) as error:
-        raise InputError(f"{path} holds no clusters that hoptrain wrote ({type(error).__name__}): {remedy}") from None
+        cluster_of = read_npz(path, ["cluster_of"])["cluster_of"]
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} holds no clusters that hoptrain wrote ({reason_of(error)}): {remedy}") from None
     if cluster_of.shape != (num_nodes,) or cluster_of.max(initial=-1) >= k:
         raise InputError(f"{path} holds the clusters of {len(cluster_of):,} vertices, of a graph or a k other than these: {remedy}")
     return cluster_of

@@ -11,6 +11,7 @@ import numpy as np
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.storage.given_files import map_npy
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule, Scratch
@@ -271,8 +272,8 @@ def _read_times(times: str | Sequence[int] | Array) -> Array:
     if not isinstance(times, str):
         return checked_times(times, None, "seed_times")
     try:
-        array = np.load(times, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = map_npy(times)
+    except (OSError, ValueError) as error:
         raise InputError(
             f"seed_times is {times}: it cannot be read as a .npy file ({error}); give the path of one, made by np.save"
         ) from None

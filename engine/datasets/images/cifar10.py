@@ -16,6 +16,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.ogb.pickled import ArrayUnpickler, plain
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.storage.given_files import open_regular
 
 _SHAPE = (3, 32, 32)  # channels first, as in the archive
 _PIXELS = 3 * 32 * 32
@@ -60,19 +61,20 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     if files[0].name not in _ARCHIVES:
         for file in files:
             try:
-                yield file.name, file.read_bytes()
-            except OSError as error:
-                raise InputError(f"{file} cannot be read ({error.strerror}): make it readable, or fetch the archive again") from None
+                with open_regular(file) as stream:
+                    yield file.name, stream.read()
+            except (OSError, ValueError) as error:
+                raise InputError(f"{file} cannot be read ({reason_of(error)}): make it readable, or fetch the archive again") from None
         return
     folder = _ARCHIVES[files[0].name]
     try:
-        with tarfile.open(files[0]) as archive:  # members are read, never unpacked to the disk
+        with open_regular(files[0]) as stream, tarfile.open(fileobj=stream) as archive:  # members are read, never unpacked to the disk
             for name in _NAMES[folder]:
                 member = archive.extractfile(f"{folder}/{name}")
                 if member is None:
                     raise KeyError(f"{name} is no file")
                 yield name, member.read()
-    except (OSError, EOFError, KeyError, tarfile.TarError) as error:
+    except (OSError, EOFError, KeyError, ValueError, tarfile.TarError) as error:
         raise InputError(f"{files[0]} cannot be read ({reason_of(error)}): fetch the archive again") from None
 
 

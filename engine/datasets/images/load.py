@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from hoptrain.engine.datasets.cache import convert_once, fingerprint
 from hoptrain.engine.datasets.images.cifar10 import find_cifar10, read_cifar10
 from hoptrain.engine.datasets.npz import find_npz, places
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.storage.given_files import read_npz
 from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
 
@@ -133,9 +133,8 @@ def _with_val(name: str, train: tuple[Array, Array], test: tuple[Array, Array]) 
 
 def _read_npz(path: Path) -> ImageSet:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = [file[name] for name in ("train_x", "train_y", "test_x", "test_y")]
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        arrays = list(read_npz(path, ("train_x", "train_y", "test_x", "test_y")).values())
+    except (OSError, ValueError) as error:
         raise InputError(
             f"{path} is no set of images ({reason_of(error)}): it needs train_x, train_y, test_x, test_y; choose another file"
         ) from None

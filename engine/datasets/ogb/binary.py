@@ -17,6 +17,7 @@ from hoptrain.engine.dataset import Dataset, dataset_meta
 from hoptrain.engine.datasets.cache import check_room
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.storage.given_files import map_npy, read_npz
 from hoptrain.engine.store import FolderWriter
 from hoptrain.kernels.cpu.csc import coo_into_csc, first_out_of_range, sort_columns
 
@@ -40,8 +41,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
             graph = _write_graph(writer, archive, Path(scratch))
             # A member of an .npz is a .npy file, which is just what the folder holds: it is unpacked into place.
             x = _unpack(archive, "node_feat", writer.folder / "x.npy")
-        with np.load(raw / "node-label.npz", allow_pickle=False) as file:
-            y = np.nan_to_num(file["node_label"].reshape(-1), nan=-1).astype(np.int64)
+        y = np.nan_to_num(read_npz(raw / "node-label.npz")["node_label"].reshape(-1), nan=-1).astype(np.int64)
     except InputError:
         raise
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
@@ -75,5 +75,4 @@ def _unpack(archive: zipfile.ZipFile, member: str, path: Path) -> Array:
     """Copy a member of an .npz to a file and map that."""
     with archive.open(f"{member}.npy") as source, path.open("wb") as target:
         shutil.copyfileobj(source, target, 1 << 24)
-    array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return array
+    return map_npy(path)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.storage.given_files import open_regular
 
 _STORAGES = {
     "Byte": "u1",
@@ -87,7 +88,7 @@ def read_torch_file(path: Path) -> Any:
     Raises:
         Exception: of many kinds, as a damaged pickle raises them; ``pickle.UnpicklingError`` for one that names more than arrays.
     """
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         if zipfile.is_zipfile(stream):
             with zipfile.ZipFile(stream) as archive:
                 (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))

@@ -22,6 +22,7 @@ from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.datasets.tables.vertices import VertexTable, Vertices, labels_of, numbers_of, splits_of
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.storage.given_files import map_npy
 
 _ID_NAMES = ("id", "node", "node_id", "vertex", "nodeid")
 _EDGE_NAMES = {name: name for name in ("src", "dst", "weight", "time")}
@@ -275,8 +276,8 @@ class _Without:
 
 def _npy(path: Path) -> Array:
     try:
-        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+        array = np.asarray(map_npy(path))
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({reason_of(error)}): it is an array as np.save writes it; write it anew") from None
     if array.dtype.kind not in "biuf":
         raise InputError(f"{path} is of {array.dtype}: features and labels are real numbers; encode them, or give names in a table")

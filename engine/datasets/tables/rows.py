@@ -24,9 +24,12 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import DTYPES, EXACT, WHOLE, Kind, is_good, mistake, parsed
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.storage.given_files import open_regular
 
 BYTES = 1 << 24
 """Of a text file, read at a time."""
+_LONGEST = 16 << 20
+"""Bytes of a line at most: a compressed file of some MB may hold one of many GB."""
 _COMMENTS = (b"#", b"%")
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, as some programs write it first
 _HEADS = {"src", "dst", "source", "target", "destination", "from", "to", "id", "node", "vertex", "label", "class", "y", "split", "weight", "time"}  # fmt: skip
@@ -68,6 +71,7 @@ class Table:
         self._first_row: dict[str, Any] = {}
         if path.suffix == ".parquet":
             self.unit, self.has_header = "row", True
+            _opened(lambda: open_regular(path).close(), path)
             self._file = _opened(lambda: _parquet().ParquetFile(path), path)
             self.names = list(self._file.schema_arrow.names)
         else:
@@ -114,19 +118,26 @@ class Table:
 
     def _stream(self) -> tuple[Any, Any]:
         """The text as bytes, and the file below it, whose place tells how far it is read."""
-        raw = _opened(lambda: self.path.open("rb"), self.path)
+        raw = _opened(lambda: open_regular(self.path), self.path)
         return raw, gzip.GzipFile(fileobj=raw) if self.path.suffix == ".gz" else raw
 
     def _first_lines(self) -> tuple[str, str]:
         raw, stream = self._stream()
         with raw:
             lines: list[str] = []
-            while len(lines) < 2 and (line := _opened(stream.readline, self.path)):
+            while len(lines) < 2 and (line := self._line(stream)):
                 if line.strip() and not line.startswith(_COMMENTS):
                     lines.append(line.decode("utf-8-sig", "replace").rstrip("\r\n"))
         if not lines:
             raise InputError(f"{self.path} is empty: a table has a row a line; name another file")
         return lines[0], lines[-1] if len(lines) > 1 else ""
+
+    def _line(self, stream: Any) -> bytes:
+        """Return the rest of a line."""
+        line: bytes = _opened(lambda: stream.readline(_LONGEST + 1), self.path)
+        if len(line) > _LONGEST:
+            raise InputError(f"{self.path} has a line of more than {_LONGEST >> 20} MiB: a table has a row a line; write it anew")
+        return line
 
     def _cells(self, line: str) -> list[str]:
         if self.delimiter == " ":
@@ -140,7 +151,7 @@ class Table:
         raw, stream = self._stream()
         with raw:
             size, line, is_header = max(self.path.stat().st_size, 1), 1, self.has_header
-            while block := _opened(lambda: stream.read(BYTES) + stream.readline(), self.path):
+            while block := _opened(lambda: stream.read(BYTES), self.path) + self._line(stream):
                 block = block.removeprefix(_MARK) if line == 1 else block
                 lines = _lines(block) if _has_others(block, is_header) else None
                 if lines is None:

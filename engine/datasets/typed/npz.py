@@ -10,7 +10,6 @@ Other members are not carried over; ``meta["not_carried"]`` names them.
 from __future__ import annotations
 
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from hoptrain.engine.datasets.cache import open_cached_typed
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
+from hoptrain.engine.storage.given_files import npz_members
 
 _VERSION = 1
 _INDPTR, _INDICES = "_indptr", "_indices"
@@ -29,9 +29,8 @@ _MASK = re.compile(r"(train|val|test)_mask(_\w+)?")
 def is_typed(path: Path) -> bool:
     """Whether a file holds a typed graph; one that cannot be read does not."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return npz.is_typed(name.removesuffix(".npy") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+        return npz.is_typed(npz_members(path))
+    except (OSError, ValueError):
         return False
 
 

@@ -1,6 +1,7 @@
 """Tables are read in pieces by pandas as they are read line by line."""
 
 import gzip
+import os
 import random
 
 import numpy as np
@@ -107,6 +108,24 @@ def test_a_file_that_is_cut_off_or_damaged(tmp_path):
         (tmp_path / "t.gz").write_bytes(content)
         with pytest.raises(InputError, match=r"t\.gz cannot be read|t\.gz, line"):
             list(Table(tmp_path / "t.gz").pieces({"0": "id", "1": "id"}, BadRows()))
+
+
+@pytest.mark.parametrize("text", ["{}\n", "1 2\n{}\n", "1 2\n3 4\n{}"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch, text, pack):
+    """Some MB of gzip may hold some GB."""
+    monkeypatch.setattr("hoptrain.engine.datasets.tables.rows.BYTES", 2)
+    path = tmp_path / ("t.gz" if pack is gzip.compress else "t.csv")
+    path.write_bytes(pack(text.format("7" * (20 << 20)).encode()))
+    with pytest.raises(InputError, match="has a line of more than 16 MiB"):
+        list(Table(path, delimiter=" ").pieces({"0": "id", "1": "id"}, BadRows()))
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
+    for name in ("t.csv", "t.gz", "t.parquet"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(InputError, match="it is no regular file"):
+            Table(tmp_path / name)
 
 
 def test_whole_numbers_of_parquet_have_to_fit(tmp_path):

@@ -1,0 +1,173 @@
+"""Files that may come from elsewhere: opened without waiting, and their headers checked before anything is allocated or mapped.
+
+Every function raises ``OSError`` or ``ValueError`` with a reason in a few words; whoever reads the file names it and the remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+
+_MOST_JSON = 64 << 20
+_PIECE = 1 << 20
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a file for reading; a FIFO, a device or a socket, which might never answer, is refused.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is no regular file.
+    """
+    return open(os.fspath(path), "rb", opener=_without_waiting)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is no regular file")
+    return descriptor
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: it is none, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a small JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, no JSON, or larger than 64 MiB.
+    """
+    with open_regular(path) as file:
+        content = file.read(_MOST_JSON + 1)
+    if len(content) > _MOST_JSON:
+        raise ValueError(f"it is larger than {_MOST_JSON >> 20} MiB")
+    return parse_json(content)
+
+
+def map_npy(path: str | Path) -> np.memmap[Any, Any]:
+    """Map a ``.npy`` file, read-only.
+
+    Raises:
+        OSError: it cannot be opened or mapped.
+        ValueError: it is no regular file, no ``.npy`` file, truncated, or holds objects.
+    """
+    with open_regular(os.path.realpath(path)) as file:  # the map keeps its name
+        shape, is_fortran, dtype = _npy_header(file, os.fstat(file.fileno()).st_size)
+        return np.memmap(file, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+
+
+def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and dtype of an array whose data follow in a file of ``size`` bytes."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read(file)
+    except (OSError, zipfile.BadZipFile, zlib.error):
+        raise
+    except Exception as error:  # whatever Python's tokenizer and parser, and NumPy, make of such a text
+        raise ValueError(f"it has no header of a .npy file: {' '.join(str(error).split())[:60]}") from None
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"it holds {dtype}, not numbers")
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"its shape is {shape}")
+    if math.prod(shape) * dtype.itemsize > size - file.tell():
+        raise ValueError(f"it is shorter than its shape {shape} of {dtype}")
+    return shape, is_fortran, dtype
+
+
+def read_npz(path: str | Path, names: Iterable[str] | None = None) -> dict[str, Array]:
+    """Read arrays of a ``.npz`` file: all, or those with these names.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is no regular file, no ``.npz`` file, damaged, holds objects, lacks a name, or does not fit in memory.
+    """
+    with _archive(path) as archive:
+        members = _members(archive)
+        if missing := [name for name in names or () if name not in members]:
+            raise ValueError(f"it has no {', '.join(missing)}")
+        return {name: _read_member(archive, members[name]) for name in names or members}
+
+
+def npz_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a ``.npz`` file's arrays by name, from their headers alone.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: as ``read_npz``.
+    """
+    with _archive(path) as archive:
+        shapes = {}
+        for name, member in _members(archive).items():
+            with archive.open(member) as stream:
+                shapes[name], _, _ = _npy_header(stream, member.file_size)
+        return shapes
+
+
+def npz_members(path: str | Path) -> dict[str, tuple[int, int]]:
+    """Return checksum and size of each array of a ``.npz`` file, by name.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is no regular file, or no ``.npz`` file.
+    """
+    with _archive(path) as archive:
+        return {name: (member.CRC, member.file_size) for name, member in _members(archive).items()}
+
+
+@contextmanager
+def _archive(path: str | Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            yield archive
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        RuntimeError,
+        MemoryError,
+    ) as error:  # RuntimeError: encrypted, or packed in an unknown way
+        raise ValueError(" ".join(str(error).split()) or "it is cut short, or too large for the memory") from None
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    return {member.filename.removesuffix(".npy"): member for member in archive.infolist() if member.filename.endswith(".npy")}
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    with archive.open(member) as stream:
+        shape, is_fortran, dtype = _npy_header(stream, member.file_size)
+        array: Array = np.empty(math.prod(shape), dtype)
+        content, place = array.view(np.uint8), 0
+        while place < len(content):
+            piece = stream.read(min(_PIECE, len(content) - place))
+            if not piece:
+                raise ValueError(f"{member.filename} is cut short")
+            content[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
+            place += len(piece)
+        stream.read(1)  # the end, where zipfile compares the checksum
+    return array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)

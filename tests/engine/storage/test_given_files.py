@@ -1,0 +1,121 @@
+import os
+import socket
+import zipfile
+
+import numpy as np
+import pytest
+
+from hoptrain.engine.storage.given_files import map_npy, npz_members, npz_shapes, open_regular, parse_json, read_json, read_npz
+
+
+def header(shape, descr="'<f4'"):
+    """A .npy file's bytes without data, with a header that states a shape."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def packed(path, content, name="x.npy"):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return path
+
+
+HOSTILE = {
+    "a shape of 2**70": (header(f"({2**70},)"), "shorter than its shape"),
+    "a negative length": (header("(-1,)"), r"its shape is \(-1,\)"),
+    "a length that is no integer": (header("(1.5,)"), "header"),
+    "a length that is a truth value": (header("(True,)"), "its shape is"),
+    "more than is there": (header("(1000, 1000000)") + bytes(1000), "shorter than its shape"),
+    "objects": (header("(3,)", "'|O'") + bytes(100), "it holds object"),
+    "nothing to a row": (header(f"({2**70},)", "'|V0'"), "not numbers"),
+    "nested brackets": (header("(" * 9000), "header"),
+    "many signs": (header(f"({'-' * 9000}1,)"), "header"),
+    "an archive": (b"PK\x03\x04" + bytes(100), "header"),
+    "nothing": (b"", "header"),
+    "half a header": (header("(3,)")[:30], "header"),
+    "a type that is none": (header("(3,)", "'<x9'"), "header"),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_headers_are_checked_before_anything_is_mapped_or_allocated(tmp_path, content, reason):
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(ValueError, match=reason):
+        map_npy(tmp_path / "x.npy")
+    archive = packed(tmp_path / "x.npz", content)
+    for read in (read_npz, npz_shapes):
+        with pytest.raises(ValueError, match=reason):
+            read(archive)
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(12).reshape(3, 4), np.asfortranarray(np.eye(3, 5)), np.array("text"), np.zeros((0, 3)), np.float32(7)]
+)
+def test_arrays_are_those_that_numpy_wrote(tmp_path, array):
+    np.save(tmp_path / "x.npy", array)
+    np.savez_compressed(tmp_path / "x.npz", x=array, y=np.arange(3))
+    mapped, read = map_npy(tmp_path / "x.npy"), read_npz(tmp_path / "x.npz", ["x"])
+    assert [*read] == ["x"]
+    for found in (mapped, read["x"]):
+        np.testing.assert_array_equal(found, array)
+        assert (found.dtype, found.shape, found.flags.f_contiguous) == (array.dtype, array.shape, array.flags.f_contiguous)
+    assert not mapped.flags.writeable
+    assert npz_shapes(tmp_path / "x.npz") == {"x": array.shape, "y": (3,)}
+
+
+def test_the_map_keeps_the_name_of_the_file_itself(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(3))
+    (tmp_path / "link.npy").symlink_to("x.npy")
+    assert map_npy(tmp_path / "link.npy").filename == str(tmp_path / "x.npy")
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def listening(path):
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(str(path))
+
+
+@pytest.mark.parametrize("make", [fifo, listening, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)])
+@pytest.mark.parametrize("read", [open_regular, read_json, map_npy, read_npz, npz_members])
+def test_nothing_but_regular_files_is_read(tmp_path, monkeypatch, make, read):
+    """A FIFO that nobody writes would be waited for without end."""
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    make(tmp_path.joinpath("x").relative_to(tmp_path) if make is listening else tmp_path / "x")
+    with pytest.raises((OSError, ValueError), match=r"it is no regular file|No such device|symbolic links"):
+        read(tmp_path / "x")
+
+
+def test_an_archive_that_is_damaged(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.arange(1000))
+    content = path.read_bytes()
+    place = content.index(np.arange(500, 510).tobytes())
+    for damaged in (content[:place] + b"?" + content[place + 1 :], content[:500], b"text", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"CRC|not a zip"):
+            read_npz(path)
+
+
+def test_an_archive_that_lacks_a_name_or_has_others(tmp_path):
+    path = packed(tmp_path / "x.npz", b"notes", "notes.txt")
+    assert read_npz(path) == npz_members(path) == {}
+    with pytest.raises(ValueError, match="it has no x, y"):
+        read_npz(path, ["x", "y"])
+
+
+def test_json(tmp_path, monkeypatch):
+    path = tmp_path / "header.json"
+    path.write_text('{"a": [1, 2]}')
+    assert read_json(path) == {"a": [1, 2]}
+    for text, reason in (("[" * 100_000, "nested too deeply"), ('{"a":' * 100_000, "nested too deeply"), ("{", "property name")):
+        path.write_text(text)
+        for read, source in ((read_json, path), (parse_json, text)):
+            with pytest.raises(ValueError, match=reason):
+                read(source)
+    monkeypatch.setattr("hoptrain.engine.storage.given_files._MOST_JSON", 10)
+    path.write_text(f'"{"x" * 10}"')
+    with pytest.raises(ValueError, match="larger than"):
+        read_json(path)
