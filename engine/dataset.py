@@ -14,7 +14,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.checks import check_edge_features, check_features, taken_in
 from hoptrain.engine.features.quantized import Rows, files_of, in_memory, narrowed, rows_in
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
+from hoptrain.engine.store import FolderWriter, checking, complete_header, create_new_folder, open_folder
 
 KIND = "dataset"
 SPLITS = ("train", "val", "test")
@@ -258,10 +258,10 @@ class Dataset:
         """
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
-        with complete_header(path):
+        with complete_header(path), checking(path, verify) as is_new:
             return cls(
                 name=meta["name"],
-                graph=Graph.from_arrays(arrays, meta["is_sorted"]),
+                graph=Graph.from_arrays(arrays, meta["is_sorted"], is_new),
                 x=rows_in(arrays, "x"),
                 edge_attr=rows_in(arrays, "edge_attr"),
                 y=arrays.get("y"),
@@ -273,7 +273,7 @@ class Dataset:
                 },
                 meta=meta["info"],
                 path=path,
-                validate=False,
+                validate=is_new,
             )
 
 

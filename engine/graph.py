@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, is_integer, offset_dtype, read_only
+from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, ids_at, is_integer, offset_dtype, places_at, read_only
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.store import complete_header, create_new_folder, open_folder
+from hoptrain.engine.machine import check_num_nodes
+from hoptrain.engine.store import checking, complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.alias import first_bad_weight
 from hoptrain.kernels.cpu.csc import columns_sorted, coo_to_csc, first_out_of_range
 from hoptrain.kernels.shared.philox import MAX_VERTEX
@@ -161,10 +162,17 @@ class Graph:
         return {name: array for name, array in arrays.items() if array is not None}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], is_sorted: bool) -> Graph:
-        """A graph from ``arrays()``, which may hold others too; they are trusted."""
+    def from_arrays(cls, arrays: Mapping[str, Array], is_sorted: bool, validate: bool = False) -> Graph:
+        """A graph from ``arrays()``, which may hold others too.
+
+        Raises:
+            InputError: with ``validate``, as the constructor; or the columns are stated to be sorted and are not.
+        """
         options = {name: arrays.get(name) for name in ("weights", "times", "edge_ids")}
-        return cls(arrays["indptr"], arrays["indices"], **options, is_sorted=is_sorted, validate=False)
+        made = cls(arrays["indptr"], arrays["indices"], **options, is_sorted=is_sorted, validate=validate)
+        if validate and is_sorted and not columns_sorted(made.indptr, made.indices):
+            raise InputError("sources do not ascend within each column, though the header says so: convert the data again")
+        return made
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> Graph:
@@ -178,8 +186,8 @@ class Graph:
             InputError: not such a folder, or one that is truncated or altered.
         """
         arrays, meta = open_folder(Path(path), KIND, verify=verify)
-        with complete_header(Path(path)):
-            return cls.from_arrays(arrays, meta["is_sorted"])
+        with complete_header(Path(path)), checking(Path(path), verify) as is_new:
+            return cls.from_arrays(arrays, meta["is_sorted"], is_new)
 
     @classmethod
     def from_edges(
@@ -204,8 +212,7 @@ class Graph:
             )
         if num_nodes is None:
             num_nodes = int(max(src.max(initial=-1), dst.max(initial=-1))) + 1
-        if not 0 <= num_nodes <= MAX_VERTEX:
-            raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {MAX_VERTEX} vertices; number them from 0 without large gaps")
+        check_num_nodes(num_nodes, MAX_VERTEX)
         for ids, role in ((src, "source"), (dst, "destination")):
             check_ids(ids, num_nodes, f"the {role} of edge")
         weights, times = checked_weights(weights, len(src)), checked_times(times, len(src))
@@ -268,31 +275,6 @@ class Graph:
             raise InputError(f"the DGL graph has the edge types {graph.canonical_etypes}: only one is read; pick it with graph[etype]")
         src, dst = graph.edges()
         return cls.from_edges(src.cpu().numpy(), dst.cpu().numpy(), int(graph.num_nodes()))
-
-
-def ids_at(edge_ids: Array | None, places: Array) -> Array:
-    """The ids of the edges at ``places`` (N,) of a graph with ``Graph.edge_ids``; -1 stays -1."""
-    if edge_ids is None:
-        return places
-    if len(edge_ids) == 0:  # then there is no place but -1
-        return np.full(len(places), -1, edge_ids.dtype)
-    found: Array = np.where(places < 0, edge_ids.dtype.type(-1), edge_ids[places])
-    return found
-
-
-def places_at(edges: Any, ids: Array) -> Array:
-    """See ``Graph.places_of``; ``edges`` have ``edge_ids`` and ``num_edges`` as a graph has."""
-    asked, of_asked = np.unique(np.asarray(ids), return_inverse=True)
-    if edges.edge_ids is None:
-        place = np.where((asked >= 0) & (asked < edges.num_edges), asked, -1)
-    else:
-        place = np.full(len(asked), -1, np.int64)
-        found = np.flatnonzero(np.isin(edges.edge_ids, asked))
-        place[np.searchsorted(asked, edges.edge_ids[found])] = found
-    if (place < 0).any():
-        raise InputError(f"edge {asked[place < 0][0]} does not exist: {edges} has no edge of this id; correct it or leave it out")
-    places: Array = place[of_asked].astype(np.int64, copy=False)
-    return places
 
 
 def checked_columns(

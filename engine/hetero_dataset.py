@@ -28,7 +28,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.checks import check_edge_features, check_features, taken_in
 from hoptrain.engine.features.quantized import Rows, files_of, narrowed, rows_in
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
-from hoptrain.engine.store import FolderWriter, complete_header, create_new_folder, open_folder
+from hoptrain.engine.store import FolderWriter, checking, complete_header, create_new_folder, open_folder
 
 KIND = "hetero-dataset"
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _GRAPH = "graph"
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class HeteroDataset:
-    """Graph, features, labels and splits; read-only, validated when it is made; ``HeteroDataset.open`` trusts the checksums instead.
+    """Graph, features, labels and splits; read-only, validated when it is made.
 
     Attributes:
         name: for messages and logs.
@@ -222,7 +222,7 @@ class HeteroDataset:
         """
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
-        with complete_header(path):
+        with complete_header(path), checking(path, verify) as is_new:
             return cls(
                 name=meta["name"],
                 graph=HeteroGraph.open(path / _GRAPH, verify=verify),
@@ -238,7 +238,7 @@ class HeteroDataset:
                 num_classes=meta["num_classes"],
                 meta=meta["info"],
                 path=path,
-                validate=False,
+                validate=is_new,
             )
 
     @classmethod

@@ -10,11 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, read_only
+from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, ids_at, places_at, read_only
 from hoptrain.engine.errors import InputError, naming
-from hoptrain.engine.graph import as_ids, check_ids, checked_columns, checked_times, checked_weights, ids_at, places_at
-from hoptrain.engine.store import complete_header, create_new_folder, open_folder
+from hoptrain.engine.graph import as_ids, check_ids, checked_columns, checked_times, checked_weights
+from hoptrain.engine.machine import check_num_nodes
+from hoptrain.engine.store import checking, complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.csc import coo_to_csc, first_out_of_range
+from hoptrain.kernels.shared.philox import MAX_VERTEX
 
 KIND = "hetero-graph"
 
@@ -191,6 +193,7 @@ class HeteroGraph:
                     raise InputError(f"{len(src):,} sources and {len(dst):,} destinations: give as many of each")
                 check_ids(src, num_src, "the source of edge")
                 check_ids(dst, num_dst, "the destination of edge")
+                check_num_nodes(max(num_src, num_dst), MAX_VERTEX)
                 indptr, indices, order = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
                 columns[relation], orders[relation] = (indptr[: num_dst + 1], indices), order
                 if weights and relation in weights:
@@ -264,18 +267,24 @@ class HeteroGraph:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> HeteroGraph:
-        """Open a folder memory-mapped, trusting what ``save`` wrote; ``verify`` compares checksums, by default for folders up to 256 MiB.
+        """Open a folder memory-mapped; ``verify`` compares checksums, by default for folders up to 256 MiB.
 
         Raises:
             InputError: not such a folder, or one that is truncated or altered.
         """
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
-        with complete_header(path):
+        with complete_header(path), checking(path, verify) as is_new:
             graph = cls(meta["num_nodes"], {})
             for i, (source, name, destination) in enumerate(meta["relations"]):
                 own: Any = {each: arrays.get(f"{each}_{i}") for each in _ARRAYS}
-                columns = RelationColumns(own.pop("indptr"), own.pop("indices"), graph.num_nodes[source], **own, validate=False)
+                with naming(relation_name((source, name, destination))):
+                    columns = RelationColumns(own.pop("indptr"), own.pop("indices"), graph.num_nodes[source], **own, validate=is_new)
+                    if is_new and len(columns.indptr) != graph.num_nodes[destination] + 1:
+                        raise InputError(
+                            f"indptr has {len(columns.indptr):,} offsets for {graph.num_nodes[destination]:,} nodes of {destination}: "
+                            "it has one more than nodes; convert the data again"
+                        )
                 graph.relations[source, name, destination] = columns
             return graph
 

@@ -1,4 +1,4 @@
-"""What this process may use of its machine, memory and cores within the limits of its control group, and how. Imports the standard library alone."""
+"""What this process may use of its machine, memory and cores within the limits of its control group, and how. Imports no NumPy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ctypes
 import os
 import re
 from pathlib import Path
+
+from hoptrain.engine.errors import InputError
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
@@ -99,3 +101,18 @@ def keep_freed_memory() -> None:
     # An older glibc refuses more than 32 MiB. Where nothing is taken the second call alone would do harm: thresholds that adapt themselves would be fixed.
     if mallopt(_M_MMAP_THRESHOLD, 512 << 20) or mallopt(_M_MMAP_THRESHOLD, 32 << 20):
         mallopt(_M_TRIM_THRESHOLD, (2 << 30) - 1)
+
+
+def check_num_nodes(num_nodes: int, most: int) -> None:
+    """Refuse a number of nodes whose columns' offsets alone do not fit into memory, as ids with large gaps ask for.
+
+    Raises:
+        InputError: there are more than ``most``, or their offsets do not fit.
+    """
+    if not 0 <= num_nodes <= most:
+        raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {most} vertices; number them from 0 without large gaps")
+    if (size := 16 * num_nodes) > (free := available_memory()):  # the offsets, and what counts them
+        raise InputError(
+            f"num_nodes is {num_nodes:,}: offsets of so many nodes take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are available; number the "
+            "nodes 0 to V - 1, as np.unique(edges, return_inverse=True) does"
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
 import json
 import os
 import shutil
@@ -14,15 +15,16 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError, see
+from hoptrain.engine.arrays import BFLOAT16, Array
+from hoptrain.engine.errors import InputError, naming, see
 from hoptrain.engine.storage.cut_files import watch_maps
+from hoptrain.engine.storage.given_files import map_npy, open_regular, read_json
 
 FORMAT = "hoptrain-arrays"
 VERSION = 1
@@ -33,6 +35,16 @@ LEFTOVER_SECONDS = 24 * 60 * 60
 """The temporary folder of a writer that was killed is removed when nothing in it has changed for so long."""
 
 _PIECE = 64 << 20
+_OPENED: dict[Path, str] = {}
+"""Folders that this process has opened, and their files when it did last."""
+_MOST_MARKS = 1000
+_CHECKS = 1
+"""Raised where checks are added: folders that were checked by fewer are checked once more."""
+
+
+def cache_root() -> Path:
+    """``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``."""
+    return Path(os.environ.get("HOPTRAIN_CACHE") or Path.home() / ".cache" / "hoptrain")
 
 
 class FolderWriter:
@@ -132,19 +144,74 @@ def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[d
     Args:
         path: the folder.
         kind: what it has to hold, as its writer said.
-        verify: compare checksums; by default if the folder is no larger than ``VERIFY_LIMIT``.
+        verify: compare checksums; by default if the folder is no larger than ``VERIFY_LIMIT`` and ``checking`` remembers none that is as it is.
 
     Raises:
         InputError: no such folder, another format, version or kind, a file that is missing, truncated or altered.
     """
     header = read_header(path, kind)
+    _OPENED[path.resolve()] = _state_of(path)
     watch_maps()
     if verify is None:
-        verify = (
-            sum((path / entry["file"]).stat().st_size for entry in header["arrays"].values() if (path / entry["file"]).exists())
-            <= VERIFY_LIMIT
-        )
+        files = [path / entry["file"] for entry in header["arrays"].values()]
+        verify = sum(file.stat().st_size for file in files if file.exists()) <= VERIFY_LIMIT and not _is_checked(path)
     return {name: _open_array(path, entry, verify) for name, entry in header["arrays"].items()}, header["meta"]
+
+
+@contextmanager
+def checking(path: Path, verify: bool | None = None) -> Iterator[bool]:
+    """Yield whether the contents of a folder have to be validated, and remember that they were if the body ends well.
+
+    That is a pass over the arrays, so it is made once for a folder: the cache keeps the sizes and times of its files. ``verify`` True makes it again,
+    False leaves it out.
+
+    Raises:
+        InputError: the body's, with the folder named.
+    """
+    state = _state_of(path)
+    is_new = not _is_checked(path) if verify is None else verify
+    with naming(str(path)) if is_new else nullcontext():
+        yield is_new
+    if is_new:
+        with suppress(OSError, RuntimeError):  # without a place to remember it is checked again
+            mark = _mark_of(path)
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            own = mark.with_name(f"{mark.name}.{os.getpid()}")
+            own.write_text(state)
+            own.replace(mark)
+            marks = sorted(mark.parent.iterdir(), key=lambda other: other.stat().st_mtime_ns)
+            for other in marks[:-_MOST_MARKS]:
+                other.unlink()
+
+
+def check_unchanged(path: Path) -> None:
+    """Refuse to read on from a folder whose files were replaced or rewritten since this process opened it: their maps may hold anything.
+
+    Raises:
+        InputError: the files are other ones.
+    """
+    opened = _OPENED.get(path.resolve())
+    if opened is not None and opened != _state_of(path):
+        raise InputError(
+            f"{path} has changed since it was opened: a run reads its files to the end; start the run again, on a folder that stays"
+        )
+
+
+def _is_checked(path: Path) -> bool:
+    try:
+        return _mark_of(path).read_text() == _state_of(path)
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def _mark_of(path: Path) -> Path:
+    return cache_root() / "checked" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+
+
+def _state_of(path: Path) -> str:
+    """Sizes, times and numbers of a folder's files."""
+    files = sorted((entry.name, entry.stat()) for entry in os.scandir(path) if entry.is_file())
+    return json.dumps([_CHECKS, *([name, own.st_size, own.st_mtime_ns, own.st_ino] for name, own in files)])
 
 
 @contextmanager
@@ -159,7 +226,7 @@ def complete_header(path: Path) -> Iterator[None]:
 def kind_of(path: Path) -> str | None:
     """What a folder says it holds; None where it says nothing that can be read."""
     try:
-        kind = json.loads((path / HEADER).read_text())["kind"]
+        kind = read_json(path / HEADER)["kind"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return kind if isinstance(kind, str) else None
@@ -172,7 +239,7 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
             f"{path} is not a folder: name one written by hoptrain ('hoptrain data import' or 'hoptrain data convert' makes it)"
         )
     try:
-        header = json.loads((path / HEADER).read_text())
+        header = read_json(path / HEADER)
         found = (header["format"], header["version"], header["kind"])
         entries = {name: (entry["file"], entry["dtype"], entry["shape"], entry["crc32"]) for name, entry in header["arrays"].items()}
         if not isinstance(header["meta"], dict) or not all(isinstance(file, str) for file, *_ in entries.values()):
@@ -196,9 +263,11 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
 def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     file = path / entry["file"]
     try:
-        array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        array: Array = map_npy(file)
+    except (OSError, ValueError):
         raise InputError(f"{file} is missing, truncated or no .npy file: remove {path} and convert it again{see('damaged')}") from None
+    if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
+        raise InputError(f"{file} holds {array.dtype}: arrays are of numbers; convert them, and {path} again{see('damaged')}")
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise InputError(
             f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again{see('damaged')}"
@@ -213,7 +282,7 @@ def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
 def crc32(file: Path) -> int:
     """Checksum of a file, read in pieces."""
     value = 0
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         while piece := stream.read(_PIECE):
             value = zlib.crc32(piece, value)
     return value

@@ -13,12 +13,7 @@ from hoptrain.engine import dataset, hetero_dataset
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.hetero_dataset import HeteroDataset
-from hoptrain.engine.store import HEADER, FolderWriter, create_folder
-
-
-def cache_root() -> Path:
-    """``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``."""
-    return Path(os.environ.get("HOPTRAIN_CACHE") or Path.home() / ".cache" / "hoptrain")
+from hoptrain.engine.store import HEADER, FolderWriter, cache_root, create_folder
 
 
 def converted(key: str) -> Path:

@@ -36,7 +36,7 @@ _GRAPHS_OF = "graphs_of_"
 class SmallGraphs:
     """G labelled graphs with V vertices in all; read-only.
 
-    Constructing one validates it; ``SmallGraphs.open`` trusts the checksums instead.
+    Constructing one validates it.
 
     Attributes:
         name: for messages.
@@ -118,7 +118,6 @@ class SmallGraphs:
             y=arrays["graph_y"],
             splits={name.removeprefix(_GRAPHS_OF): ids for name, ids in arrays.items() if name.startswith(_GRAPHS_OF)},
             num_classes=meta["num_graph_classes"],
-            validate=False,
         )
 
     @classmethod

@@ -9,22 +9,24 @@ Where the graph is parted too, ``graph`` has no edges: ``part-p`` has those into
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.engine.features.quantized import Rows, codes_of, files_of, rows_in
-from hoptrain.engine.graph import Graph
+from hoptrain.engine.graph import Graph, as_offsets, check_offsets
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, check_method, vertex_sizes
 from hoptrain.engine.partition.topology.columns import OwnColumns, OwnGraph, own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
-from hoptrain.engine.store import FolderWriter, complete_header, create_folder, create_new_folder, kind_of, open_folder
+from hoptrain.engine.store import FolderWriter, checking, complete_header, create_folder, create_new_folder, kind_of, open_folder
 
 KIND, PART_KIND, GRAPH = "partition", "part", "graph"
 GRAPHS = ("whole", "parted")
@@ -64,16 +66,22 @@ class Partition:
         """The part of each vertex of ``nodes`` (N,), (N,) int64."""
         return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
 
-    def rows(self, part: int, *, verify: bool = False) -> Rows:
-        """The features of a part, (n, F), by ascending vertex id, as stored; ``verify`` compares its checksum.
+    def rows(self, part: int, *, verify: bool | None = None) -> Rows:
+        """The features of a part, (n, F), by ascending vertex id, as stored; ``verify`` compares its checksums, by default for up to 256 MiB.
 
         Raises:
-            InputError: there is no such part, its folder is missing, or it is of another partition.
+            InputError: there is no such part, its folder is missing or damaged, or it is of another partition.
         """
-        arrays = self._arrays(part, verify)
-        with complete_header(part_folder(self.path, part)):
+        arrays, folder = self._arrays(part, verify), part_folder(self.path, part)
+        with complete_header(folder):
             found: Rows | None = rows_in(arrays, "x")
-            return arrays["x"] if found is None else found
+            rows = arrays["x"] if found is None else found
+        number = int(self.bounds[part + 1] - self.bounds[part])
+        if rows.ndim != 2 or len(rows) != number:
+            raise InputError(
+                f"{folder}: x has shape {tuple(rows.shape)}: the part has {number:,} nodes, a row each; partition the data again"
+            )
+        return rows
 
     def columns(self, part: int) -> OwnColumns:
         """What the machine with a part has of a graph that is parted too.
@@ -81,10 +89,16 @@ class Partition:
         Raises:
             InputError: as ``rows``.
         """
-        own = OwnGraph.from_arrays(self._arrays(part, verify=False), self.data.graph.is_sorted)
+        arrays, folder = self._arrays(part), part_folder(self.path, part)
+        with complete_header(folder), checking(folder) as is_new:
+            own = OwnGraph.from_arrays(arrays, self.data.graph.is_sorted, is_new)
+            if own.num_nodes != self.data.graph.num_nodes:
+                raise InputError(
+                    f"indptr is of {own.num_nodes:,} nodes, and the graph has {self.data.graph.num_nodes:,}: partition the data again"
+                )
         return OwnColumns(graph=own, whole=self.data.graph.indptr, place=self.place, bounds=self.bounds, part=part)
 
-    def _arrays(self, part: int, verify: bool) -> dict[str, Array]:
+    def _arrays(self, part: int, verify: bool | None = None) -> dict[str, Array]:
         """The arrays of a part."""
         if not 0 <= part < self.num_parts:
             raise InputError(f"part {part} of {self.path}: its parts are 0 to {self.num_parts - 1}; choose one")
@@ -208,16 +222,51 @@ def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition
     arrays, meta = open_folder(path, KIND, verify=verify)
     with complete_header(path):
         data, has_columns = Dataset.open(path / GRAPH, verify=verify), meta.get("graph") == "parted"
+        place, bounds = arrays["place"], _checked_bounds(path, meta["bounds"], data.graph.num_nodes)
+        with checking(path, verify) as is_new:
+            if is_new:
+                _check_place(place, data.graph.num_nodes)
+                if has_columns:
+                    check_offsets(as_offsets(arrays["indptr"]), int(arrays["indptr"][-1]))
+                    _check_size("indptr", arrays["indptr"], data.graph.num_nodes + 1)
         if has_columns:
             known = PartedGraph(arrays["indptr"], data.graph.is_sorted, str(path), meta.get("has_weight", True))
             data = replace(data, graph=known, validate=False)
         return Partition(
             data=data,
-            place=arrays["place"],
-            bounds=np.array(meta["bounds"], np.int64),
+            place=place,
+            bounds=bounds,
             method=meta["method"],
             cut=meta["cut"],
             requests=np.array(meta["requests"]),
             path=path,
             has_columns=has_columns,
         )
+
+
+def _checked_bounds(path: Path, bounds: Any, num_nodes: int) -> Array:
+    """Return the bounds (P+1,) int64 of a header.
+
+    Raises:
+        InputError: they do not ascend from 0 to the number of nodes.
+    """
+    is_list = isinstance(bounds, list) and len(bounds) > 1 and all(type(bound) is int and 0 <= bound <= num_nodes for bound in bounds)
+    if not is_list or bounds != sorted(bounds) or (bounds[0], bounds[-1]) != (0, num_nodes):
+        raise InputError(
+            f"{path}: bounds are {reprlib.repr(bounds)}: they ascend from 0 to the number of nodes, {num_nodes:,}; partition the data again"
+        )
+    return np.array(bounds, np.int64)
+
+
+def _check_place(place: Array, num_nodes: int) -> None:
+    _check_size("place", place, num_nodes)
+    if not is_integer(place.dtype):
+        raise InputError(f"place is {place.dtype}: places are integers; partition the data again")
+    is_within = not num_nodes or 0 <= place.min() <= place.max() < num_nodes
+    if not is_within or (np.bincount(place, minlength=num_nodes) != 1).any():
+        raise InputError(f"place does not hold each of 0 to {num_nodes - 1} once: partition the data again")
+
+
+def _check_size(name: str, array: Array, number: int) -> None:
+    if array.shape != (number,):
+        raise InputError(f"{name} has shape {array.shape}: it is ({number},); partition the data again")

@@ -13,6 +13,8 @@ from torch_geometric.sampler.utils import to_csc
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.machine import check_num_nodes
+from hoptrain.kernels.shared.philox import MAX_VERTEX
 from hoptrain.samplers.feed.given_feed import version_of
 
 
@@ -74,6 +76,7 @@ def converted(
     options = backward, is_sorted, weight_attr, time_attr, untimed
     kept = _KEPT.setdefault(edges, {})
     if options not in kept or kept[options][0] != state:
+        check_num_nodes(int(data.num_nodes), MAX_VERTEX)
         check_edges(data, edges, data.num_nodes, data.num_nodes)
         kept[options] = state, _convert(data, *options), values
     found: Converted = kept[options][1]

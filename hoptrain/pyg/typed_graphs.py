@@ -12,6 +12,8 @@ from torch_geometric.sampler.utils import reverse_edge_type, to_csc
 
 from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.hetero_graph import Relation, relation_name
+from hoptrain.engine.machine import check_num_nodes
+from hoptrain.kernels.shared.philox import MAX_VERTEX
 from hoptrain.pyg.graphs import check_edges, in_order, state_of
 
 
@@ -63,6 +65,7 @@ def typed_converted(
     if options not in kept or kept[options][0] != state:
         for relation, own in edges.items():
             num_src, num_dst = (data[kind].num_nodes for kind in (relation[0], relation[2]))
+            check_num_nodes(max(int(num_src), int(num_dst)), MAX_VERTEX)
             check_edges(data[relation], own, num_src, num_dst, relation_name(relation))
         kept[options] = state, _convert(data, *options), values
     found: TypedConverted = kept[options][1]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hoptrain.engine import Graph
-from hoptrain.engine.arrays import Array
-from hoptrain.engine.graph import ids_at
+from hoptrain.engine.arrays import Array, ids_at
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers.batch.sampled import SampledBatch

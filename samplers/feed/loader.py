@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
@@ -20,6 +21,7 @@ from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
+from hoptrain.engine.store import check_unchanged
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
 from hoptrain.samplers.feed.check_batch import prepared
@@ -132,8 +134,11 @@ class SampleLoader(EpochLoader[SomeBatch]):
         super().__init__(schedule, num_workers)
         self._task, self._columns = _task_on(data, sampler, schedule, workspace)
         self._of_tier = tier_options(self._task, memory, lookahead)
+        self._folder: Path | None = data.path
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
+        if self._folder is not None:
+            check_unchanged(self._folder)
         task = self._task
         if self.num_workers == 0 and task.workspace.device == "cuda":
             if self._feed is None:

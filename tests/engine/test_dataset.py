@@ -1,9 +1,11 @@
 import dataclasses
 import json
+import os
 import re
 
 import numpy as np
 import pytest
+from reference.damage import changed, put
 
 from hoptrain.engine import Dataset, Graph, InputError
 
@@ -281,3 +283,55 @@ def test_in_memory(dataset, tmp_path):
         opened.num_classes,
         opened.split("val").tolist(),
     )
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+
+
+WRONG_CONTENTS = {
+    "indices too large": ("indices", lambda own: changed(own, 17, 2_000_000_000), "the source of edge 17 is vertex 2000000000"),
+    "indices negative": ("indices", lambda own: changed(own, 17, -1), "the source of edge 17 is vertex -1"),
+    "indices unsorted": ("indices", lambda own: own[::-1].copy(), "sources do not ascend within each column"),
+    "indices of floats": ("indices", lambda own: own.astype(np.float32), "indices is a float32 array"),
+    "indptr beyond": ("indptr", lambda own: changed(own, -1, own[-1] + 5), "indptr runs from 0 to"),
+    "indptr descends": ("indptr", lambda own: changed(own, 3, own[2] - 1), "indptr falls from"),
+    "x too short": ("x", lambda own: own[:10].copy(), r"x has shape \(10, 7\): features are one row for each of the 200 vertices"),
+    "x of text": ("x", lambda own: own.astype(str), "x.npy holds <U.*: arrays are of numbers"),
+    "x of records": ("x", lambda own: np.zeros(200, [("a", "<f4")]), "x.npy holds .*: arrays are of numbers"),
+    "x not finite": ("x", lambda own: changed(own, (5, 2), np.nan), "x"),
+    "y too large": ("y", lambda own: changed(own.astype(np.int64), 3, 10**12), r"y\[3\] is 1000000000000: labels are in"),
+    "y too short": ("y", lambda own: own[:5].copy(), "labels are integers, one"),
+    "split beyond": ("split_val", lambda own: changed(own, 0, 200), "200"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CONTENTS)
+@pytest.mark.usefixtures("cache")
+def test_wrong_contents_are_refused_though_checksums_are_right(dataset, tmp_path, case):
+    """Read out of bounds they would end the process, or give batches of whatever lies behind the file."""
+    name, change, message = WRONG_CONTENTS[case]
+    dataset.save(folder := tmp_path / "folder")
+    assert len(Dataset.open(folder).y) == 200
+    put(folder, name, change(np.load(folder / f"{name}.npy")))
+    for _ in range(2):  # not remembered as right
+        with pytest.raises(InputError, match=message) as refused:
+            Dataset.open(folder)
+        assert str(folder) in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("cache")
+def test_contents_are_validated_once_and_again_when_a_file_changes(dataset, tmp_path, monkeypatch):
+    dataset.save(folder := tmp_path / "folder")
+    validated = []
+    monkeypatch.setattr("hoptrain.engine.dataset.check_features", lambda *_: validated.append(1))
+    for expected in (1, 1):
+        Dataset.open(folder)
+        assert len(validated) == expected
+    Dataset.open(folder, verify=True)
+    assert len(validated) == 2
+    os.utime(folder / "x.npy", ns=(1, 1))
+    Dataset.open(folder)
+    assert len(validated) == 3

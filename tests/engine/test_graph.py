@@ -6,7 +6,7 @@ import scipy.sparse
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph, HeteroGraph, InputError
 
 SRC = np.array([2, 0, 1, 2, 2, 0])
 DST = np.array([0, 1, 1, 1, 1, 3])
@@ -373,3 +373,13 @@ def test_with_edges_keeps_weights_and_times():
 def test_from_pairs_has_each_edge_once_each_way():
     graph = Graph.from_pairs(np.array([0, 1, 0, 2]), np.array([1, 0, 1, 2]), 4)
     assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 2, 3, 3], [1, 0, 2])
+
+
+def test_ids_with_gaps_are_refused_before_memory_is_asked_for():
+    ids = np.array([5, 123_456_789_012])
+    with pytest.raises(
+        InputError, match=r"^num_nodes is 123,456,789,013: offsets .* number the nodes 0 to V - 1, as np.unique\(edges, return_inverse"
+    ):
+        Graph.from_edges(ids, ids[::-1])
+    with pytest.raises(InputError, match=r"^a:b:a: num_nodes is 123,456,789,013: offsets"):
+        HeteroGraph.from_edges({"a": 123_456_789_013}, {("a", "b", "a"): (ids, ids)})

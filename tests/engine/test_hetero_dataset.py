@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from reference.damage import changed, put
 from torch_geometric.data import Data, HeteroData
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, load_dataset, load_hetero_dataset
@@ -228,9 +229,9 @@ def test_objects_that_are_no_typed_graph_of_pygs():
 
 
 def test_features_and_splits_are_dictionaries():
-    for changed in ({"x": np.ones((4, 2))}, {"splits": np.arange(2)}):
+    for wrong in ({"x": np.ones((4, 2))}, {"splits": np.arange(2)}):
         with pytest.raises(InputError, match=r"(x|splits) is no mapping: it is a dictionary"):
-            data(**changed)
+            data(**wrong)
 
 
 def test_splits_of_edges_are_kept_and_checked(tmp_path):
@@ -251,3 +252,23 @@ def test_splits_of_edges_are_kept_and_checked(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             HeteroDataset(graph=graph, seed_type="b", edge_splits=wrong)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "change", "message"),
+    [
+        ("graph", "indices_0", lambda own: changed(own, 0, 4), "a:r:b: the source of edge 0 is vertex 4"),
+        ("graph", "indptr_0", lambda own: own[:2].copy(), "a:r:b: indptr"),
+        ("", "x_0", lambda own: own[:1].copy(), r"x has shape \(1, 3\): features are one row for each of the 2"),
+        ("", "y", lambda own: changed(own.astype(np.int64), 0, 10**12), "labels are in"),
+        ("", "split_train", lambda own: changed(own, 0, -2), "-2"),
+    ],
+)
+def test_wrong_contents_are_refused_though_checksums_are_right(tmp_path, monkeypatch, folder, name, change, message):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+    data(x={"b": np.ones((2, 3), np.float32)}, y=np.array([0, 1, -1, 2]), splits={"train": np.array([3, 0])}).save(tmp_path / "typed")
+    assert HeteroDataset.open(tmp_path / "typed").num_classes == 3
+    put(tmp_path / "typed" / folder, name, change(np.load(tmp_path / "typed" / folder / f"{name}.npy")))
+    with pytest.raises(InputError, match=message) as refused:
+        HeteroDataset.open(tmp_path / "typed")
+    assert "\n" not in str(refused.value)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hoptrain.engine import InputError, store
-from hoptrain.engine.store import create_folder, open_folder
+from hoptrain.engine.store import create_folder, kind_of, open_folder
 
 KIND = "numbers"
 ARRAYS = {
@@ -129,6 +129,22 @@ def test_pickles_are_not_read(folder):
         open_folder(folder, KIND)
 
 
+@pytest.mark.parametrize("header", [b"PK\x03\x04", b"\x93NUMPY\x01\x00\x30\x00{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}"])
+def test_an_array_that_is_none(folder, header):
+    (folder / "a.npy").write_bytes(header)
+    with pytest.raises(InputError, match=r"a\.npy is missing, truncated or no \.npy file"):
+        open_folder(folder, KIND)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "header.json"])
+def test_a_fifo_is_not_waited_for(folder, name):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=r"a\.npy is missing|no readable header\.json"):
+        open_folder(folder, KIND)
+    assert kind_of(folder) == (None if name == "header.json" else KIND)
+
+
 # Headers that are not ours.
 
 
@@ -143,7 +159,7 @@ def test_foreign_folder(tmp_path):
         open_folder(tmp_path, KIND)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"format": 1}', "[" * 100_000])
 def test_header_that_is_none(folder, text):
     (folder / "header.json").write_text(text)
     with pytest.raises(InputError, match=r"no readable header\.json"):

@@ -1,9 +1,11 @@
 """The folder of a data set in parts: every row has one place, and nothing of another partition is taken."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
+from reference.damage import changed, put
 
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 from hoptrain.engine.partition import folder as module
@@ -53,16 +55,56 @@ def test_a_part_of_another_partition_is_refused(data, tmp_path):
     assert len(open_partition(tmp_path / "three").rows(0))
 
 
-def test_damage_is_found_where_checksums_are_compared(data, tmp_path):
+def test_damage_is_found(data, tmp_path):
     write_partition(data, tmp_path / "parts", 2, "range")
-    file = part_folder(tmp_path / "parts", 1) / "x.npy"
-    found = bytearray(file.read_bytes())
-    found[-3] ^= 1
-    file.write_bytes(found)
-    partition = open_partition(tmp_path / "parts")
-    assert len(partition.rows(1))
-    with pytest.raises(InputError, match="does not match its checksum"):
-        partition.rows(1, verify=True)
+    assert len(open_partition(tmp_path / "parts").rows(1))
+    for file in (part_folder(tmp_path / "parts", 1) / "x.npy", tmp_path / "parts" / "place.npy"):
+        found = bytearray(file.read_bytes())
+        found[-3] ^= 1
+        file.write_bytes(found)
+        with pytest.raises(InputError, match="does not match its checksum"):
+            open_partition(tmp_path / "parts").rows(1)
+        found[-3] ^= 1
+        file.write_bytes(found)
+
+
+WRONG_PARTS = {
+    "sources too large": ("part-1", "indices", lambda own: changed(own, 2, 2_000_000_000), "the source of edge 2 is vertex 2000000000"),
+    "sources negative": ("part-1", "indices", lambda own: changed(own, 2, -1), "the source of edge 2 is vertex -1"),
+    "columns beyond": ("part-1", "indptr", lambda own: changed(own, -1, own[-1] + 9), "indptr runs from 0 to"),
+    "too few rows": ("part-1", "x", lambda own: own[:3].copy(), r"x has shape \(3, 3\): the part has 25 nodes, a row each"),
+    "places twice": ("", "place", lambda own: changed(own, 3, own[4]), "place does not hold each of 0 to 49 once"),
+    "places beyond": ("", "place", lambda own: changed(own, 3, 50), "place does not hold each of 0 to 49 once"),
+    "too few places": ("", "place", lambda own: own[:9].copy(), r"place has shape \(9,\): it is \(50,\)"),
+    "columns that descend": ("", "indptr", lambda own: changed(own, 5, own[4] - 1), "indptr falls from"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_PARTS)
+def test_wrong_contents_are_refused_though_checksums_are_right(data, tmp_path, monkeypatch, case):
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
+    folder, name, change, message = WRONG_PARTS[case]
+    write_partition(data, tmp_path / "parts", 2, "range", graph="parted")
+    put(tmp_path / "parts" / folder, name, change(np.load(tmp_path / "parts" / folder / f"{name}.npy")))
+    with pytest.raises(InputError, match=message) as refused:
+        read(open_partition(tmp_path / "parts"))
+    assert "\n" not in str(refused.value)
+
+
+def read(partition):
+    return partition.rows(1), partition.columns(1)
+
+
+@pytest.mark.parametrize(
+    "bounds", [[0, 1e30, 50], [0, -1, 50], [0, 60, 50], [0, 30, 20, 50], [0, 25], [0.5, 50], "0, 50", None, [], [True, 50]]
+)
+def test_bounds_that_are_none(data, tmp_path, bounds):
+    write_partition(data, tmp_path / "parts", 2, "range")
+    header = json.loads((tmp_path / "parts" / "header.json").read_text())
+    header["meta"]["bounds"] = bounds
+    (tmp_path / "parts" / "header.json").write_text(json.dumps(header))
+    with pytest.raises(InputError, match=r"parts: bounds are .*: they ascend from 0 to the number of nodes, 50; partition the data again"):
+        open_partition(tmp_path / "parts")
 
 
 def test_a_part_is_no_data_set(data, tmp_path):

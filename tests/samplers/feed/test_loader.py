@@ -1,6 +1,7 @@
 """The loader gives the same batches however they are made, and each seed once."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -240,3 +241,22 @@ def test_no_batch_has_the_zeros_behind_the_end_of_a_file_that_was_cut_off(datase
         os.truncate(rows, rows.stat().st_size - 28)  # within the last page, of which the system reads zeros
         with pytest.raises(InputError, match=r"x\.npy has 5,700 bytes, and had 5,728: it was cut off while it was in use; copy it again"):
             next(batches)
+
+
+@pytest.mark.parametrize("change", ["rewritten", "replaced", "touched"])
+def test_data_that_change_under_a_run_end_it_at_the_next_epoch(dataset, tmp_path, change):
+    """What the maps of a rewritten file hold is anything: ids that no graph has would be read as addresses."""
+    dataset.save(folder := tmp_path / "data")
+    with SampleLoader(Dataset.open(folder), NeighborSampler([2]), batch_size=64, num_workers=0) as loader:
+        assert len(list(loader)) == 2
+        file = folder / "indices.npy"
+        if change == "replaced":
+            shutil.copy(file, tmp_path / "other.npy")
+            os.replace(tmp_path / "other.npy", file)
+        else:
+            os.utime(file, ns=(1, 1)) if change == "touched" else file.write_bytes(file.read_bytes())
+        with pytest.raises(
+            InputError, match=r"^.*data has changed since it was opened: a run reads its files to the end; start the run again"
+        ):
+            next(iter(loader))
+        assert len(list(SampleLoader(Dataset.open(folder), NeighborSampler([2]), batch_size=64, num_workers=0))) == 2
