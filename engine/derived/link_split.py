@@ -197,7 +197,7 @@ def pairs_without_link(graph: Graph, ends: tuple[tuple[int, int], tuple[int, int
 
     def draw(number: int, seed: int, stream: int, apart: Array | None = None) -> Array:
         _check_seed(seed)
-        refused = links if apart is None else np.concatenate([links, _keys(*apart, graph.num_nodes)])
+        refused = links if apart is None else np.concatenate([links, _keys(apart[0], apart[1], graph.num_nodes)])
         found = np.zeros((2, 0), np.int64)
         for attempt in range(1, 1 + _ATTEMPTS):
             if found.shape[1] >= number:
@@ -206,7 +206,7 @@ def pairs_without_link(graph: Graph, ends: tuple[tuple[int, int], tuple[int, int
             drawn = begin + (words.reshape(2, -1) % np.maximum(end - begin, 1).astype(np.uint64)).astype(np.int64)
             is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], graph.num_nodes), refused)
             found = np.concatenate([found, drawn[:, is_none]], axis=1)
-            found = found[:, np.sort(np.unique(_keys(*found, graph.num_nodes), return_index=True)[1])]
+            found = found[:, np.sort(np.unique(_keys(found[0], found[1], graph.num_nodes), return_index=True)[1])]
         else:
             raise InputError(
                 f"{number:,} pairs of nodes without a link are asked for, and {found.shape[1]:,} were found: there is nothing to tell the links "

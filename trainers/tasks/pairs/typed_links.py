@@ -113,7 +113,7 @@ class HeteroLinkDataModule(TypedDataModule):
     def _others(self, links: Mapping[str, Array], seed: int) -> dict[str, Array | None]:
         """For each split as many pairs (2, N) that are no links, relation by relation; no pair of a relation is in two splits."""
         draws = [pairs_without_link(self.known, own) for own in self.ends]
-        before, others = [np.zeros((2, 0), np.int64)] * len(draws), {}
+        before, others = [np.zeros((2, 0), np.int64)] * len(draws), dict[str, Array | None]()
         for stream, (name, own) in enumerate(links.items()):
             numbers = np.bincount(relations_of(own, self.ends), minlength=len(draws)).tolist()
             parts = [draw(number, seed, stream, taken) for draw, number, taken in zip(draws, numbers, before, strict=True)]
