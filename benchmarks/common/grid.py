@@ -30,6 +30,7 @@ import yaml
 from hoptrain.benchmarks.common.harness import commit, machine, versions
 from hoptrain.benchmarks.common.trial import RAISED, Trial, run_trial
 from hoptrain.engine import InputError
+from hoptrain.engine.storage.given_yaml import read_yaml
 
 FOUND = "found "
 """A program prints a line that begins so: what it measured, as JSON."""
@@ -65,10 +66,10 @@ def read_grid(path: Path, make: Callable[..., C]) -> Grid[C]:
         InputError: no such file, not YAML, a key that there is not, or a value that a cell refuses.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): a grid is a YAML file; configs/bench has some") from error
-    except yaml.YAMLError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error}): a grid is a YAML file; configs/bench has some") from error
+    except (ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path} is not YAML ({' '.join(str(error).split())}): correct it") from error
     return parse_grid(content, make, str(path))
 

@@ -5,6 +5,7 @@ Every function raises ``OSError`` or ``ValueError`` with a reason in a few words
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -28,17 +29,17 @@ def open_regular(path: str | Path) -> BinaryIO:
     """Open a file for reading; a FIFO, a device or a socket, which might never answer, is refused.
 
     Raises:
-        OSError: it cannot be opened.
-        ValueError: it is no regular file.
+        OSError: it cannot be opened, or is no regular file.
     """
     return open(os.fspath(path), "rb", opener=_without_waiting)
 
 
 def _without_waiting(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise ValueError("it is no regular file")
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else OSError("it is no regular file")
     return descriptor
 
 
@@ -58,8 +59,8 @@ def read_json(path: str | Path) -> Any:
     """Read a small JSON file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no regular file, no JSON, or larger than 64 MiB.
+        OSError: it cannot be read, or is no regular file.
+        ValueError: it is no JSON, or larger than 64 MiB.
     """
     with open_regular(path) as file:
         content = file.read(_MOST_JSON + 1)
@@ -72,8 +73,8 @@ def map_npy(path: str | Path) -> np.memmap[Any, Any]:
     """Map a ``.npy`` file, read-only.
 
     Raises:
-        OSError: it cannot be opened or mapped.
-        ValueError: it is no regular file, no ``.npy`` file, truncated, or holds objects.
+        OSError: it cannot be opened or mapped, or is no regular file.
+        ValueError: it is no ``.npy`` file, truncated, or holds objects.
     """
     with open_regular(os.path.realpath(path)) as file:  # the map keeps its name
         shape, is_fortran, dtype = _npy_header(file, os.fstat(file.fileno()).st_size)
@@ -103,8 +104,8 @@ def read_npz(path: str | Path, names: Iterable[str] | None = None) -> dict[str, 
     """Read arrays of a ``.npz`` file: all, or those with these names.
 
     Raises:
-        OSError: it cannot be opened.
-        ValueError: it is no regular file, no ``.npz`` file, damaged, holds objects, lacks a name, or does not fit in memory.
+        OSError: it cannot be opened, or is no regular file.
+        ValueError: it is no ``.npz`` file, damaged, holds objects, lacks a name, or does not fit in memory.
     """
     with _archive(path) as archive:
         members = _members(archive)
@@ -132,8 +133,8 @@ def npz_members(path: str | Path) -> dict[str, tuple[int, int]]:
     """Return checksum and size of each array of a ``.npz`` file, by name.
 
     Raises:
-        OSError: it cannot be opened.
-        ValueError: it is no regular file, or no ``.npz`` file.
+        OSError: it cannot be opened, or is no regular file.
+        ValueError: it is no ``.npz`` file.
     """
     with _archive(path) as archive:
         return {name: (member.CRC, member.file_size) for name, member in _members(archive).items()}

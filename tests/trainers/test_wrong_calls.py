@@ -29,6 +29,11 @@ fit --config nowhere.yaml                   | the configuration nowhere.yaml can
 fit --config .                              | the configuration . cannot be read (Is a directory): name a file, ...
 fit --config broken.yaml                    | the configuration broken.yaml is no YAML (...line 2): correct it
 fit --config binary.yaml                    | the configuration binary.yaml is no YAML (it is no text): correct it
+fit --config aliases.yaml                   | the configuration aliases.yaml is no YAML (it stands for more than 20,000 values, line 5): correct it
+fit --config brackets.yaml                  | the configuration brackets.yaml is no YAML (it nests more than 100 levels, line 1): correct it
+fit --config fifo.yaml                      | the configuration fifo.yaml cannot be read (it is no regular file): name a file, ...
+fit Q --data aliases.yaml                   | data: Unable to load config 'aliases.yaml' - it stands for more than 20,000 values in ...
+fit Q --model brackets.yaml                 | model: Unable to load config 'brackets.yaml' - it nests more than 100 levels in ...
 fit --config list.yaml                      | the configuration list.yaml holds no options: ...
 fit --config empty.yaml                     | the configuration empty.yaml holds no options: ...
 fit --config option.yaml                    | there is no option data.batchsize: did you mean data.batch_size?
@@ -202,6 +207,10 @@ def folder(tmp_path_factory, dataset):
     (path / "broken.yaml").write_text("data: [1, 2\nmodel: }")
     (path / "binary.yaml").write_bytes(bytes(range(256)))
     (path / "list.yaml").write_text("- 1\n- 2\n")
+    repeated = (f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefghi", "bcdefghij", strict=True))
+    (path / "aliases.yaml").write_text("a: &a [1, 2]\n" + "".join(repeated) + "data: *j")
+    (path / "brackets.yaml").write_text("data: " + "[" * 20_000)
+    os.mkfifo(path / "fifo.yaml")
     for name in ("empty.yaml", "empty.ckpt", "a_file"):
         (path / name).write_bytes(b"")
     (path / "garbage.ckpt").write_bytes(b"garbage")

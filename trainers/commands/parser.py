@@ -11,10 +11,13 @@ from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+import yaml
+from jsonargparse import get_loader, set_loader
 from pytorch_lightning.cli import LightningArgumentParser
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
+from hoptrain.engine.storage.given_yaml import check_yaml
 
 _PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a text", NoneType: "null"}
 _MANY = {int: "integers", float: "numbers", str: "texts"}
@@ -35,6 +38,17 @@ _LINKED = {
     "num_hops": "the hops of the sampler, for instance one for each of its fanouts; leave it out and change those of data.sampler",
 }
 """Where a size of the model comes from that is not for the user to give, by the property of the data."""
+
+
+_load = get_loader("yaml")
+
+
+def _checked(text: str) -> Any:
+    check_yaml(text)
+    return _load(text)
+
+
+set_loader("yaml", _checked, (yaml.YAMLError,))
 
 
 class OptionParser(LightningArgumentParser):

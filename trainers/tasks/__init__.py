@@ -12,6 +12,7 @@ import yaml
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
+from hoptrain.engine.storage.given_yaml import read_yaml
 
 TaskName: TypeAlias = Literal[
     "nodes", "adaptive", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole", "steady"
@@ -125,14 +126,15 @@ def _task_in(path: Path, otherwise: str) -> str:
         InputError: the file cannot be read, or is no mapping of options.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, or one that 'hoptrain configs' lists") from None
     except (ValueError, yaml.YAMLError) as error:
         place = getattr(error, "problem_mark", None)
         where = "" if place is None else f", line {place.line + 1}"
-        problem = " ".join(str(getattr(error, "problem", None) or "it is no text").split())
+        is_text = not isinstance(error, UnicodeError | yaml.YAMLError)
+        problem = " ".join(str(getattr(error, "problem", None) or (error if is_text else "it is no text")).split())
         raise InputError(f"the configuration {path} is no YAML ({problem}{where}): correct it") from None
     if not isinstance(content, dict):
         raise InputError(

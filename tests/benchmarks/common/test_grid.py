@@ -64,6 +64,7 @@ def test_parse():
         ("grids: [{name: []}]", "a grid of 0 cells"),
         ("grids: [{name: [a]}]\nrounds: 0", "0 rounds"),
         ("grids: [", "is not YAML"),
+        ("grids: " + "[" * 20_000, "is not YAML (it nests more than 100 levels"),
     ],
 )
 def test_mistakes(tmp_path, text, message):

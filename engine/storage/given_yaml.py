@@ -1,0 +1,64 @@
+"""YAML that may come from elsewhere: refused where a few lines stand for millions of values, or brackets nest without end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hoptrain.engine.storage.given_files import open_regular
+
+_MOST_BYTES = 4 << 20
+_MOST_VALUES = 20_000
+_MOST_LEVELS = 100
+
+
+def read_yaml(path: str | Path) -> Any:
+    """Read a YAML file of plain values.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+        ValueError: it is no text, or larger than 4 MiB.
+        yaml.YAMLError: as ``check_yaml``.
+    """
+    with open_regular(path) as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+    text = content.decode()
+    check_yaml(text)
+    return yaml.safe_load(text)
+
+
+def check_yaml(text: str) -> None:
+    """Count the values that a YAML text stands for, each alias as all that it repeats: readers may copy them all.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, stands for more than 20,000 values, or nests more than 100 levels.
+    """
+    total, levels, sizes = 0, list[tuple[str | None, int]](), dict[str, int]()
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in levels):
+                raise _refused(f"*{event.anchor} stands within what it repeats", event)
+            total += sizes.get(event.anchor, 1)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = levels.pop()
+            if anchor is not None:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.CollectionStartEvent):
+            levels.append((event.anchor, total))
+            total += 1
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        if total > _MOST_VALUES:
+            raise _refused(f"it stands for more than {_MOST_VALUES:,} values", event)
+        if len(levels) > _MOST_LEVELS:
+            raise _refused(f"it nests more than {_MOST_LEVELS} levels", event)
+
+
+def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

@@ -1,0 +1,40 @@
+import os
+
+import pytest
+import yaml
+
+from hoptrain.engine.storage.given_yaml import check_yaml, read_yaml
+
+BOMB = "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefghi", "bcdefghij", strict=True))
+REFUSED = {
+    "aliases": ("a: &a [1, 2]\n" + BOMB, "more than 20,000 values"),
+    "merges": ("a: &a {x: 1}\n" + BOMB.replace("[", "{<<: [").replace("]", "]}"), "more than 20,000 values"),
+    "many values": ("[" + "1, " * 30_000 + "1]", "more than 20,000 values"),
+    "brackets": ("[" * 20_000, "more than 100 levels"),
+    "mappings": ("{a: " * 20_000, "more than 100 levels"),
+    "blocks": ("- " * 20_000 + "x", "more than 100 levels"),
+    "an alias within itself": ("a: &a [1, *a]", "within what it repeats"),
+    "no YAML": ("a: [", "parsing|expected"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_stands_for_too_much_is_refused(text, reason):
+    with pytest.raises(yaml.YAMLError, match=reason):
+        check_yaml(text)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a: &a [1, 2]\nb: [*a, *a]\nc: {<<: {x: 1}}", "a: &a 1\nb: *a", "[" * 90 + "]" * 90])
+def test_others_are_read(tmp_path, text):
+    (tmp_path / "x.yaml").write_text(text)
+    assert read_yaml(tmp_path / "x.yaml") == yaml.safe_load(text)
+
+
+def test_files_that_are_none(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
+    (tmp_path / "large").write_text("a" * 100)
+    monkeypatch.setattr("hoptrain.engine.storage.given_yaml._MOST_BYTES", 10)
+    for name, reason in (("fifo", "no regular file"), ("bytes", "decode"), ("large", "larger than")):
+        with pytest.raises((OSError, ValueError), match=reason):
+            read_yaml(tmp_path / name)
