@@ -1,7 +1,8 @@
 """Where the machine code of kernels is kept, so that no later process compiles it again.
 
 Numba's own cache looks at the file of the cached function only; an edit of a shared function that was inlined into it goes unnoticed. Here
-a folder is named by a hash of all sources that can be compiled into a kernel, so any edit starts a fresh one.
+the folder of a module's kernels is named by a hash of that module and of all kernel modules that it imports, directly or not. So an edit
+compiles again what imports the edited file, and no stale code can be loaded.
 """
 
 import atexit
@@ -10,11 +11,15 @@ import functools
 import hashlib
 import io
 import os
+import re
 import shutil
 import stat
 import sys
 import tempfile
 from pathlib import Path
+
+KERNELS = Path(__file__).parent
+_IMPORT = re.compile(r"^[ \t]*from hoptrain\.kernels\.?([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 CACHE_ROOT_VARIABLE = "HOPTRAIN_NUMBA_ROOT"
 """By this a trainer tells its sampler processes where it keeps machine code."""
@@ -105,20 +110,59 @@ def remove_damaged(root):
     return tuple(counts)
 
 
+def code_folder(path, compiler):
+    """Return the folder for the kernels of the module at ``path``, as ``compiler`` (its name and version) compiles them."""
+    return _made(f"{Path(path).stem}-{sources_hash(closure(path))}-{compiler}")
+
+
 def cache_folder(target, compiler):
-    """The folder for the kernels of ``target``, "cpu" or "cuda", as ``compiler`` (its name and version) compiles them."""
-    folder = CACHE_ROOT / f"{sources_hash(Path(__file__).parent, target)}-{compiler}-{_SEALED}"
+    """Return the folder for what can be compiled from any source of ``target``, "cpu" or "cuda": the programs of users."""
+    return _made(f"{target}-{sources_hash([*KERNELS.glob(f'{target}/**/*.py'), *KERNELS.glob('shared/*.py')])}-{compiler}")
+
+
+def _made(name):
+    folder = CACHE_ROOT / f"{name}-{_SEALED}"
     with contextlib.suppress(OSError):  # a full disk is no reason to fail: Numba looks for another place
         folder.mkdir(mode=0o700, exist_ok=True)  # by us, since Numba would leave the mode to the umask
     return folder
 
 
-def sources_hash(kernels, target):
-    """Hash of the Python sources that end up in kernels of ``target``, names and contents in a fixed order; ``kernels`` is the folder of all."""
+def sources_hash(paths):
+    """Return a hash of the names and contents of Python files, whatever their order."""
     digest = hashlib.sha256()
-    for path in sorted([*kernels.glob(f"{target}/**/*.py"), *kernels.glob("shared/*.py")]):
-        digest.update(str(path.relative_to(kernels)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(paths):
+        digest.update(f"{path.parent.name}/{path.name}".encode() + b"\0" + text_of(path).encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def closure(path, kernels=KERNELS):
+    """Return the files that a module's kernels are compiled from: itself and the modules of ``kernels`` that it imports, directly or not."""
+    found, waiting = set(), {Path(path)}
+    while waiting:
+        file = waiting.pop()
+        found.add(file)
+        waiting |= _imported(text_of(file), kernels) - found
+    return found
+
+
+def _imported(text, kernels):
+    """Return the files that a text imports. It is read by a pattern: to parse it takes fourteen times as long, in every process that starts."""
+    files = set()
+    for package, names in _IMPORT.findall(text):
+        base = kernels.joinpath(*package.split("."))
+        if base.with_suffix(".py").is_file():
+            files.add(base.with_suffix(".py"))
+        else:  # a package: its modules, and what lies in its __init__.py
+            for name in re.findall(r"\w+", names):
+                modules = (base / f"{name}.py", base / name / "__init__.py", base / "__init__.py")
+                files.add(next(file for file in modules if file.is_file()))
+    return files
+
+
+@functools.cache
+def text_of(path):
+    """Return the text of a file, read once a process."""
+    return path.read_text()
 
 
 def private_cache_root():

@@ -1,21 +1,22 @@
 """The decorator of every CPU kernel."""
 
 import numba
+import numpy as np
 from numba import njit
 
-from hoptrain.kernels.machine_code import cache_folder, kept_in
+from hoptrain.kernels.machine_code import code_folder, kept_in
 from hoptrain.kernels.put_off import put_off
 
 with put_off("scipy.linalg.cython_blas"):  # Numba looks whether it is there; a kernel that calls it loads it
     import numba.np.arraymath  # which every kernel needs
 
 _MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True}
-_CACHE_DIR = cache_folder("cpu", f"numba{numba.__version__}")
+_COMPILER = f"numba{numba.__version__}-numpy{np.__version__}"
 
 
 def cpu_kernel(function=None, *, parallel=False):
     """Compile for the CPU: no GIL, no bounds checks (callers validate), C division, machine code cached on disk."""
     if function is None:
         return lambda f: cpu_kernel(f, parallel=parallel)
-    with kept_in(_CACHE_DIR):
+    with kept_in(code_folder(function.__code__.co_filename, _COMPILER)):
         return njit(function, cache=True, parallel=parallel, **_MODES)

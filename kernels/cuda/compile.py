@@ -4,10 +4,11 @@ import importlib.metadata
 from functools import lru_cache, partial
 from importlib.util import find_spec
 
+import numpy as np
 from numba import cuda
 from numba.core import config
 
-from hoptrain.kernels.machine_code import cache_folder, kept_in
+from hoptrain.kernels.machine_code import code_folder, kept_in
 
 KERNELS = {}
 """Name of a kernel -> (dispatcher, signatures with which it is launched). A kernel is compiled for the types it meets; the signatures are
@@ -20,8 +21,8 @@ MAX_REGISTERS = 64
 if find_spec("numba_cuda") is None:
     raise ImportError("numba-cuda is not installed, and kernels for CUDA need it: install it with 'pip install hoptrain[cuda]'")
 
-CACHE_DIR = cache_folder("cuda", f"numba-cuda{importlib.metadata.version('numba-cuda')}")
-"""Numba keeps kernels apart by compute capability and version of the runtime."""
+COMPILER = f"numba-cuda{importlib.metadata.version('numba-cuda')}-numpy{np.__version__}"
+"""Part of a cache folder's name; within a folder Numba keeps kernels apart by compute capability and version of the runtime."""
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # numba-cuda would warn at every launch of a small bulk, and nobody could do anything about it
 
@@ -34,7 +35,7 @@ def cuda_kernel(*signatures):
     """
 
     def register(function):
-        with kept_in(CACHE_DIR):
+        with kept_in(code_folder(function.__code__.co_filename, COMPILER)):
             kernel = jit(function, cache=True)
         KERNELS[function.__name__] = (kernel, signatures)
         return kernel

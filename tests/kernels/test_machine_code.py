@@ -1,19 +1,21 @@
+import ast
 import errno
-import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 
 from hoptrain.kernels import machine_code
-from hoptrain.kernels.cpu import compile as cpu
-from hoptrain.kernels.machine_code import kept_in, private_cache_root, private_folder, remove_damaged, sources_hash
+from hoptrain.kernels.cpu import csc
+from hoptrain.kernels.machine_code import closure, kept_in, private_cache_root, private_folder, remove_damaged, sources_hash
 
 KERNELS = Path(machine_code.__file__).parent
 
@@ -23,38 +25,60 @@ def kernels(tmp_path):
     return shutil.copytree(KERNELS, tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def test_hash_is_that_of_the_sources(kernels):
-    assert sources_hash(kernels, "cpu") == sources_hash(KERNELS, "cpu")
-    assert cpu._CACHE_DIR.name.startswith(sources_hash(KERNELS, "cpu"))
+@pytest.fixture(autouse=True)
+def _read_anew():
+    machine_code.text_of.cache_clear()
 
 
-def test_hash_changes_with_every_file_that_is_compiled(kernels):
-    files = sorted([*kernels.glob("cpu/**/*.py"), *kernels.glob("shared/*.py")])
-    assert kernels / "shared" / "philox.py" in files
-    hashes = {sources_hash(kernels, "cpu")}
-    for file in files:
-        text = file.read_text()
-        file.write_text(text + "\n")
-        hashes.add(sources_hash(kernels, "cpu"))
-        file.write_text(text)
-    assert len(hashes) == len(files) + 1
-    assert sources_hash(kernels, "cpu") == sources_hash(KERNELS, "cpu")
+def hashes(kernels):
+    """The hash that names the folder of each module's machine code."""
+    machine_code.text_of.cache_clear()
+    return {path.relative_to(kernels): sources_hash(closure(path, kernels)) for path in kernels.glob("c*/**/*.py")}
 
 
-def test_hash_changes_with_names_and_new_files(kernels):
-    before = sources_hash(kernels, "cpu")
-    (kernels / "shared" / "new.py").touch()
-    added = sources_hash(kernels, "cpu")
-    (kernels / "shared" / "new.py").rename(kernels / "shared" / "newer.py")
-    assert len({before, added, sources_hash(kernels, "cpu")}) == 3
+@lru_cache
+def imports(path):
+    """Modules of the kernels that a file imports, as Python's own parser reads it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not (isinstance(node, ast.Import) and any(alias.name.startswith("hoptrain") for alias in node.names)), (
+            "closure() reads `from` alone"
+        )
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hoptrain.kernels"):
+            base = KERNELS.joinpath(*node.module.split(".")[2:])
+            of_names = [(base / f"{alias.name}.py", base / alias.name / "__init__.py", base / "__init__.py") for alias in node.names]
+            for files in [(base.with_suffix(".py"),)] if base.with_suffix(".py").is_file() else of_names:
+                found.add(next(file for file in files if file.is_file()))
+    return found
 
 
-def test_hash_ignores_other_files(kernels):
-    before = sources_hash(kernels, "cpu")
-    (kernels / "cpu" / "notes.txt").write_text("compiled code and editors' files are no sources")
-    (kernels / "cuda").mkdir(exist_ok=True)
-    (kernels / "cuda" / "new.py").touch()  # CUDA kernels are compiled into no CPU kernel
-    assert sources_hash(kernels, "cpu") == before
+def test_closure_has_all_that_a_module_imports():
+    for path in KERNELS.glob("**/*.py"):
+        files = closure(path)
+        assert path in files
+        assert set().union(*map(imports, files)) <= files
+        assert files - {path} <= set().union(*map(imports, files)), "and nothing else"
+
+
+@pytest.mark.parametrize(("edited", "kept", "changed"), [
+    ("shared/labor.py", "cpu/nodewise/neighbor.py", "cpu/nodewise/labor.py"),  # imported directly
+    ("shared/draws.py", "cpu/csc.py", "cpu/nodewise/neighbor.py"),  # imported by offsets.py, which it imports
+    ("cpu/csc.py", "cpu/nodewise/neighbor.py", "cpu/csc.py"),
+    ("cuda/draw.py", "cpu/nodewise/neighbor.py", "cuda/draw.py"),
+])  # fmt: skip
+def test_an_edit_changes_the_hash_of_what_imports_the_file_alone(kernels, edited, kept, changed):
+    before = hashes(kernels)
+    (kernels / edited).write_text((kernels / edited).read_text() + "\n")
+    after = hashes(kernels)
+    assert before[Path(kept)] == after[Path(kept)]
+    assert before[Path(changed)] != after[Path(changed)]
+    expected = {path.relative_to(kernels) for path in kernels.glob("c*/**/*.py") if kernels / edited in closure(path, kernels)}
+    assert {path for path in before if before[path] != after[path]} == expected
+
+
+def test_folder_is_named_by_the_hash_and_the_versions():
+    folder = Path(csc.columns_sorted._cache.cache_path).parent
+    assert folder.name == f"csc-{sources_hash(closure(csc.__file__))}-numba{numba.__version__}-numpy{np.__version__}-{machine_code._SEALED}"
 
 
 @pytest.fixture
@@ -203,30 +227,32 @@ def test_importing_leaves_the_setting_of_numba_alone():
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"NUMBA_CACHE_DIR": "users-own"}, check=True, timeout=60)
 
 
-SECOND_RUN = """
-import json
+RUN = """
 import numpy as np
-from hoptrain.kernels.cpu.csc import columns_sorted
-columns_sorted(np.zeros(1, np.int64), np.zeros(0, np.int32))
-print(json.dumps([sum(columns_sorted.stats.cache_hits.values()), sum(columns_sorted.stats.cache_misses.values())]))
+from hoptrain.kernels.cpu import csc, shuffle
+
+csc.columns_sorted(np.zeros(1, np.int64), np.zeros(0, np.int32))
+shuffle.random_words(1, 0, 0, 0, 0)
+print(*(sum(kernel.stats.cache_misses.values()) for kernel in (csc.columns_sorted, shuffle._fill)))
 """
 
 
-def test_machine_code_is_loaded_by_the_second_process(tmp_path):
-    hits_and_misses = [
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-c", SECOND_RUN],
-                env=os.environ | {"HOPTRAIN_CACHE": str(tmp_path)},
-                stdout=subprocess.PIPE,
-                check=True,
-                timeout=60,
-            ).stdout
-        )
-        for _ in range(2)
-    ]
-    assert hits_and_misses == [[0, 1], [1, 0]]
-    assert list((tmp_path / "numba").glob(f"{sources_hash(KERNELS, 'cpu')}-*/**/*.nbc")), "the code lies in the folder named by the sources"
+def test_only_what_imports_an_edited_file_is_compiled_again(tmp_path, kernels):
+    """A scratch copy of the kernels is run by four processes: each prints how often it compiled a kernel that imports nothing and one that draws."""
+    (tmp_path / "hoptrain").mkdir()
+    shutil.copy(KERNELS.parent / "__init__.py", tmp_path / "hoptrain")
+    kernels.rename(tmp_path / "hoptrain" / "kernels")
+
+    def compiled():
+        environment = os.environ | {"HOPTRAIN_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+        run = [sys.executable, "-c", RUN]
+        return subprocess.run(run, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+
+    assert [compiled(), compiled()] == ["1 1\n", "0 0\n"]
+    for edited, expected in [("cpu/csc.py", "1 0\n"), ("shared/philox.py", "0 1\n")]:
+        with (tmp_path / "hoptrain" / "kernels" / edited).open("a") as file:
+            file.write("# edited\n")
+        assert compiled() == expected
 
 
 def twice(number):

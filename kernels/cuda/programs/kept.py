@@ -7,18 +7,18 @@ by is found when it is compiled, since that is when Numba reads global values.
 
 import contextlib
 import hashlib
-import os
 import pickle
+import uuid
 
 from numba import cuda
 from numba.core import config, types
 from numba.cuda.serialize import dumps
 
-from hoptrain.kernels.cuda.compile import CACHE_DIR, jit
+from hoptrain.kernels.cuda.compile import COMPILER, jit
 from hoptrain.kernels.cuda.programs.key import NoKeyError, text_of
-from hoptrain.kernels.machine_code import sealed, unsealed
+from hoptrain.kernels.machine_code import cache_folder, sealed, unsealed
 
-_FOLDER = CACHE_DIR / "programs"
+_FOLDER = cache_folder("cuda", COMPILER) / "programs"
 
 
 def program_kernel(*functions):
@@ -58,11 +58,14 @@ class _Files:
         path = self._path(arguments, kernel.codegen)
         if path is None or kernel.launch_config_sensitive:
             return
+        own = path.with_suffix(f".{uuid.uuid4().hex}")
         with contextlib.suppress(OSError):
             _FOLDER.mkdir(mode=0o700, exist_ok=True)
-            own = path.with_suffix(f".{os.getpid()}")
-            own.write_bytes(sealed(dumps(kernel)))
-            own.replace(path)  # whole or not at all, for whoever reads it meanwhile
+            try:
+                own.write_bytes(sealed(dumps(kernel)))
+                own.replace(path)  # whole or not at all, for whoever reads it meanwhile
+            finally:
+                own.unlink(missing_ok=True)
 
     def _path(self, arguments, codegen):
         """The file of a kernel; None where it cannot be told what it is made of."""

@@ -3,12 +3,13 @@ import numpy as np
 import pytest
 
 from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.machine_code import kept_in
 
 
 def test_setting_is_put_back_after_a_failure(monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", "users-own")
-    with pytest.raises(TypeError, match="not a function"):
-        cpu_kernel(5)
+    with pytest.raises(ZeroDivisionError, match="a-folder"), kept_in("a-folder"):
+        raise ZeroDivisionError(numba.config.CACHE_DIR)
     assert numba.config.CACHE_DIR == "users-own"
 
 

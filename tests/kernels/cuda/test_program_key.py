@@ -1,7 +1,10 @@
 """The machine code of a program is found again by a text: the same for the same program, another one after any change to what is compiled."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from hoptrain.kernels.cuda.programs import kept
 from hoptrain.kernels.cuda.programs.key import NoKeyError, text_of
 
 SOURCE = """
@@ -109,3 +112,16 @@ def test_lines_and_comments_are_not_seen():
 def test_what_cannot_be_told_has_no_key(change):
     with pytest.raises(NoKeyError):
         key(*change)
+
+
+@pytest.mark.parametrize("can_be_written", [True, False])
+def test_a_file_of_machine_code_appears_whole_and_leaves_nothing_beside_it(tmp_path, monkeypatch, can_be_written):
+    path = tmp_path / "abc"
+    monkeypatch.setattr(kept, "_FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "dumps", lambda kernel: b"machine code")
+    monkeypatch.setattr(kept._Files, "_path", lambda *_: path)
+    if not can_be_written:
+        path.mkdir()  # no file can be moved there
+    kept._Files("walk", ()).save_overload((), SimpleNamespace(codegen=None, launch_config_sensitive=False))
+    assert [*tmp_path.iterdir()] == [path]
+    assert kept.unsealed(path) == (b"machine code" if can_be_written else None)
