@@ -25,13 +25,13 @@ from hoptrain.engine import InputError
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.commands.parser import OptionParser, causes
-from hoptrain.trainers.resume.checkpoints import BestAndLast, keep_checkpoints_whole, last_checkpoint
+from hoptrain.trainers.resume.checkpoints import BestAndLast, check_regular, keep_checkpoints_whole, last_checkpoint, resume_in_folders_of
 from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionWriter, ProgressBar, Summary
-from hoptrain.trainers.runs.folder import Curves, RunFolder
 from hoptrain.trainers.runs.interruption import raise_lost_interrupts
 from hoptrain.trainers.runs.layer_options import LayerOption  # noqa: F401 - trainer.callbacks knows its subclasses by their names
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.runs.restarts import meet_again
+from hoptrain.trainers.runs.run_folder import Curves, RunFolder
 from hoptrain.trainers.runs.termination import Termination, say_terminated
 from hoptrain.trainers.runs.timeline import TimelineMonitor
 from hoptrain.trainers.scores import LOWER_IS_BETTER
@@ -109,8 +109,8 @@ class HoptrainCLI(LightningCLI):
             raise InputError(f"{given}: give --ckpt_path, a file or last; or --untrained alone, for weights that nothing was learnt by")
         if path == "last":
             options.ckpt_path, self._takes_last = None, True  # found once the loggers are made, since they name the folder
-        elif path is not None and not Path(path).is_file():
-            raise InputError(f"checkpoint {path} is not there: give the path of a .ckpt file that a run has written, or last")
+        elif path is not None:
+            check_regular(path)
 
     def _take_last_checkpoint(self) -> None:
         """Resume from the newest ``last.ckpt`` of the runs below the trainer's and the logger's folder, and keep on writing beside it.
@@ -221,7 +221,7 @@ class HoptrainCLI(LightningCLI):
         self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
         if "test" in self.datamodule.data.splits:
             check_share("limit_test_batches", self.trainer.limit_test_batches, len(self.datamodule.test_dataloader()), "test")
-        self._name_what_an_exception_left()
+        self._resume_after_an_exception()
         kept = self._kept
         if kept is not None and kept.monitor == f"val_{self._task.score}":  # nobody named a score: the data may have one
             kept.monitor = f"val_{self.model.score_name}"
@@ -231,17 +231,19 @@ class HoptrainCLI(LightningCLI):
             warnings.filterwarnings("ignore", message="Total length of `DataLoader` across ranks is zero")
         meet_again(self.trainer)
 
-    def _name_what_an_exception_left(self) -> None:
-        """Name the file that Lightning resumes from where ``OnExceptionCheckpoint`` finds one and no checkpoint is given."""
+    def _resume_after_an_exception(self) -> None:
+        """Name the file that Lightning resumes from where ``OnExceptionCheckpoint`` finds one and no checkpoint is given; keep the run's folder."""
         if self.config_init[self.subcommand].ckpt_path is not None:
             return
-        for callback in self.trainer.callbacks:
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, OnExceptionCheckpoint):
                 warnings.filterwarnings("ignore", message=".*was called without a model|.*there is no last checkpoint available")
                 if os.path.isfile(callback.ckpt_path):
                     _say(
                         f"hoptrain: the run resumes from {callback.ckpt_path}, which an exception left; remove the file to begin a new run"
                     )
+                    resume_in_folders_of(callback.ckpt_path, self.trainer)
+                    warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
 
     def before_predict(self) -> None:
         """Check whether a pipeline's plan can be carried out."""
@@ -374,6 +376,12 @@ def run(arguments: list[str], about: str = "train, then test the best checkpoint
         if "but you have set Trainer(max_epochs" in text:
             text = f"{text.rstrip('.')}: give --trainer.max_epochs of the checkpoint's epoch or more, or another checkpoint"
         raise InputError(text) from error
+    except KeyError as error:
+        if "checkpoint contains only the model" not in str(error):
+            raise
+        raise InputError(
+            "the checkpoint holds the weights alone, as checkpoint.save_weights_only asks for: resume from another one"
+        ) from error
     except (SIGTERMException, RuntimeError) as error:
         if "Early stopping conditioned on metric" in str(error):  # Lightning learns what is logged in the first epoch
             raise InputError(" ".join(str(error).split())) from error

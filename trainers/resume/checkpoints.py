@@ -9,6 +9,7 @@ import os
 import socket
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
-from pytorch_lightning import Trainer
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
@@ -43,6 +44,46 @@ class BestAndLast(ModelCheckpoint):
         super()._save_topk_checkpoint(trainer, monitor_candidates)
         if self.save_last:
             self._last_global_step_saved = trainer.global_step  # by which it sees whether the last one is due
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Name the best files so far by the folder that the run resumes in, and forget those that are gone.
+
+        Lightning compares the folder's name with that in the checkpoint, and forgets the best so far if the folder was moved, or is named from another one.
+        """
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+        resumed = os.path.dirname(os.path.abspath(trainer.ckpt_path or ""))
+        found = {}
+        for callback in trainer.checkpoint_callbacks:
+            state = checkpoint["callbacks"].get(callback.state_key)
+            if isinstance(callback, ModelCheckpoint) and state is not None:
+                is_own = callback.dirpath is not None and os.path.realpath(callback.dirpath) == os.path.realpath(resumed)
+                found[callback.state_key] = _with_files_there(state, str(callback.dirpath) if is_own else None)
+        # Ranks that differed here would wait for one another at the next checkpoint; only the first rank's machine need have the files.
+        checkpoint["callbacks"].update(trainer.strategy.broadcast(found))
+
+
+def _with_files_there(state: dict[str, Any], folder: str | None) -> dict[str, Any]:
+    """Return the state of a ``ModelCheckpoint`` without the files that are gone; those of its ``dirpath`` are looked for in ``folder`` if given."""
+
+    def find(path: str) -> str:
+        path = path if folder is None else os.path.join(folder, os.path.basename(path))
+        return path if os.path.isfile(path) else ""
+
+    best = find(state["best_model_path"])
+    files = {name: find(state[name]) for name in ("kth_best_model_path", "last_model_path")}
+    kept = {find(path): score for path, score in state["best_k_models"].items() if find(path)}
+    score = state["best_model_score"] if best else None
+    dirpath = state["dirpath"] if folder is None else folder
+    return {**state, **files, "dirpath": dirpath, "best_model_path": best, "best_model_score": score, "best_k_models": kept}
+
+
+def resume_in_folders_of(path: str, trainer: Trainer) -> None:
+    """Let each ``ModelCheckpoint`` without a folder of its own write into the one that it wrote into before the checkpoint ``path``."""
+    states = CheckpointFiles().load_checkpoint(path, weights_only=True).get("callbacks", {})
+    for callback in trainer.checkpoint_callbacks:
+        folder = states.get(callback.state_key, {}).get("dirpath") or ""
+        if isinstance(callback, ModelCheckpoint) and callback.dirpath is None and os.path.isdir(folder):
+            callback.dirpath = folder
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -77,7 +118,8 @@ class CheckpointFiles(TorchCheckpointIO):
         except UnpicklingError as error:
             raise InputError(f"checkpoint {path} is damaged or holds more than weights and plain values: {_REMEDY}") from error
         except (EOFError, KeyError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:  # whatever torch makes of other files
-            raise InputError(f"checkpoint {path} is damaged ({' '.join(str(error).split())[:100] or 'it is empty'}): {_REMEDY}") from error
+            text = "it is of another format" if isinstance(error, KeyError) else " ".join(str(error).split())[:100] or "it is empty"
+            raise InputError(f"checkpoint {path} is damaged ({text}): {_REMEDY}") from error
         if not isinstance(checkpoint, Mapping) or not {"state_dict", "pytorch-lightning_version"} <= checkpoint.keys():
             raise InputError(f"checkpoint {path} is a file of torch, but no checkpoint: {_REMEDY}")
         return checkpoint
@@ -86,7 +128,7 @@ class CheckpointFiles(TorchCheckpointIO):
 def keep_checkpoints_whole(trainer: Any) -> None:
     """Let a trainer write and read its checkpoints by ``CheckpointFiles``, unless the user gave it another way."""
     strategy = getattr(trainer, "strategy", None)
-    if type(getattr(strategy, "checkpoint_io", None)) is TorchCheckpointIO:
+    if strategy is not None and type(strategy.checkpoint_io) is TorchCheckpointIO:
         strategy.checkpoint_io = CheckpointFiles()
 
 
@@ -100,17 +142,27 @@ def check_whole(path: str | Path) -> None:
     """
     if "://" in str(path):
         return
-    if os.path.exists(path) and not os.path.isfile(path):  # a FIFO would be waited for
-        raise InputError(f"checkpoint {path} is no regular file: {_REMEDY}")
-    if not zipfile.is_zipfile(path):
-        return
+    check_regular(path)
     try:
+        if not zipfile.is_zipfile(path):
+            return
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:  # as a damaged directory has it
         raise InputError(f"checkpoint {path} is damaged ({' '.join(str(error).split())[:100]}): {_REMEDY}") from error
     if damaged is not None:
         raise InputError(f"checkpoint {path} is damaged (the checksum of {damaged} differs): {_REMEDY}")
+
+
+def check_regular(path: str | Path) -> None:
+    """Raise unless the path is a regular file: a FIFO would block.
+
+    Raises:
+        InputError: it is something else, or nothing.
+    """
+    if not os.path.isfile(path):
+        what = "is no regular file" if os.path.lexists(path) else "is not there"
+        raise InputError(f"checkpoint {path} {what}: give the path of a .ckpt file that a run has written, or last")
 
 
 def write_whole(place: Path, content: bytes | memoryview, what: str, option: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.resume.checkpoints import check_whole
+from hoptrain.trainers.resume.checkpoints import CheckpointFiles
 
 STAGES = ("fit", "val", "test")
 _FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score", "default_score", "hard_negatives", "class_weight"}
@@ -51,15 +51,23 @@ class ScoredModule(LightningModule):
         self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the batch under way
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **options: Any) -> Any:
-        """Lightning's; the file's checksums are compared first.
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: Any,
+        map_location: Any = None,
+        hparams_file: Any = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """Build the task from a checkpoint, as Lightning does, once the file is known to be a whole checkpoint.
 
         Raises:
-            InputError: the file is damaged.
+            InputError: the file is damaged, holds code, or is no checkpoint.
         """
-        if isinstance(checkpoint_path, str | os.PathLike):
-            check_whole(os.fspath(checkpoint_path))
-        return super().load_from_checkpoint(checkpoint_path, *args, **options)
+        if isinstance(checkpoint_path, str | os.PathLike) and "://" not in str(checkpoint_path):
+            CheckpointFiles().load_checkpoint(os.fspath(checkpoint_path), "cpu", weights_only)  # Lightning's own errors are torch's
+        return super().load_from_checkpoint(checkpoint_path, map_location, hparams_file, strict, weights_only, **options)
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:

@@ -52,6 +52,10 @@ def fit(*options):
     return run(["fit", "--config", QUICKSTART, *QUIET, *map(str, options)])
 
 
+def kept_by(cli):
+    return next(callback for callback in cli.trainer.checkpoint_callbacks if isinstance(callback, BestAndLast))
+
+
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     path = tmp_path / "last.ckpt"
     CheckpointFiles().save_checkpoint(checkpoint(1.0), path)
@@ -77,10 +81,48 @@ def test_a_flipped_bit_is_found_before_it_becomes_a_weight(tmp_path):
             load(path)
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "last.ckpt")
-    with pytest.raises(InputError, match=r"last\.ckpt is no regular file: give a \.ckpt file that a run has written"):
-        CheckpointFiles().load_checkpoint(tmp_path / "last.ckpt")
+def test_any_flipped_bit_and_any_cut_is_found(tmp_path):
+    """Also one in the archive's directory, where it may become a method of compression, a password or a second volume."""
+    path = tmp_path / "last.ckpt"
+    CheckpointFiles().save_checkpoint({**checkpoint(1.0, 10), "plain": 1.5}, path)
+    whole = path.read_bytes()
+    directory = whole.rindex(b"PK\x01\x02")
+    flips = [(place, bit) for place in range(directory, len(whole)) for bit in (0, 3)]
+    contents = [whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :] for place, bit in flips]
+    refusals = []
+    for content in (*contents, *(whole[:size] for size in range(0, len(whole), 50))):
+        path.write_bytes(content)
+        try:
+            found = CheckpointFiles().load_checkpoint(path, weights_only=True)
+        except InputError as error:
+            refusals.append(str(error))
+        else:
+            assert (found["state_dict"]["w"] == 1).all()
+            assert found["plain"] == 1.5
+    assert len(refusals) > len(contents) // 4
+    assert not any("\n" in line for line in refusals)
+
+
+def test_what_is_no_checkpoint_is_one_line_in_python(tmp_path):
+    CheckpointFiles().save_checkpoint(checkpoint(1.0), tmp_path / "cut")
+    (tmp_path / "cut").write_bytes((tmp_path / "cut").read_bytes()[:-30])
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    torch.save({"a": 1}, tmp_path / "foreign")
+    os.mkfifo(tmp_path / "fifo")
+    for name, rule in {
+        "cut": r"is damaged \(.*\): give a \.ckpt file",
+        "text": r"is damaged \(it is of another format\)",
+        "empty": r"is damaged \(it is empty\)",
+        "folder": "is no regular file: give the path of a .ckpt file",
+        "foreign": "is a file of torch, but no checkpoint",
+        "fifo": "is no regular file",
+        "missing": "is not there",
+    }.items():
+        for load in (CheckpointFiles().load_checkpoint, NodeClassifier.load_from_checkpoint):
+            with pytest.raises(InputError, match=f"^checkpoint .*{name} {rule}"):
+                load(tmp_path / name)
 
 
 def test_what_dead_writers_left_is_removed(tmp_path):
@@ -101,7 +143,7 @@ def test_two_writers_of_one_checkpoint(tmp_path):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "last.ckpt"]) for _ in range(2)]
     try:
         seen, deadline = set(), time.monotonic() + START_S
-        while len(seen) < 200:
+        while len(seen) < 50:
             assert time.monotonic() < deadline
             assert [writer.poll() for writer in writers] == [None, None]
             if (tmp_path / "last.ckpt").exists():
@@ -228,11 +270,11 @@ def test_the_checkpoint_is_that_of_the_runs_monitor(tmp_path, monkeypatch, caplo
     """It is tested, named and resumed from, whatever else writes checkpoints and wherever the logger keeps them."""
     monkeypatch.chdir(tmp_path)
     first = fit("--trainer.max_epochs=1", *others)
-    kept = next(callback for callback in first.trainer.checkpoint_callbacks if isinstance(callback, BestAndLast))
+    kept = kept_by(first)
     assert kept.monitor == "val_acc"
     assert f"checkpoint at {folder}/{Path(kept.best_model_path).name}" in caplog.text
     second = fit("--trainer.max_epochs=2", "--ckpt_path=last", *others)
-    resumed = next(callback for callback in second.trainer.checkpoint_callbacks if isinstance(callback, BestAndLast))
+    resumed = kept_by(second)
     assert second.trainer.global_step == 2 * first.trainer.global_step
     assert (Path(resumed.dirpath), Path(resumed.best_model_path).parent) == (Path(folder), Path(folder))
     assert resumed.best_model_score >= kept.best_model_score, "the best so far is not forgotten"
@@ -240,7 +282,7 @@ def test_the_checkpoint_is_that_of_the_runs_monitor(tmp_path, monkeypatch, caplo
 
 
 def test_what_an_exception_left_is_named_when_it_is_resumed_from(tmp_path, monkeypatch, capsys):
-    """Lightning resumes from it though no checkpoint is given."""
+    """Lightning resumes from it though no checkpoint is given; the best so far is remembered, in the run's folder."""
     monkeypatch.chdir(tmp_path)
     first = fit("--trainer.max_epochs=1", *ON_EXCEPTION)
     assert "resumes" not in capsys.readouterr().err
@@ -249,3 +291,27 @@ def test_what_an_exception_left_is_named_when_it_is_resumed_from(tmp_path, monke
     second = fit("--trainer.max_epochs=2", *ON_EXCEPTION)
     assert second.trainer.fit_loop.epoch_progress.total.completed == 2
     assert "hoptrain: the run resumes from failed/on_exception.ckpt, which an exception left; remove" in capsys.readouterr().err
+    assert kept_by(second).dirpath == kept_by(first).dirpath == "runs/version_0/checkpoints"
+    assert kept_by(second).best_model_score >= kept_by(first).best_model_score
+    assert not os.path.exists("failed/on_exception.ckpt"), "a run that ends well removes it"
+
+
+def test_the_best_so_far_is_found_in_a_folder_that_was_moved(tmp_path, monkeypatch):
+    """Nothing is left to train, so that only the checkpoint tells which is best."""
+    monkeypatch.chdir(tmp_path)
+    first = kept_by(fit("--trainer.max_epochs=1"))
+    os.rename("runs", "moved")
+    second = kept_by(fit("--trainer.max_epochs=1", f"--trainer.default_root_dir={tmp_path / 'moved'}", "--ckpt_path=last"))
+    assert second.best_model_path == str(tmp_path / "moved/version_0/checkpoints" / Path(first.best_model_path).name)
+    assert second.best_model_score == first.best_model_score
+    assert [*second.best_k_models] == [second.best_model_path]
+    Path(second.best_model_path).unlink()
+    third = kept_by(fit("--trainer.max_epochs=1", "--trainer.default_root_dir=moved", "--ckpt_path=last"))
+    assert (third.best_model_path, third.best_model_score, third.best_k_models) == ("", None, {})
+
+
+def test_weights_alone_cannot_be_resumed_from(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fit("--trainer.max_epochs=0").trainer.save_checkpoint("weights.ckpt", weights_only=True)
+    assert main(["fit", "--config", QUICKSTART, *QUIET, "--ckpt_path=weights.ckpt"]) == 2
+    assert "hoptrain: the checkpoint holds the weights alone, as checkpoint.save_weights_only asks for: resume" in capsys.readouterr().err

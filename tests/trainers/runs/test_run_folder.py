@@ -6,7 +6,7 @@ from threading import Barrier
 import pytest
 from lightning_utilities.core.rank_zero import rank_zero_only
 
-from hoptrain.trainers.runs.folder import Curves, RunFolder
+from hoptrain.trainers.runs.run_folder import Curves, RunFolder
 
 NUM_RUNS = 8
 

@@ -1,0 +1,41 @@
+"""The folder of a run, ``version_N``, with ``metrics.csv``, TensorBoard's files and the checkpoints."""
+
+from __future__ import annotations
+
+import os
+
+from lightning_utilities.core.rank_zero import rank_zero_only
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+
+
+class RunFolder(CSVLogger):
+    """A ``CSVLogger`` whose folder no other run has: the first rank makes it, and takes the next number where another run was faster."""
+
+    def _get_next_version(self) -> int:
+        version = super()._get_next_version()
+        if getattr(rank_zero_only, "rank", 0) != 0:  # the other ranks are told by the first one where checkpoints go, and log nothing
+            return version
+        os.makedirs(self.root_dir, exist_ok=True)
+        while True:
+            try:
+                os.mkdir(os.path.join(self.root_dir, f"version_{version}"))
+            except FileExistsError:
+                version += 1
+            else:
+                return version
+
+
+class Curves(TensorBoardLogger):
+    """A ``TensorBoardLogger`` that writes into the folder of another logger.
+
+    Args:
+        table: that logger.
+    """
+
+    def __init__(self, table: RunFolder) -> None:
+        super().__init__(table.save_dir, name="")
+        self._table = table
+
+    def _get_next_version(self) -> int:
+        version = self._table.version
+        return int(version)
