@@ -11,10 +11,10 @@ from functools import partial
 
 import numpy as np
 import torch
+from cases.lightning_callbacks import EXTRAS, with_extras
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.loggers import Logger
-from reference.lightning_callbacks import EXTRAS, with_extras
 from reference.typed import typed_classifier, typed_data, typed_module
 
 from hoptrain import ActivationCheckpointing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
@@ -133,8 +132,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self._task, self._columns = _task_on(data, sampler, schedule, workspace)
-        self._of_tier = tier_options(self._task, memory, lookahead)
-        self._folder: Path | None = data.path
+        self._of_tier, self._folder = tier_options(self._task, memory, lookahead), data.path
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         if self._folder is not None:

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from reference.damage import changed, put
+from cases.damage import changed, put
 
 from hoptrain.engine import Dataset, Graph, InputError
 

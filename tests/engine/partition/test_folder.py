@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from reference.damage import changed, put
+from cases.damage import changed, put
 
 from hoptrain.engine import Dataset, Graph, InputError, load_dataset
 from hoptrain.engine.partition import folder as module

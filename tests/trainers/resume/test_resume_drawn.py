@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import resume_case
 import torch
+from cases.lightning_callbacks import EXTRAS, with_extras
 from ranks.on_machines import free_port
-from reference.lightning_callbacks import EXTRAS, with_extras
 
 from hoptrain.engine import InputError
 
