@@ -1,6 +1,7 @@
 # make train: set up what training needs, then train the quickstart.   make check: lint, types, rooms.
 # make test: set up the rest, then the tests that take minutes.   make test-all: those that take longer (marked `long`), not the others again.
 # make test-cuda: the long ones about CUDA, in the simulator and the interpreter: half an hour, where device code or a sampler has changed.
+# make durations: both of them, and records the processor time of each test in tests/durations.json.
 # make docs: builds the documentation into build/site, with warnings as errors.
 # make types: whether every public name has a type that type checkers read alike, by pyright; half a minute.
 # make release: builds build/dist, looks at it as a user who installs it would; publishes nothing.
@@ -25,7 +26,7 @@ LONG_OF_CUDA := tests/ptx tests/golden tests/kernels/cuda tests/samplers/cuda te
 	tests/benchmarks/test_bulk_host_bench.py tests/trainers/commands/checks
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup train test test-all test-cuda test-gpu gpu test-faults soak check types release docs format clean
+.PHONY: setup train test test-all durations test-cuda test-gpu gpu test-faults soak check types release docs format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -57,6 +58,10 @@ test: $(STAMP)
 test-all: $(STAMP)
 	@echo "testing what takes longer, in two processes; make test-cuda runs what is long about CUDA"
 	@$(BIN)/pytest -m long $(IN_TWO) $(addprefix --ignore=,$(LONG_OF_CUDA))
+
+durations: $(STAMP)
+	@echo "testing all but CUDA's long ones, to record what each test takes in tests/durations.json"
+	@$(BIN)/pytest $(IN_TWO) --record-durations $(addprefix --ignore=,$(LONG_OF_CUDA))
 
 test-cuda: $(STAMP)
 	@echo "testing CUDA in the simulator and the interpreter, in two processes"

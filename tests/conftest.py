@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.durations import Durations
 
 # Numba reads its variable when it is imported. `make test-gpu` runs the tests of CUDA on a device, else they run in Numba's simulator.
 os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") == "1" else "1"
@@ -39,12 +40,17 @@ def shared_memory():
     return {name for name in os.listdir("/dev/shm") if not name.startswith(("torch_", "hoptrain-test-", "sem.mp-", "cuda.shm", "nccl-"))}
 
 
-def pytest_configure():
+def pytest_addoption(parser):
+    parser.addoption("--record-durations", action="store_true", help="write the processor time of each test into tests/durations.json")
+
+
+def pytest_configure(config):
     """Without a device its tests are skipped; where a device was asked for that would look like success."""
     if os.environ.get("HOPTRAIN_TEST_GPU") == "1" and (reason := cuda_status()) is not None:
         raise pytest.UsageError(f"HOPTRAIN_TEST_GPU=1, but {reason}")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell tells this to what it starts in the background, and children inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Durations(config.getoption("--record-durations")))
 
 
 @pytest.fixture(autouse=True)
