@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+
+_log = logging.getLogger(__name__)
 
 
 class InputError(ValueError):
@@ -94,10 +97,32 @@ def reason_of(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def printable(text: str, keep: str = "") -> str:
+    r"""Return text with its control characters, and what is no character at all, escaped: names in a file could steer the terminal.
+
+    Args:
+        text: what is to be shown.
+        keep: characters that stay as they are, such as line ends.
+
+    Examples:
+        >>> print(printable("a name \x1b[31m"))
+        a name \x1b[31m
+    """
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 def some_of(names: Iterable[object], most: int = 8) -> str:
     """The first names, as a message of one line may list them: ``a, b and 18 more``."""
     shown = [":".join(name) if isinstance(name, tuple) else str(name) for name in names]
     return ", ".join(shown) if len(shown) <= most else f"{', '.join(shown[: most - 1])} and {len(shown) - most + 1} more"
+
+
+def not_carried(name: str, kind: str, left: Iterable[str], remedy: str = "") -> dict[str, Any]:
+    """Return ``meta`` of a data set made from another library's object, and log a warning: ``left`` names what a ``kind`` of data set does not hold."""
+    names = sorted(left)
+    if names:
+        _log.warning("%s: a %s does not hold %s: no batch will have them%s", name, kind, some_of(names), remedy)
+    return {"not_carried": names} if names else {}
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -28,6 +28,8 @@ LIGHTNING = {
     "export": "write the model of a checkpoint as a file that runs without hoptrain's models",
 }
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
+LINES = "\n\t"
+"""What a worker's traceback keeps when it is shown."""
 
 
 @contextmanager
@@ -51,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # of a notebook
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a character that the encoding lacks ends no run
     atexit.register(gc.freeze)  # else the interpreter, at its end, looks for a second or more at torch's objects, which go with the process
     try:
         return _doctor(arguments) if arguments[:1] == ["doctor"] else _run(arguments)
@@ -73,12 +78,26 @@ def _doctor(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     from hoptrain.engine import InputError, WorkerError
+    from hoptrain.engine.errors import printable
 
     try:
+        _check_threads()
         return _dispatch(arguments)
-    except (InputError, WorkerError) as error:
-        print(f"hoptrain: {error}", file=sys.stderr)
-        return MISTAKE if isinstance(error, InputError) else FAILURE
+    except InputError as error:
+        print(f"hoptrain: {printable(str(error))}", file=sys.stderr)
+        return MISTAKE
+    except WorkerError as error:
+        print(f"hoptrain: {printable(str(error), keep=LINES)}", file=sys.stderr)
+        return FAILURE
+
+
+def _check_threads() -> None:
+    """Refuse a number of threads at which Numba would fail when the first parallel kernel starts."""
+    from hoptrain.engine import InputError
+
+    value = os.environ.get("NUMBA_NUM_THREADS", "")
+    if value and not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise InputError(f"NUMBA_NUM_THREADS is {value!r}: it is a number of threads, 1 or more; correct it, or unset it")
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -1,7 +1,10 @@
 """Wrong data and wrong checkpoints: one line, exit code 2; ``test_wrong_calls.py`` has the table of wrong options."""
 
 import importlib.metadata
+import io
+import os
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +141,45 @@ def test_several_labels_a_vertex_are_scored_by_f1(tiny, dataset, tmp_path, monke
     name, score = capsys.readouterr().out.strip().splitlines()[-1].rsplit(" ", 1)
     assert name == "test micro-F1"
     assert float(score) > 0.85
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "abc", "1.5", "²"])
+def test_a_number_of_threads_that_numba_cannot_have(fails, monkeypatch, value):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", value)
+    assert f"NUMBA_NUM_THREADS is {value!r}: it is a number of threads, 1 or more" in fails("fit", "--config", "quickstart")
+
+
+def test_names_in_a_file_do_not_steer_the_terminal(fails, tiny, capsys):
+    folder = tiny(name="tiny\x1b[2J", meta={"source\r": "\x1b]0;title\x07\u202e"})
+    assert main(["data", "info", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert r"tiny\x1b[2J" in shown
+    assert r"meta source\r" in shown
+    assert r"\x1b]0;title\x07\u202e" in shown
+    header = (folder / "header.json").read_text()
+    (folder / "header.json").write_text(header.replace('"kind": "dataset"', '"kind": "data\\u001b[31m"'))
+    assert r"data\x1b[31m" in fails("data", "info", folder)
+
+
+def test_what_the_terminals_encoding_lacks_ends_nothing(tiny, monkeypatch):
+    folder = tiny(name="Größe")
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert main(["data", "info", str(folder)]) == 0
+    sys.stdout.flush()
+    assert rb"Gr\xf6\xdfe" in sys.stdout.buffer.getvalue()
+
+
+def test_a_folder_whose_name_is_no_utf8(tiny, tmp_path, monkeypatch):
+    folder = tiny().rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    for arguments in (
+        ["data", "convert", folder, tmp_path / "copy"],
+        ["data", "convert", tmp_path / "copy", f"{folder}2"],
+        ["data", "info", f"{folder}2"],
+    ):
+        assert main([str(argument) for argument in arguments]) == 0
+    sys.stdout.flush()
+    assert rb"\udcff2" in sys.stdout.buffer.getvalue()
 
 
 def test_version_and_help(capsys, monkeypatch):

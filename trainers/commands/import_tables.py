@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from hoptrain.engine.datasets.tables.plain import IDS, read_plain, write_ids
     from hoptrain.engine.store import create_new_folder
 
-    bad = BadRows(lambda line: print(line, file=sys.stderr), skip=args.skip_bad_rows)
+    bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
     split = args.split if args.split in (None, "random") else Path(args.split)
     with create_new_folder(args.out, KIND) as writer, _progress() as progress:
         data, ids = read_plain(

@@ -7,12 +7,15 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from hoptrain.engine.errors import printable
+
 _LONGEST = 32
 """Letters of a text in a table that does not fit."""
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows of text in columns of equal width; those whose numbers are in ``right`` stand to the right."""
+    """Rows of text in columns of equal width; those whose numbers are in ``right`` stand to the right. Control characters are escaped."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [[cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)] for row in rows]
     return "\n".join("  ".join(row).rstrip() for row in cells)

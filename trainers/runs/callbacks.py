@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import BasePredictionWriter, ModelSummary, RichProgressBar
-from pytorch_lightning.callbacks.progress.rich_progress import ProcessingSpeedColumn, RichProgressBarTheme
+from pytorch_lightning.callbacks.progress.rich_progress import CustomTimeColumn, ProcessingSpeedColumn, RichProgressBarTheme
 from rich import get_console
-from rich.progress import BarColumn
+from rich.progress import BarColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hoptrain.engine.storage.filler import Filled
@@ -141,6 +141,10 @@ class ProgressBar(RichProgressBar):
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """A short bar leaves room for figures; where these had none, it goes, and the speed, since batches and seconds tell both."""
         columns = list(super().configure_columns(trainer))
+        if not get_console().encoding.startswith(
+            "utf"
+        ):  # Lightning writes a dot between two times that ASCII lacks; rich's bars are ASCII there
+            columns = [TimeElapsedColumn() if isinstance(column, CustomTimeColumn) else column for column in columns]
         if get_console().width < 100:
             return [column for column in columns if not isinstance(column, (BarColumn, ProcessingSpeedColumn))]
         for column in columns:

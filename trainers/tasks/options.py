@@ -101,6 +101,10 @@ def check_folder(option: str, folder: str | None) -> None:
         return
     path = Path(folder).absolute()
     try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{option} is {folder}: its name is no UTF-8, which TensorBoard writes; name another folder") from None
+    try:
         with tempfile.TemporaryFile(dir=next(part for part in (path, *path.parents) if part.exists())):
             pass
     except OSError as error:

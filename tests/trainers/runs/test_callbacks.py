@@ -4,7 +4,7 @@ import errno
 import re
 import sys
 from dataclasses import replace
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +13,8 @@ import pytest
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import ModelSummary
 from pytorch_lightning.callbacks import ProgressBar as AnyBar
+from rich.console import Console
+from rich.progress import Progress
 
 from hoptrain.engine import load_dataset
 from hoptrain.engine.storage.filler import Filled
@@ -134,6 +136,19 @@ def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
     (lines,) = shown  # one line, told anew
     assert any(line.startswith("epoch 1/2  batch 3/3  wait: ") for line in lines)
     assert re.fullmatch(r"epoch 2/2  done  .*wait: \d+%.*loss: \S+.*val: 0\.\d{3}", lines[-1])
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_bar_is_ascii_where_the_terminal_is(monkeypatch, width):
+    """It ended the run in a UnicodeEncodeError."""
+    shown = TextIOWrapper(BytesIO(), encoding="ascii")
+    console = Console(file=shown, width=width, force_terminal=True)
+    monkeypatch.setattr(callbacks, "get_console", lambda: console)
+    bar = callbacks.ProgressBar()
+    with Progress(*bar.configure_columns(None), console=console) as progress:
+        progress.update(progress.add_task("Epoch 1", total=10, visible=True), advance=5)
+    shown.flush()
+    assert b"5/10" in shown.buffer.getvalue()
 
 
 BAR = ("fit", "--config", "quickstart", "--data.num_workers=0", "--trainer.accelerator=cpu", "--trainer.fast_dev_run=true")
