@@ -7,6 +7,7 @@ import resource
 
 from hoptrain.engine.errors import InputError, see
 from hoptrain.engine.machine import available_memory, usable_cores
+from hoptrain.engine.queue.ring import slot_bytes
 
 MOST_WORKERS_A_CORE = 32
 _SPARE_FILES = 64  # for what training itself opens: logs, checkpoints, libraries
@@ -60,14 +61,15 @@ def check_memory(num_workers: int, num_slots: int, batch_bytes: int, slots_dir: 
     Raises:
         InputError: they do not.
     """
-    needed = num_workers * num_slots * batch_bytes
+    slot = slot_bytes(batch_bytes)
+    needed = num_workers * num_slots * slot
     if slots_dir is None:
         available, spare, where, remedy = available_memory(), _SPARE_BYTES, "", "or slots_dir, a folder on a disk"
     else:
         available, spare, where, remedy = free_space(slots_dir), 0, f" in slots_dir {slots_dir}", "or another slots_dir"
     if needed + spare > available:
         raise InputError(
-            f"{num_workers} workers with {num_slots} batches of {batch_bytes / 2**20:.0f} MiB each need {needed / 2**20:.0f} MiB and "
+            f"{num_workers} workers with {num_slots} batches of {slot / 2**20:.0f} MiB each need {needed / 2**20:.0f} MiB and "
             f"{available / 2**20:.0f} MiB are free{where}: use fewer num_workers, less prefetch, a smaller batch_size, {remedy}"
             + see("memory")
         )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.shared_memory import map_file, reserve
 
 Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
@@ -58,6 +59,11 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
+def slot_bytes(batch_bytes: int) -> int:
+    """Return the bytes of a slot for a batch: a quarter to spare, in whole huge pages."""
+    return -(-batch_bytes * 5 // 4 // _GRAIN) * _GRAIN
+
+
 class Slot:
     """One slot, as seen by either side. It grows to the largest batch met so far; after that nothing is allocated any more."""
 
@@ -68,9 +74,16 @@ class Slot:
         self._bytes: Array = np.empty(0, np.uint8)
 
     def writable(self, num_bytes: int) -> Array:
-        """The worker's view, (at least num_bytes,) uint8; grows the file where it is too small, with a quarter to spare."""
+        """Return the worker's view, (at least num_bytes,) uint8; grows the file where it is too small.
+
+        Raises:
+            InputError: there is too little memory, or room in ``slots_dir``.
+        """
         if num_bytes > len(self._bytes):
-            self._take(reserve(self.fd, -(-num_bytes * 5 // 4 // _GRAIN) * _GRAIN))
+            try:
+                self._take(reserve(self.fd, slot_bytes(num_bytes)))
+            except MemoryError as error:
+                raise InputError(str(error)) from error
         return self._bytes
 
     def view(self, num_bytes: int) -> Array:

@@ -69,7 +69,7 @@ def test_a_full_dev_shm_does_not_matter(when):
 SMALL_DISK = """
     import sys
     from reference.tasks import Numbers
-    from hoptrain.engine import InputError, WorkerError
+    from hoptrain.engine import InputError
     from hoptrain.engine.queue.options import QueueOptions
     from hoptrain.engine.queue.pool import WorkerPool
     try:
@@ -80,8 +80,8 @@ SMALL_DISK = """
     try:
         for arrays, facts in pool.run(0, range(3)):
             print(arrays["values"].sum())
-    except WorkerError as error:
-        print(str(error).splitlines()[-1])
+    except InputError as error:
+        print(error)
     pool.close()
 """
 
@@ -89,18 +89,18 @@ SMALL_DISK = """
 def test_a_full_slots_dir_is_named(tmp_path):
     done = in_small_file_system(tmp_path, SMALL_DISK.format(folder=tmp_path))
     refused, *sums, failed = done.stdout.splitlines()
-    assert f"need 15 MiB and 8 MiB are free in slots_dir {tmp_path}: use fewer num_workers" in refused, done.stderr
+    assert f"3 batches of 8 MiB each need 24 MiB and 8 MiB are free in slots_dir {tmp_path}: use fewer num_workers" in refused, done.stderr
     assert sums == ["0", "10"]
-    assert "MemoryError: cannot reserve 40 MiB of shared memory (No space left on device): use a smaller batch_size" in failed
+    assert "cannot reserve 40 MiB of shared memory (No space left on device): use a smaller batch_size" in failed
 
 
-def test_memory_that_runs_out_in_mid_run_is_an_error_and_the_pool_serves_on(pool_of):
+def test_memory_that_runs_out_in_mid_run_is_one_line_and_the_pool_serves_on(pool_of):
     task = Numbers(sizes=(10, 10, 10, LARGE))
     pool = pool_of(task, 1, prefetch=1)
     batches = pool.run(0, range(4))
     held = next(batches)  # one slot of two: the worker cannot come as far as the large batch
     resource.prlimit(pool.pids()[0], resource.RLIMIT_FSIZE, (4 << 20, resource.RLIM_INFINITY))
-    with pytest.raises(WorkerError, match=r"(?s)worker 0 failed at batch 3:.*MemoryError: cannot reserve 40 MiB of shared memory"):
+    with pytest.raises(InputError, match=r"cannot reserve 40 MiB of shared memory"):
         values(batches)
     del held
     resource.prlimit(pool.pids()[0], resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -34,7 +34,7 @@ def test_enough_files(few_files):
 
 def test_memory():
     check_memory(2, 3, 1 << 20)
-    needs = "8 workers with 3 batches of 1048576 MiB each need 25165824 MiB"
+    needs = "8 workers with 3 batches of 1310720 MiB each need 31457280 MiB"
     with pytest.raises(
         InputError,
         match=needs + r" and \d+ MiB are free: use fewer num_workers, less prefetch, ",
