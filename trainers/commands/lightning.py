@@ -22,6 +22,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from hoptrain import samplers
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import printable
 from hoptrain.engine.trace import check_trace_path, trace_path
 from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.commands.parser import OptionParser, causes
@@ -120,14 +121,14 @@ class HoptrainCLI(LightningCLI):
         folders = {self.trainer.default_root_dir, *(logger.save_dir for logger in self.trainer.loggers[:1] if logger.save_dir)}
         if given := self.config[self.subcommand].checkpoint.dirpath:
             folders = {given}
-        below = "" if given else "**/checkpoints"
-        found = max(filter(None, (last_checkpoint(folder, below) for folder in folders)), key=os.path.getmtime, default=None)
+        found = last_checkpoint(*folders, below="" if given else "**/checkpoints")
         where = " or ".join(sorted(folders))
         if found is None and self.subcommand != "fit":
             raise InputError(f"no last.ckpt is in {where}: give the path of a .ckpt file that a run has written")
         if found is None:
             _say(f"hoptrain: no last.ckpt is in {where} yet: training starts anew")
             return
+        check_regular(found)
         self.config[self.subcommand].ckpt_path = self.config_init[self.subcommand].ckpt_path = found
         # In the folder of the run that is resumed, else its best checkpoint so far would be forgotten.
         for callback in self.trainer.checkpoint_callbacks:
@@ -286,7 +287,7 @@ class HoptrainCLI(LightningCLI):
 @rank_zero_only
 def _say(line: str) -> None:
     """A line for the user, whatever the level of the logs."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 class _Teller(logging.Handler):
@@ -294,7 +295,7 @@ class _Teller(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno > logging.INFO or getattr(rank_zero_only, "rank", 0) == 0:
-            print(self.format(record), file=sys.stderr, flush=True)
+            print(printable(self.format(record), keep="\n\t"), file=sys.stderr, flush=True)
 
 
 _TELLER = _Teller(logging.INFO)

@@ -31,10 +31,14 @@ _SURE_S = 60.0
 _REMEDY = "give a .ckpt file that a run has written" + see("checkpoint")
 
 
-def last_checkpoint(folder: str, below: str = "") -> str | None:
-    """The newest ``last.ckpt`` in ``folder``, or in the folders under it that match ``below`` (``**`` stands for any), if there is one."""
-    pattern = os.path.join(glob.escape(folder), below, "last*.ckpt")
-    return max(glob.glob(pattern, recursive=True), key=os.path.getmtime, default=None)
+def last_checkpoint(*folders: str, below: str = "") -> str | None:
+    """Return the newest ``last.ckpt`` in ``folders``, or in the folders under them that match ``below`` (``**`` stands for any), if there is one.
+
+    Of a link its own time counts, since it may lead nowhere.
+    """
+    patterns = [os.path.join(glob.escape(folder), below, "last*.ckpt") for folder in folders]
+    found = [path for pattern in patterns for path in glob.glob(pattern, recursive=True)]
+    return max(found, key=lambda path: os.lstat(path).st_mtime, default=None)
 
 
 class BestAndLast(ModelCheckpoint):

@@ -226,6 +226,18 @@ def test_the_newest_of_several(tmp_path):
     assert last_checkpoint(str(tmp_path)) is None
 
 
+@pytest.mark.parametrize("target", ["last.ckpt", "nowhere"])
+def test_a_last_checkpoint_that_is_a_link_to_nowhere(tmp_path, monkeypatch, capsys, target):
+    monkeypatch.chdir(tmp_path)
+    link = Path("runs", "version_0", "checkpoints", "last.ckpt")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(target)
+    assert main(["fit", "--config", "quickstart", "--ckpt_path", "last"]) == 2
+    assert capsys.readouterr().err.endswith(
+        f"hoptrain: checkpoint {link} is no regular file: give the path of a .ckpt file that a run has written, or last\n"
+    )
+
+
 def test_weights_that_nothing_was_learnt_by_have_to_be_asked_for(tmp_path, monkeypatch, capsys):
     """``test_wrong_calls.py`` has what is said without."""
     monkeypatch.chdir(tmp_path)
