@@ -60,6 +60,16 @@ def as_weights(weights: Any) -> Array:
     return wide
 
 
+def as_labels(y: Array) -> Array:
+    """Return labels of another library: (V, 1) as (V,), and floating ones as integers where they are, a NaN as none (-1)."""
+    y = y.reshape(-1) if y.shape[1:] == (1,) else y
+    if y.dtype.kind != "f":
+        return y
+    with np.errstate(invalid="ignore"):  # infinities, which are no labels
+        whole = np.nan_to_num(y, nan=-1).astype(np.int64)
+    return whole if np.array_equal(whole, np.nan_to_num(y, nan=-1)) else y
+
+
 def id_dtype(count: int) -> np.dtype[Any]:
     """int32 where ids in [0, count) fit, else int64: half the bytes of every index that is read, moved or stored."""
     return _INT32 if count < 1 << 31 else _INT64

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, is_integer
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.arrays import Array, as_array, as_labels, is_integer
+from hoptrain.engine.errors import InputError, not_carried
 from hoptrain.engine.features.checks import check_edge_features, check_features, taken_in
 from hoptrain.engine.features.quantized import Rows, files_of, in_memory, narrowed, rows_in
 from hoptrain.engine.graph import Graph
@@ -18,6 +18,7 @@ from hoptrain.engine.store import FolderWriter, checking, complete_header, creat
 
 KIND = "dataset"
 SPLITS = ("train", "val", "test")
+_MASKS = [f"{split}_mask" for split in SPLITS]
 _BY_SPLIT = {"split": "splits", "edges_of": "edge_splits", "negatives_of": "negatives"}
 """What a data set has by split, by how the names of its files begin."""
 _SEVERAL = {"vertex": "vertices", "edge": "edges", "graph": "graphs"}
@@ -218,17 +219,23 @@ class Dataset:
         return self.graph.arrays() | rows | ({} if self.edge_y is None else {"edge_y": self.edge_y}) | by_split
 
     @classmethod
-    def from_pyg(cls, data: Any, *, name: str = "data") -> Dataset:
+    def from_pyg(cls, data: Any, *, name: str = "data", time_attr: str | None = None) -> Dataset:
         """A homogeneous ``torch_geometric.data.Data``: ``edge_index``, and ``x``, ``y``, ``train_mask``, ``val_mask``, ``test_mask`` where it has them.
 
         Labels (V, 1) are taken as (V,), floating ones as the integers that they are. Edges keep their numbers (``Graph.edge_ids``) and their
-        ``edge_weight``, which becomes ``Graph.weights``, and ``edge_attr``; other attributes of edges are not taken.
+        ``edge_weight``, which becomes ``Graph.weights``, and ``edge_attr``. ``meta["not_carried"]`` and a warning name what is left out.
+
+        Args:
+            data: the graph.
+            name: for messages.
+            time_attr: what times of edges or of nodes are called, as in ``Graph.from_pyg``.
 
         Raises:
             InputError: it has no edge_index, or something that a data set cannot hold, as an edge_weight below 0.
         """
-        masks = {split: getattr(data, f"{split}_mask", None) for split in SPLITS}
-        return cls._from_parts(name, Graph.from_pyg(data), data.x, data.y, data.edge_attr, masks)
+        graph, masks = Graph.from_pyg(data, time_attr=time_attr), {split: getattr(data, f"{split}_mask", None) for split in SPLITS}
+        left = {*data.keys()} - {"edge_index", "edge_weight", "edge_attr", "x", "y", "num_nodes", time_attr, *_MASKS}
+        return cls._from_parts(name, graph, data.x, data.y, data.edge_attr, masks, left, "; time_attr names times")
 
     @classmethod
     def from_dgl(cls, graph: Any, *, name: str = "data") -> Dataset:
@@ -238,12 +245,15 @@ class Dataset:
         """
         made, held, of_edges = Graph.from_dgl(graph), graph.ndata, getattr(graph, "edata", {})
         masks = {split: held.get(f"{split}_mask") for split in SPLITS}
-        return cls._from_parts(name, made, held.get("feat"), held.get("label"), of_edges.get("feat"), masks)
+        left = {*held} - {"feat", "label", *_MASKS} | {*of_edges} - {"feat"}
+        return cls._from_parts(name, made, held.get("feat"), held.get("label"), of_edges.get("feat"), masks, left)
 
     @classmethod
-    def _from_parts(cls, name: str, graph: Graph, x: Any, y: Any, edge_attr: Any, masks: Mapping[str, Any]) -> Dataset:
+    def _from_parts(cls, name: str, graph: Graph, x: Any, y: Any, edge_attr: Any, masks: Any, left: set[str], remedy: str = "") -> Dataset:
         splits = {split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None}
-        return cls(name=name, graph=graph, x=x, y=None if y is None else as_labels(as_array(y)), edge_attr=edge_attr, splits=splits)
+        y = None if y is None else as_labels(as_array(y))
+        meta = not_carried(name, "Dataset", left, remedy)
+        return cls(name=name, graph=graph, x=x, y=y, edge_attr=edge_attr, splits=splits, meta=meta)
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> Dataset:
@@ -289,16 +299,6 @@ def split_of(name: str, splits: Mapping[str, Array], split: str) -> Array:
     if len(splits[split]) == 0:
         raise InputError(f"the {split} split of {name} is empty: it needs at least one vertex; fill it or choose another split")
     return splits[split]
-
-
-def as_labels(y: Array) -> Array:
-    """Labels of another library: (V, 1) as (V,), and floating ones as integers where they are, a NaN as none (-1)."""
-    y = y.reshape(-1) if y.shape[1:] == (1,) else y
-    if y.dtype.kind != "f":
-        return y
-    with np.errstate(invalid="ignore"):  # infinities, which are no labels
-        whole = np.nan_to_num(y, nan=-1).astype(np.int64)
-    return whole if np.array_equal(whole, np.nan_to_num(y, nan=-1)) else y
 
 
 def num_classes_of(y: Array) -> int:

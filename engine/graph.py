@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, ids_at, is_integer, offset_dtype, places_at, read_only
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, some_of
 from hoptrain.engine.machine import check_num_nodes
 from hoptrain.engine.store import checking, complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.alias import first_bad_weight
@@ -245,20 +245,29 @@ class Graph:
         return cls.from_edges(coo.row, coo.col, matrix.shape[0])
 
     @classmethod
-    def from_pyg(cls, data: Any) -> Graph:
+    def from_pyg(cls, data: Any, *, time_attr: str | None = None) -> Graph:
         """A homogeneous ``torch_geometric.data.Data`` with ``edge_index`` (2, E), whose columns the ids count; ``edge_weight`` becomes the weights.
 
+        Args:
+            data: the graph.
+            time_attr: what times of edges are called, or of nodes: an edge then has its source's time. PyG's ``is_node_attr`` tells which.
+
         Raises:
-            InputError: no edge_index, or as ``from_edge_index``: an edge_weight that is not one number for each edge, or negative.
+            InputError: no edge_index, or no attribute of that name; an edge_weight, or a time, that is not one number for each edge.
         """
         if getattr(data, "edge_index", None) is None:
             raise InputError(
                 f"{type(data).__name__} has no edge_index: only a homogeneous Data with edge_index can be read; convert it first"
             )
-        return cls.from_edge_index(data.edge_index, int(data.num_nodes), weights=getattr(data, "edge_weight", None))
+        edge_index, times = data.edge_index, None if time_attr is None else data.get(time_attr)
+        if time_attr is not None and times is None:
+            raise InputError(f"data has no attribute {time_attr!r}: it has {some_of(sorted(data.keys()))}; name one of these")
+        if time_attr is not None and data.is_node_attr(time_attr):
+            times = as_array(times).take(as_array(edge_index)[0], mode="clip")  # from_edges refuses ids of other nodes
+        return cls.from_edge_index(edge_index, int(data.num_nodes), weights=getattr(data, "edge_weight", None), times=times)
 
     @classmethod
-    def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None, *, weights: Any = None) -> Graph:
+    def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None, *, weights: Any = None, times: Any = None) -> Graph:
         """Edges as PyG has them: ``edge_index`` (2, E), a row of sources and one of destinations, of NumPy or torch. See ``from_edges``.
 
         ``weights`` (E,) or (E, 1) may be of any real dtype; of others than float32 and float64 they become float32.
@@ -266,7 +275,8 @@ class Graph:
         edge_index = as_array(edge_index)
         if edge_index.ndim != 2 or len(edge_index) != 2:
             raise InputError(f"edge_index has shape {edge_index.shape}: it is (2, E), a row of sources and one of destinations; reshape it")
-        return cls.from_edges(edge_index[0], edge_index[1], num_nodes, weights=None if weights is None else as_weights(weights))
+        weights, times = None if weights is None else as_weights(weights), None if times is None else as_array(times)
+        return cls.from_edges(edge_index[0], edge_index[1], num_nodes, weights=weights, times=times)
 
     @classmethod
     def from_dgl(cls, graph: Any) -> Graph:

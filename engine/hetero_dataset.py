@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from itertools import combinations
@@ -11,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array
+from hoptrain.engine.arrays import Array, as_array, as_labels
 from hoptrain.engine.dataset import (
     SPLITS,
     as_ids,
-    as_labels,
     check_labels,
     check_split,
     check_targets,
@@ -24,15 +22,13 @@ from hoptrain.engine.dataset import (
     num_edge_ids,
     split_of,
 )
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, not_carried
 from hoptrain.engine.features.checks import check_edge_features, check_features, taken_in
 from hoptrain.engine.features.quantized import Rows, files_of, narrowed, rows_in
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.engine.store import FolderWriter, checking, complete_header, create_new_folder, open_folder
 
 KIND = "hetero-dataset"
-_log = logging.getLogger(__name__)
-_MOST_NAMED = 8
 _GRAPH = "graph"
 """The folder of the graph, in that of its data set."""
 
@@ -264,7 +260,7 @@ class HeteroDataset:
             edge_attr={relation: own["feat"] for relation, own in of_edges.items() if "feat" in own},
             y=seeds.get("label"),
             splits={split: as_array(seeds[f"{split}_mask"]).astype(bool) for split in SPLITS if f"{split}_mask" in seeds},
-            meta=_not_carried(name, left, seed_type, "label"),
+            meta=_left_out(name, left, seed_type, "label"),
         )
 
     @classmethod
@@ -305,7 +301,7 @@ class HeteroDataset:
             },
             y=getattr(seeds, "y", None),
             splits={split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None},
-            meta=_not_carried(name, left, seed_type, "y"),
+            meta=_left_out(name, left, seed_type, "y", "; weight_attr and time_attr name weights and times"),
         )
 
 
@@ -314,21 +310,15 @@ def _with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _not_carried(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str) -> dict[str, Any]:
-    """``meta`` of a data set made from another library's object: what that holds besides, by type, said in a line, too.
-
-    Of ``seed_type`` labels and masks are taken over.
-    """
+def _left_out(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str, remedy: str = "") -> dict[str, Any]:
+    """Return ``not_carried`` of what another library's object holds by type; labels and masks of ``seed_type`` are carried."""
     of_seeds = {labels, *(f"{split}_mask" for split in SPLITS)}
-    left = sorted(
+    left = (
         f"{kind if isinstance(kind, str) else relation_name(kind)} {key}"
         for kind, keys in held.items()
         for key in (keys - of_seeds if kind == seed_type else keys)
     )
-    if left:
-        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        _log.warning("%s: a HeteroDataset does not hold %s%s: no batch will have them", name, ", ".join(left[:_MOST_NAMED]), more)
-    return {"not_carried": left} if left else {}
+    return not_carried(name, "HeteroDataset", left, remedy)
 
 
 def _seed_type(name: str, labelled: list[str], seed_type: str | None) -> str:

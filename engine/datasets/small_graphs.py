@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array
+from hoptrain.engine.arrays import Array, as_array, as_labels
 from hoptrain.engine.dataset import (
     KIND,
     SPLITS,
     Dataset,
-    as_labels,
     check_labels,
     check_split,
     check_targets,

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from hoptrain.dgl.graphs import converted, is_typed, on_host
+from hoptrain.dgl.graphs import as_ids, converted, is_typed, on_host
 from hoptrain.dgl.outputs import blocks_of, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.dgl.typed import items_by_type, typed_blocks_of, typed_sampler
 from hoptrain.engine import InputError
-from hoptrain.engine.arrays import Array
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, Sampler
 from hoptrain.samplers import LaborSampler as Labor
 from hoptrain.samplers import NeighborSampler as Neighbor
@@ -159,15 +157,3 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
 def moved(ids: Any, device: Any) -> Any:
     """Ids, or those of each type, on a device."""
     return {kind: own.to(device) for kind, own in ids.items()} if isinstance(ids, Mapping) else ids.to(device)
-
-
-def as_ids(ids: Any) -> Array:
-    """(N,) int64, from a tensor.
-
-    Raises:
-        InputError: those of typed graphs.
-    """
-    if isinstance(ids, dict):
-        raise InputError(f"ids are a dict of {', '.join(map(str, ids))}: those of typed graphs; give a tensor")
-    array: Array = ids.cpu().numpy().astype(np.int64, copy=False)
-    return array

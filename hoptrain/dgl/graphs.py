@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -169,3 +170,23 @@ def ids_and_weights(edge_ids: Array, values: Any) -> tuple[Array | None, Array |
     values = values.detach().reshape(-1)
     weights = (values if values.dtype in (torch.float32, torch.float64) else values.float()).numpy()
     return ids, weights if ids is None else weights[ids]
+
+
+def as_ids(ids: Any) -> Array:
+    """Return ids (N,) int64, from a tensor, an array, a list or one number, as DGL takes them.
+
+    Raises:
+        InputError: ids by type, of a graph with one; or something other than integers.
+    """
+    if isinstance(ids, Mapping):
+        raise InputError(f"ids are a dict of {', '.join(map(str, ids))}: those of typed graphs; give a tensor")
+    try:
+        tensor = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"ids are {reprlib.repr(ids)}: ids are (N,) integers; give a tensor of them") from None
+    tensor = tensor.reshape(1) if tensor.dim() == 0 else tensor
+    # torch's empty tensors are floats unless their dtype is named
+    if tensor.dim() != 1 or (len(tensor) and (tensor.is_floating_point() or tensor.dtype == torch.bool)):
+        raise InputError(f"ids are {tensor.dtype} of shape {tuple(tensor.shape)}: ids are (N,) integers; give a tensor of them")
+    array: Array = tensor.cpu().numpy().astype(np.int64, copy=False)
+    return array

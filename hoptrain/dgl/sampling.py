@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.blocks import as_ids
-from hoptrain.dgl.graphs import Converted, feature_of_edges, homogeneous, is_typed, on_host, relation_converted
+from hoptrain.dgl.graphs import Converted, as_ids, feature_of_edges, homogeneous, is_typed, on_host, relation_converted
 from hoptrain.dgl.outputs import dgl
 from hoptrain.dgl.typed import by_type, fanouts_by_relation
 from hoptrain.engine import InputError
@@ -51,7 +50,7 @@ def random_walk(
         steps.append(Steps(one.graph, number, _tables(one) if one.graph.weights is not None else NO_TABLES))
     ends = 0.0 if restart_prob is None else torch.as_tensor(restart_prob, dtype=torch.float64).cpu().numpy()
     seed = int(torch.empty((), dtype=torch.int64).random_())
-    start = as_ids(torch.as_tensor(nodes))
+    start = as_ids(nodes)
     found = edge_walks(steps, check_vertices(start, steps[0].columns.num_nodes), ends, seed=seed, workspace=Workspace(os.cpu_count() or 1))
     kinds = [path[0][0][0], *(relation[2] for relation, number in path for _ in range(number))]
     traces, types = torch.from_numpy(found.vertices).to(g.idtype), torch.tensor([g.get_ntype_id(kind) for kind in kinds], dtype=g.idtype)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.blocks import as_ids, moved
-from hoptrain.dgl.graphs import Converted, converted, homogeneous, is_typed, on_host
+from hoptrain.dgl.blocks import moved
+from hoptrain.dgl.graphs import Converted, as_ids, converted, homogeneous, is_typed, on_host
 from hoptrain.dgl.outputs import dgl, subgraph_of
 from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.dgl.typed import items_by_type, typed_sampler, typed_subgraph_of

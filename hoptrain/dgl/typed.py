@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from hoptrain.dgl.graphs import Converted, adjacency_of, ids_and_weights
+from hoptrain.dgl.graphs import Converted, adjacency_of, as_ids, ids_and_weights
 from hoptrain.dgl.outputs import block_of, graph_of, ids_for, of_mean_one
 from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
@@ -144,8 +143,7 @@ def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array
     unknown = [name for name in values if name not in types]
     if unknown:
         raise InputError(f"{what} of {unknown[0]!r}: the graph has the types {some_of(types)}; name one of these")
-    # One id may be given as a number.
-    return {name: torch.as_tensor(ids).reshape(-1).cpu().numpy().astype(np.int64, copy=False) for name, ids in values.items()}
+    return {name: as_ids(ids) for name, ids in values.items()}
 
 
 def items_by_type(g: Any, made: TypedConverted, seed_nodes: Any, exclude_eids: Any) -> tuple[Array, dict[str, Copies]]:

@@ -135,7 +135,7 @@ def checked_links(data: Any, given: Any) -> tuple[Any, int]:
                 f"{some_of(data.edge_types)}"
             )
         data, what = data[kind], f"edge_label_index of {':'.join(kind)}"
-    own = data.edge_index if links is None else _tensor(links, what)
+    own = data.edge_index if links is None else _integers(links, what)
     if own.dim() != 2 or len(own) != 2:
         raise InputError(f"{what} has shape {tuple(own.shape)}: it is (2, N), sources above destinations; transpose it")
     if links is None:
@@ -143,17 +143,22 @@ def checked_links(data: Any, given: Any) -> tuple[Any, int]:
     return (own if kind is None else (kind, own)), own.shape[1]
 
 
-def _tensor(values: Any, what: str) -> Tensor:
-    """A tensor, of a NumPy array or of lists too.
+def _integers(values: Any, what: str) -> Tensor:
+    """Return a tensor of a tensor, an array or lists.
 
     Raises:
-        InputError: it is no table of integers.
+        InputError: it holds something other than integers.
     """
+    rule = "it is (2, N) integers, sources above destinations"
     try:
         made: Tensor = torch.as_tensor(values)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what} is {_shown(values)}: it is (2, N) integers, sources above destinations ({error}); correct it") from None
-    return made if made.numel() else made.long()
+        raise InputError(f"{what} is {_shown(values)}: {rule} ({error}); correct it") from None
+    if not made.numel():
+        return made.long()  # torch's empty tensors are floats unless their dtype is named
+    if made.is_floating_point() or made.dtype == torch.bool:
+        raise InputError(f"{what} is {made.dtype} of shape {tuple(made.shape)}: {rule}; convert it")
+    return made
 
 
 def _shown(value: Any) -> str:

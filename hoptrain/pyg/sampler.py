@@ -75,10 +75,8 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         self.keep_orig_edges = False
         self._take_numbers(data, time_attr)
         options: dict[str, Any] = {"backward": sample_direction == "backward", "is_sorted": is_sorted}
-        options |= {"weight_attr": weight_attr, "time_attr": time_attr}
-        made: Any = (
-            typed_converted(data, **options) if self.is_hetero else converted(data, **options, untimed=disjoint and time_attr is None)
-        )
+        options |= {"weight_attr": weight_attr, "time_attr": time_attr, "untimed": disjoint and time_attr is None}
+        made: Any = typed_converted(data, **options) if self.is_hetero else converted(data, **options)
         self.graph: Any = made.graph
         self.perm: Any = made.permutation
         self._is_weighted = weight_attr is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
@@ -40,6 +41,7 @@ def typed_converted(
     is_sorted: bool = False,
     weight_attr: str | None = None,
     time_attr: str | None = None,
+    untimed: bool = False,
 ) -> TypedConverted:
     """The graph of ``data``; kept as long as ``data`` is, and until its edges are changed. Arguments are those of ``converted``.
 
@@ -60,7 +62,7 @@ def typed_converted(
     names = [name for name in (weight_attr, time_attr) if name is not None]
     values = [*edges.values(), *(store[name] for name in names for store in data.stores if name in store)]
     state = (*map(state_of, values), *((kind, data[kind].num_nodes) for kind in data.node_types), *edges)
-    options = backward, is_sorted, weight_attr, time_attr
+    options = backward, is_sorted, weight_attr, time_attr, untimed
     kept = _KEPT.setdefault(data, {})
     if options not in kept or kept[options][0] != state:
         for relation, own in edges.items():
@@ -79,7 +81,9 @@ def _edges(data: HeteroData, relation: Relation) -> Any:
     return edges
 
 
-def _convert(data: HeteroData, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None) -> TypedConverted:
+def _convert(
+    data: HeteroData, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None, untimed: bool
+) -> TypedConverted:
     columns, weights, times, permutation = {}, {}, {}, {}
     for relation, store in data.edge_items():
         of_nodes = data[relation[2 if backward else 0]].get(time_attr)
@@ -94,5 +98,7 @@ def _convert(data: HeteroData, backward: bool, is_sorted: bool, weight_attr: str
             times[name] = in_order(time_attr, of_edges, permutation[relation], len(indices))
         elif of_nodes is not None:
             times[name] = torch.as_tensor(of_nodes).cpu()[indices].numpy()
+        elif untimed:
+            times[name] = np.zeros(len(indices), np.int64)
     num_nodes = {kind: int(data[kind].num_nodes) for kind in data.node_types}
     return TypedConverted(HeteroGraph(num_nodes, columns, weights=weights, times=times), permutation)

@@ -46,7 +46,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
 
     The law is ``TemporalSampler``'s, relation by relation: every seed has a time, and a tree of its own, whose edges of all relations and hops it
     bounds (as in PyG's ``NeighborLoader`` with ``disjoint=True`` on ``HeteroData``). Edges of a relation without times are all admitted, and drawn
-    uniformly whatever the strategy; where no relation has times, seeds need none, and trees are all that is left. Seeds need not be distinct.
+    uniformly whatever the strategy; a graph without any times is refused. Seeds need not be distinct.
 
     ``sample`` takes ``times`` (B,), integers, the time of each seed in the order of the seeds, which is that of ``HeteroGraph.numbered`` where they
     are of several types. Blocks are nested. ``extra`` holds for each type t ``trees.t`` (S_t,) int32, the seed (0 to B - 1) whose tree each node is in,
@@ -102,12 +102,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         Raises:
             InputError: fanouts that do not fit the graph's relations, or no relation has times.
         """
-        self.fanouts_of(graph)
-        if all(columns.times is None for columns in graph.relations.values()):
-            raise InputError(
-                "no relation of the graph has times, so that nothing bounds what HeteroTemporalSampler draws: give them to HeteroGraph, or name "
-                "them by time_attr of from_pyg; or take HeteroSampler"
-            )
+        self.along(graph)
         return self
 
     def along(self, graph: HeteroGraph) -> dict[Relation, OneTimed]:
@@ -117,6 +112,11 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
             InputError: as ``prepare``.
         """
         self.fanouts_of(graph)
+        if all(columns.times is None for columns in graph.relations.values()):
+            raise InputError(
+                "no relation of the graph has times, so that nothing bounds what HeteroTemporalSampler draws: give them to HeteroGraph, or name "
+                "them by time_attr of from_pyg; or take HeteroSampler"
+            )
         is_recent, common = self.strategy == "recent", self.fanouts.get("", ())
         return {
             relation: OneTimed(self.fanouts.get(relation_name(relation), common), self.replace, is_recent and columns.times is not None)
@@ -157,9 +157,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         """(B,) int64."""
         if times is not None:
             return checked_times(times, seeds.number, "times")
-        bounds = np.zeros(seeds.number, np.int64)
-        if all(columns.times is None for columns in graph.relations.values()):
-            return bounds
+        bounds = np.empty(seeds.number, np.int64)
         for kind, (ids, places) in seeds.by_type.items():
             if kind not in self.seed_times:
                 raise InputError(

@@ -33,11 +33,8 @@ class TimedSeeds(Sampler[Any, Any]):
         self.sampler.check_data(data)
 
     def prepare(self, graph: Any, seeds: Array) -> TimedSeeds:
-        """With the graph's columns in the order of time. Seeds bring their times, 0 where a tree each is all that is asked for."""
-        if isinstance(self.sampler, HeteroTemporalSampler):
-            self.sampler.fanouts_of(graph)
-        else:
-            self.sampler.prepare(graph, seeds)
+        """With the graph's columns in the order of time."""
+        self.sampler.prepare(graph, seeds)
         return self
 
     def sample_on_cpu(self, graph: Any, seeds: Array, address: Address, workspace: Workspace) -> Any:

@@ -46,6 +46,43 @@ def test_from_pyg():
     assert Dataset.from_pyg(data, name="mine").name == "mine"
 
 
+@pytest.mark.parametrize("num_nodes", [4, 5], ids=["as many nodes as edges", "more nodes"])
+def test_times_of_pyg_are_carried_by_name(num_nodes):
+    """PyG's rule tells times of nodes from those of edges: by the name where there are as many."""
+    born, edge_time = torch.arange(10, 10 + num_nodes), torch.tensor([7, 8, 5, 6])
+    data = Data(edge_index=torch.from_numpy(EDGES), num_nodes=num_nodes, born=born, edge_time=edge_time)
+    for make in (Graph.from_pyg, lambda *args, **options: Dataset.from_pyg(*args, **options).graph):
+        graph = make(data, time_attr="born")
+        assert graph.times.tolist() == (10 + graph.indices).tolist()
+        graph = make(data, time_attr="edge_time")
+        assert graph.times.tolist() == edge_time[graph.ids_of(np.arange(4))].tolist()
+        assert make(data).times is None
+
+
+def test_what_a_data_set_does_not_hold_is_named(caplog):
+    data = Data(edge_index=torch.from_numpy(EDGES), x=torch.from_numpy(X), time=torch.arange(4), edge_kind=torch.arange(4))
+    assert Dataset.from_pyg(data, name="mine").meta == {"not_carried": ["edge_kind", "time"]}
+    assert caplog.messages == ["mine: a Dataset does not hold edge_kind, time: no batch will have them; time_attr names times"]
+    caplog.clear()
+    assert Dataset.from_pyg(data, time_attr="time").meta == {"not_carried": ["edge_kind"]}
+    caplog.clear()
+    edges = torch.from_numpy(EDGES)
+    dgl = SimpleNamespace(
+        is_homogeneous=True,
+        edges=lambda: (edges[0], edges[1]),
+        num_nodes=lambda: 4,
+        ndata={"year": torch.ones(4)},
+        edata={"w": torch.ones(4)},
+    )
+    assert Dataset.from_dgl(dgl).meta == {"not_carried": ["w", "year"]}
+    assert caplog.messages == ["data: a Dataset does not hold w, year: no batch will have them"]
+    caplog.clear()
+    mask, weight = torch.from_numpy(TRAIN), torch.ones(4)
+    whole = Data(edge_index=edges, x=weight[:, None], y=weight, edge_weight=weight, edge_attr=weight, val_mask=mask, num_nodes=4)
+    assert Dataset.from_pyg(whole).meta == {}
+    assert not caplog.messages
+
+
 def test_from_dgl():
     ndata = {"feat": torch.from_numpy(X), "label": torch.from_numpy(Y), "train_mask": torch.from_numpy(TRAIN.astype(np.uint8))}
     edges = torch.from_numpy(EDGES)
@@ -61,6 +98,13 @@ def test_from_dgl():
         (lambda: Dataset(edge_index=EDGES, splits={"train": TRAIN[:3]}), r"mask of split train has shape \(3,\)"),
         (lambda: Dataset(x=X[:3], edge_index=EDGES), "is vertex 3"),
         (lambda: Dataset.from_pyg(HeteroData()), "HeteroData has no edge_index"),
+        (
+            lambda: Dataset.from_pyg(Data(edge_index=EDGES, num_nodes=4), time_attr="t"),
+            "data has no attribute 't': it has edge_index, num_nodes",
+        ),
+        (lambda: Graph.from_pyg(Data(edge_index=EDGES, num_nodes=4, t=torch.ones(4)), time_attr="t"), "times are float32"),
+        (lambda: Graph.from_pyg(Data(edge_index=EDGES, num_nodes=3, t=torch.ones(3, dtype=int)), time_attr="t"), "is vertex 3"),
+        (lambda: Graph.from_pyg(Data(edge_index=EDGES, num_nodes=9, t=torch.ones(2, dtype=int)), time_attr="t"), "times are int64"),
         (lambda: Dataset.from_pyg(Data(edge_index=EDGES, num_nodes=4, train_mask=torch.ones(4, 10))), r"train has shape \(4, 10\)"),
     ],
 )

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from reference.damage import changed, put
+from cases.damage import changed, put
 from torch_geometric.data import Data, HeteroData
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, load_dataset, load_hetero_dataset
@@ -183,7 +183,10 @@ def test_what_is_not_taken_over_is_named(caplog):
     assert {relation: rows.tolist() for relation, rows in made.edge_attr.items()} == {("a", "r", "b"): [[0, 1, 2], [3, 4, 5]]}
     assert made.meta["not_carried"] == ["a year", "a:r:b kind", "b train_mask", "b y"]
     (line,) = caplog.messages
-    assert line == "theirs: a HeteroDataset does not hold a year, a:r:b kind, b train_mask, b y: no batch will have them"
+    assert line == (
+        "theirs: a HeteroDataset does not hold a year, a:r:b kind, b train_mask, b y: no batch will have them; "
+        "weight_attr and time_attr name weights and times"
+    )
     caplog.clear()
     made = HeteroDataset.from_dgl(
         dgl({"feat": torch.ones(2, 3), "w": torch.ones(2)}, label=torch.zeros(4, dtype=torch.int64), year=torch.ones(4))

@@ -1,5 +1,6 @@
 """Functions of ``dgl.sampling`` and SpotTarget beside DGL's own: the same forms, the same results where nothing is drawn, the same laws."""
 
+import numpy as np
 import pytest
 import torch
 from dgl_case import chi_square_fits, dgl, graph
@@ -101,6 +102,23 @@ def test_one_node_may_be_a_number(one):
         assert torch.equal(sampling.select_topk(g, 2, "weight", nodes).edata[dgl.EID], expected.edata[dgl.EID])
 
 
+def test_nodes_of_several_types_are_tensors_arrays_lists_or_numbers():
+    ends = {("user", "plays", "game"): ([0, 1, 2, 0], [0, 0, 1, 1]), ("game", "by", "user"): ([0, 1, 1, 0], [0, 0, 1, 2])}
+    g = dgl.heterograph(ends, idtype=torch.int32)
+    for relation in g.canonical_etypes:
+        g.edges[relation].data["weight"] = torch.tensor([0.4, 0.1, 0.3, 0.2])
+    expected = dgl.sampling.select_topk(g, 1, "weight", {"user": [0, 1], "game": 0})
+    for user, game in (([0, 1], 0), (np.array([0, 1]), np.int64(0)), (range(2), torch.tensor(0)), (torch.tensor([0, 1]), [0])):
+        found = sampling.select_topk(g, 1, "weight", {"user": user, "game": game})
+        for relation in g.canonical_etypes:
+            assert torch.equal(found.edges[relation].data[dgl.EID], expected.edges[relation].data[dgl.EID])
+    for one in (2, [2], torch.tensor(2)):
+        traces, types = sampling.random_walk(g, one, metapath=["plays", "by"])
+        theirs = dgl.sampling.random_walk(g, 2, metapath=["plays", "by"])
+        assert (traces.shape, traces.dtype, traces[0, 0]) == (theirs[0].shape, theirs[0].dtype, 2)
+        assert torch.equal(types, theirs[1])
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_spot_target_excludes_edges_of_low_degrees(num_workers):
     g = graph()
@@ -120,6 +138,10 @@ def test_spot_target_excludes_edges_of_low_degrees(num_workers):
 
 WRONG = [
     (lambda g: sampling.random_walk(g, [60], length=2), "seed 60 is not in the graph"),
+    (lambda g: sampling.random_walk(g, [0.5], length=2), r"ids are torch.float32 of shape \(1,\): ids are \(N,\) integers"),
+    (lambda g: sampling.random_walk(g, [[1]], length=2), r"ids are torch.int64 of shape \(1, 1\): ids are \(N,\) integers"),
+    (lambda g: sampling.select_topk(g, 1, "weight", {"_N": [True]}), r"ids are torch.bool of shape \(1,\): ids are \(N,\) integers"),
+    (lambda g: sampling.select_topk(g, 1, "weight", {"_N": "a"}), "ids are 'a': ids are .* integers; give a tensor of them"),
     (lambda g: sampling.random_walk(g, [1]), "length is None and metapath None"),
     (
         lambda g: sampling.random_walk(g, [1], metapath=["other"]),

@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+import numpy as np
 import pyg_reference
 import pytest
 import torch
@@ -368,6 +369,45 @@ def test_nothing_is_later_than_its_seed(make, time_attr, direction):
     assert sum(map(len, many.values())) > 2 * len(seeds)
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("time_attr", TIMED)
+@pytest.mark.parametrize("make", [some_data, some_typed_data], ids=["homogeneous", "heterogeneous"])
+def test_nothing_is_later_than_the_link_of_its_tree(make, time_attr, direction):
+    data, times = make(), torch.arange(30)
+    is_typed = isinstance(data, torch_geometric.data.HeteroData)
+    links = (data[WRITES] if is_typed else data).edge_index[:, :30]
+    loader = hoptrain.pyg.LinkNeighborLoader(
+        data,
+        [-1, -1],
+        edge_label_index=(WRITES, links) if is_typed else links,
+        edge_label_time=times,
+        batch_size=30,
+        time_attr=time_attr,
+        neighbor_sampler=hoptrain.pyg.NeighborSampler(data, [-1, -1], time_attr=time_attr, sample_direction=direction),
+    )
+    (batch,) = loader
+    for kind, store in zip(batch.node_types if is_typed else [None], batch.node_stores, strict=True):
+        if TIMED[time_attr] == "nodes":
+            is_end = torch.isin(store.n_id, links[0] if kind == "author" else links[1] if kind == "paper" else links)
+            assert (is_end | (store[time_attr] <= times[store.batch % 30])).all(), kind
+    for relation, store in zip(batch.edge_types if is_typed else [None], batch.edge_stores, strict=True):
+        if TIMED[time_attr] == "edges":
+            trees = (batch[relation[2]] if is_typed else batch).batch[store.edge_index[1]]
+            assert (store[time_attr] <= times[trees % 30]).all(), relation
+    assert sum(store.edge_index.shape[1] for store in batch.edge_stores) > 30
+
+
+def test_trees_of_data_without_times(data):
+    """Each seed has nodes of its own, the same seed too, and all that both would have."""
+    whole, trees = (
+        next(iter(hoptrain.pyg.NeighborLoader(data, [-1, -1], ("paper", torch.tensor([7, 7])), batch_size=2, disjoint=disjoint)))
+        for disjoint in (False, True)
+    )
+    for kind in data.node_types:
+        for tree in range(2):
+            assert trees[kind].n_id[trees[kind].batch == tree].sort().values.equal(whole[kind].n_id.unique())
+
+
 def test_fanouts_by_default_alone(data):
     ours, wanted = ({"num_neighbors": fanouts, "input_nodes": "paper"} for fanouts in (NumNeighbors({}, default=[-1, -1]), [-1, -1]))
     batches = [next(iter(hoptrain.pyg.NeighborLoader(data, batch_size=50, **options))) for options in (ours, wanted)]
@@ -383,6 +423,26 @@ def test_links_may_be_an_array_or_lists(data, form):
         (ours, wanted) = (batch[name] if name else batch for batch in (ours, wanted))
         assert torch.equal(ours.edge_label_index, wanted.edge_label_index)
         assert torch.equal(ours.edge_index, wanted.edge_index)
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        (np.ones((2, 3)), r"is torch.float64 of shape \(2, 3\): it is \(2, N\) integers, sources above destinations; convert it$"),
+        (torch.ones(2, 3, dtype=torch.bool), r"is torch.bool of shape \(2, 3\): it is \(2, N\) integers"),
+        ([[1, 2], [3]], r"is \[\[1, 2\], \[3\]\]: it is \(2, N\) integers, sources above destinations .*; correct it$"),
+        ([1, 2], r"has shape \(2,\): it is \(2, N\), sources above destinations; transpose it$"),
+    ],
+    ids=["floats", "a mask", "ragged", "one row"],
+)
+def test_links_that_are_no_pairs_of_ids(data, links, message):
+    for graph, own, what in (
+        (data, (WRITES, links), "edge_label_index of author:writes:paper "),
+        (some_data(), links, "edge_label_index "),
+    ):
+        with pytest.raises(InputError, match="^" + what + message) as refused:
+            hoptrain.pyg.LinkNeighborLoader(graph, [2], own)
+        assert "\n" not in str(refused.value)
 
 
 def test_no_seeds_are_no_batches(data):

@@ -28,14 +28,14 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph of two types, whose relations may have no times; seeds of both that repeat; bounds before, among and after the times."""
+    """A graph of two types, whose relations, except for the first, may have no times; seeds of both that repeat; bounds before, among and after the times."""
     num_nodes = {name: draw(st.integers(1, 8)) for name in "ab"}
     edges, times = {}, {}
     for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
         edge = st.tuples(st.integers(0, num_nodes[relation[0]] - 1), st.integers(0, num_nodes[relation[2]] - 1), st.integers(-3, 9))
         own = np.array(draw(st.lists(edge, max_size=30)), np.int64).reshape(-1, 3).T
         edges[relation] = own[0], own[1]
-        if draw(st.booleans()):
+        if not times or draw(st.booleans()):
             times[relation] = own[2]
     seed = st.sampled_from("ab").flatmap(lambda kind: st.tuples(st.just(kind), st.integers(0, num_nodes[kind] - 1)))
     strategy, hops = draw(st.sampled_from(["uniform", "recent"])), draw(st.integers(1, 3))
@@ -131,11 +131,11 @@ def test_recent_ones_are_the_last_and_those_without_times_are_drawn():
     assert len({tuple(block["topic", "of", "paper"].edge_ids) for block in blocks}) > 1
 
 
-def test_trees_without_times():
+def test_trees_at_one_time():
     """PyG's disjoint=True: the same vertex twice, each with nodes of its own."""
     edges = (np.array([0, 1]), np.array([0, 0]))
-    graph = HeteroGraph.from_edges({"a": 2, "p": 1}, {("a", "of", "p"): edges})
-    batch = HeteroTemporalSampler([-1], "p").sample(graph, np.array([0, 0]))
+    graph = HeteroGraph.from_edges({"a": 2, "p": 1}, {("a", "of", "p"): edges}, times={("a", "of", "p"): [0, 0]})
+    batch = HeteroTemporalSampler([-1], "p").sample(graph, np.array([0, 0]), times=[0, 0])
     assert batch.extra["trees.a"].tolist() == [0, 0, 1, 1]
     data = batch.to_pyg()
     assert data["a"].batch.tolist() == [0, 0, 1, 1]
@@ -176,3 +176,12 @@ def test_a_graph_without_times_is_not_trained_on_in_silence():
     for sampler in (HeteroTemporalSampler([2], "paper"), HeteroTemporalSampler([2], "paper", {"paper": [1, 2, 3]})):
         with pytest.raises(InputError, match=r"^no relation of the graph has times, .*time_attr of from_pyg; or take HeteroSampler$"):
             sampler.prepare(graph, np.arange(3))
+    seeds, times = np.arange(3), np.array([1, 2, 3])
+    for draw in (
+        lambda: HeteroTemporalSampler([2], "paper").sample(graph, seeds, times=times),
+        lambda: HeteroTemporalSampler([2], "paper").sample(graph, seeds),
+        lambda: TimedSeeds(HeteroTemporalSampler([2], "paper")).sample(graph, np.concatenate([seeds, times])),
+        lambda: SampleLoader(HeteroDataset(graph=graph, seed_type="paper"), HeteroTemporalSampler([2], "paper"), split=seeds, batch_size=3),
+    ):
+        with pytest.raises(InputError, match=r"^no relation of the graph has times, "):
+            draw()
