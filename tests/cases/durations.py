@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+LEAST_S = 0.1
+"""Tests that take less are not recorded."""
 RECORD = Path(__file__).parents[1] / "durations.json"
 
 
@@ -44,8 +46,9 @@ class Durations:
         for test, seconds in slowest:
             terminalreporter.line(f"{seconds:7.2f} s {test}")
         if self.record:
-            known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-            known |= {test: round(seconds, 2) for test, seconds in self.seconds.items()}
+            before = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+            known = {test: seconds for test, seconds in before.items() if test not in self.seconds}
+            known |= {test: round(seconds, 2) for test, seconds in self.seconds.items() if seconds >= LEAST_S}
             RECORD.write_text(json.dumps(dict(sorted(known.items())), indent=0) + "\n")
 
 
