@@ -202,7 +202,8 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
     at, workers = KILLED_AT[task], (0, 2) if ranks == 1 else (2, 0)
     case = resume_case.draw(SEED, resume_case.TASKS.index(task)) | {
         "number": f"{ranks}-ranks-{task}", "ranks": ranks, "workers": workers[0], "accumulate": 1, "limit": None,
-        "end": ("max_epochs", 2), "early": False, "swa": False, "checkpoints": ["steps"], "every": 1, "moment": "on_train_batch_start",
+        "end": ("max_epochs", 2), "early": False, "swa": False, "extras": [], "min_epochs": None,
+        "checkpoints": ["steps"], "every": 1, "moment": "on_train_batch_start",
         "at": at, "kind": "SIGKILL", "victim": 1, "validate": 1.0, "recompute": ranks == 1 and task != "events",
     }  # fmt: skip
     (folder / case["number"]).mkdir()
