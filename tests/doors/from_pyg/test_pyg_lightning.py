@@ -1,8 +1,9 @@
 """What Lightning does with PyG's loaders over hoptrain: it makes them again with another sampler to predict, to overfit, and for several ranks."""
 
-import multiprocessing
+import os
 import pickle
-from concurrent.futures import ProcessPoolExecutor
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -165,12 +166,19 @@ def test_a_pickled_loader_gives_the_same_batches(name):
     assert equal(batches_of(copied), batches_of(loader))
 
 
-def test_a_spawned_process_gives_the_same_batches_of_links():
+THERE = "import pickle, sys; from test_pyg_lightning import batches_of; pickle.dump(batches_of(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)"
+
+
+def test_a_new_process_gives_the_same_batches_of_links():
+    """By a pipe: multiprocessing's spawn would leave its resource tracker behind."""
     loader = LOADERS["links"]()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as spawned:
-        there = pickle.loads(spawned.submit(pickled_batches_of, pickle.dumps(loader)).result())
-    assert equal(there, batches_of(loader))
-
-
-def pickled_batches_of(loader):
-    return pickle.dumps(batches_of(pickle.loads(loader)))
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    child = subprocess.run(
+        [sys.executable, "-P", "-c", THERE],
+        input=pickle.dumps(loader),
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": path},
+        check=True,
+        timeout=100,
+    )
+    assert equal(pickle.loads(child.stdout), batches_of(loader))
