@@ -191,7 +191,10 @@ def check_unchanged(path: Path) -> None:
         InputError: the files are other ones.
     """
     opened = _OPENED.get(path.resolve())
-    if opened is not None and opened != _state_of(path):
+    if opened is None or opened == (now := _state_of(path)):
+        return
+    sizes = [{name: size for name, size, *_ in json.loads(state)[1:]} for state in (opened, now)]
+    if not any(sizes[1].get(name, 0) < size for name, size in sizes[0].items()):  # a file that was cut off is named where it is read
         raise InputError(
             f"{path} has changed since it was opened: a run reads its files to the end; start the run again, on a folder that stays"
         )

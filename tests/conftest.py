@@ -37,7 +37,11 @@ def child_processes():
 
 def shared_memory():
     """Names in /dev/shm but those that others make as well: torch, drivers, NCCL, the tests themselves, and other libraries' loaders (semaphores)."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith(("torch_", "hoptrain-test-", "sem.mp-", "cuda.shm", "nccl-"))}
+    return {
+        name
+        for name in os.listdir("/dev/shm")
+        if not name.startswith(("torch_", "hoptrain-test-", "sem.mp-", "sem.loky-", "cuda.shm", "nccl-"))
+    }
 
 
 def pytest_addoption(parser):
