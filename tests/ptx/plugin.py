@@ -82,8 +82,7 @@ def install():
     from hoptrain.kernels.cuda import native
     from hoptrain.kernels.cuda.programs import kept
 
-    kept._Files.load_overload = lambda *_: None  # nor is that of programs
-    kept._Files.save_overload = lambda *_: None
+    kept._Files._path = lambda *_: None  # nor is that of programs
     native.reason_against = lambda: "the interpreter runs Numba's kernels"  # it has nothing for CuPy to launch on
 
 
