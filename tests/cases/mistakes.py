@@ -1,0 +1,57 @@
+"""Tables of wrong calls and what the message of each tells: the value, the rule and the remedy.
+
+A module of tests has one table, a row for each error, and this test::
+
+    @each_of(MISTAKES)
+    def test_mistakes(mistake, request):
+        mistake.check(request)
+
+A row holds key words, not the sentence, so that a message can be written anew without touching a test.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from hoptrain.engine import InputError
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong call and what its message tells.
+
+    Args:
+        call: The call. Its parameters are names of fixtures, but for those with a default.
+        value: The wrong value or the name of what is missing, letter by letter as the message shows it.
+        rule: Words of the rule that it breaks, in any order; a part of a word counts.
+        remedy: Words of what to do instead; empty where the rule itself says what is allowed.
+        error: The class of the error.
+    """
+
+    call: Callable
+    value: str
+    rule: str
+    remedy: str = ""
+    error: type[Exception] = InputError
+
+    def check(self, request):
+        """Make the call with the fixtures it names; assert the class of its error and the parts of its message, which is one line."""
+        parameters = inspect.signature(self.call).parameters.values()
+        fixtures = {
+            parameter.name: request.getfixturevalue(parameter.name) for parameter in parameters if parameter.default is parameter.empty
+        }
+        with pytest.raises(self.error) as raised:
+            self.call(**fixtures)
+        assert raised.type is self.error
+        message = str(raised.value)
+        assert "\n" not in message
+        assert self.value in message
+        missing = [word for word in f"{self.rule} {self.remedy}".split() if word.lower() not in message.lower()]
+        assert not missing, f"{missing} is not in: {message}"
+
+
+def each_of(mistakes):
+    """A decorator: run a test with each ``mistake`` of a dict from what it is to a ``Mistake``."""
+    return pytest.mark.parametrize("mistake", mistakes.values(), ids=mistakes)
