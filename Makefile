@@ -1,7 +1,7 @@
 # make train: set up what training needs, then train the quickstart.   make check: lint, types, rooms.
-# make test: set up the rest, then the tests that take minutes.   make test-all: those that take longer (marked `long`), not the others again.
-# make test-cuda: the long ones about CUDA, in the simulator and the interpreter: half an hour, where device code or a sampler has changed.
-# make durations: both of them, and records the processor time of each test in tests/durations.json.
+# make test: set up the rest, then the quick tests: five minutes on 2 cores.   make test-all: those that take longer, not the others again.
+# make test-cuda: the longer ones about CUDA, in the simulator and the interpreter, where device code or a sampler has changed.
+# make durations: test and test-all, and records the processor time of each test in tests/durations.json, by which they are told apart.
 # make docs: builds the documentation into build/site, with warnings as errors.
 # make types: whether every public name has a type that type checkers read alike, by pyright; half a minute.
 # make release: builds build/dist, looks at it as a user who installs it would; publishes nothing.
@@ -22,8 +22,8 @@ RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
-LONG_OF_CUDA := tests/ptx tests/golden tests/kernels/cuda tests/samplers/cuda tests/benchmarks/device \
-	tests/benchmarks/test_bulk_host_bench.py tests/trainers/commands/checks
+LONG_OF_CUDA := tests/ptx tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py tests/golden/test_captured_cuda.py \
+	tests/kernels/cuda tests/samplers/cuda tests/benchmarks/device tests/benchmarks/test_bulk_host_bench.py tests/trainers/commands/checks
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup train test test-all durations test-cuda test-gpu gpu test-faults soak check types release docs format clean
@@ -66,6 +66,7 @@ durations: $(STAMP)
 test-cuda: $(STAMP)
 	@echo "testing CUDA in the simulator and the interpreter, in two processes"
 	@$(BIN)/pytest -m long $(IN_TWO) $(LONG_OF_CUDA)
+	@$(BIN)/python .ci/device_path.py record
 
 test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest -o timeout_method=thread $(OF_CUDA)

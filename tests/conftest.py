@@ -1,9 +1,11 @@
-"""Fixtures for all tests, and the rule that no test leaves a process or a shared-memory file behind."""
+"""Fixtures for all tests, and the rule that no test leaves a process or a file behind."""
 
 import contextlib
 import gc
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -22,7 +24,9 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.device import cuda_status
 from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.kernels.machine_code import CACHE_ROOT
 
+ROOT = Path(__file__).parents[1]
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
@@ -44,6 +48,11 @@ def shared_memory():
     }
 
 
+def temporary_files():
+    """Names among the temporary files of these tests but those that libraries leave there: PyG, torch, joblib."""
+    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(("torch_geometric.", "torchinductor_", "pymp-"))}
+
+
 def pytest_addoption(parser):
     parser.addoption("--record-durations", action="store_true", help="write the processor time of each test into tests/durations.json")
 
@@ -55,12 +64,33 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell tells this to what it starts in the background, and children inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Durations(config.getoption("--record-durations")))
+    _have_own_folders(config)
+
+
+def _have_own_folders(config):
+    """Keep temporary files and caches in a folder that goes with this process, but for machine code, which later runs load."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where it is found after a failure
+    folder = Path(tempfile.mkdtemp(prefix="hoptrain-tests-"))
+    config.add_cleanup(lambda: shutil.rmtree(folder))
+    for name in ("temporary", "cache"):
+        (folder / name).mkdir()
+    (folder / "cache" / "numba").symlink_to(CACHE_ROOT)
+    os.environ |= {"TMPDIR": str(folder / "temporary"), "HOPTRAIN_CACHE": str(folder / "cache")}
+    tempfile.tempdir = None  # asked for again
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _checkout_as_before():
+    """No test leaves a file in the checkout."""
+    before = set(os.listdir(ROOT))
+    yield
+    assert set(os.listdir(ROOT)) <= before
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind():
-    """A test ends all its processes and leaves nothing in /dev/shm."""
-    children, files = child_processes(), shared_memory()
+    """A test ends all its processes and leaves nothing in /dev/shm or among the temporary files."""
+    children, files, temporary = child_processes(), shared_memory(), temporary_files()
     yield
     if child_processes() - children:
         gc.collect()
@@ -69,6 +99,7 @@ def _nothing_left_behind():
         time.sleep(0.02)
     assert child_processes() <= children, "the test left processes running"
     assert shared_memory() <= files, "the test left files in /dev/shm"
+    assert temporary_files() <= temporary, "the test left temporary files"
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
-"""A pytest plugin that measures the processor time of each test and prints or records it.
+"""A pytest plugin that measures the processor time of each test, records it, and tells by the record which tests are ``long``.
 
 Processor time (user and system, of this process and of the children it waited for) hardly depends on what else runs on the machine.
 """
 
+import importlib
 import json
 import os
 from collections import defaultdict
@@ -10,13 +11,19 @@ from pathlib import Path
 
 import pytest
 
+LONG_S = 0.7
+"""A test that is recorded with more is left to ``make test-all``, unless it is marked ``promise``."""
 LEAST_S = 0.1
 """Tests that take less are not recorded."""
 RECORD = Path(__file__).parents[1] / "durations.json"
+LIBRARIES = "torch", "pytorch_lightning", "torch_geometric"
+"""What takes seconds to import. A process that runs a part of all tests imports it first, else its first test would be recorded with that."""
 
 
 class Durations:
     """Processor seconds of each test, measured where it runs and added up where it is reported.
+
+    What a fixture of a module takes counts for no test: other tests need it just as well.
 
     Args:
         record: Whether to write the seconds into ``tests/durations.json``, beside those of tests that did not run.
@@ -24,30 +31,54 @@ class Durations:
 
     def __init__(self, record):
         self.record = record
+        self.known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         self.seconds = defaultdict(float)
-        self.before = 0.0
+        self.total = 0.0
+        self.before = self.shared = 0.0
+
+    def pytest_sessionstart(self):
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            for name in LIBRARIES:
+                importlib.import_module(name)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        """Mark long tests before ``-m`` looks at the marks."""
+        for item in items:
+            if self.known.get(item.nodeid, 0) > LONG_S and not item.get_closest_marker("promise"):
+                item.add_marker("long")
 
     def pytest_runtest_logstart(self):
-        self.before = processor_seconds()
+        self.before, self.shared = processor_seconds(), 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef):
+        before = processor_seconds()
+        value = yield
+        if fixturedef.scope != "function":
+            self.shared += processor_seconds() - before
+        return value
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self):
         report = yield
         now = processor_seconds()
-        report.processor_seconds, self.before = now - self.before, now
+        report.processor_seconds = now - self.before, self.shared
+        self.before, self.shared = now, 0.0
         return report
 
     def pytest_runtest_logreport(self, report):
-        self.seconds[report.nodeid] += report.processor_seconds
+        seconds, shared = report.processor_seconds
+        self.total += seconds
+        self.seconds[report.nodeid] += seconds - shared
 
     def pytest_terminal_summary(self, terminalreporter):
         slowest = sorted(self.seconds.items(), key=lambda test: -test[1])[:10]
-        terminalreporter.section(f"{sum(self.seconds.values()):.0f} s of processor time in {len(self.seconds)} tests; the slowest ten")
+        terminalreporter.section(f"{self.total:.0f} s of processor time in {len(self.seconds)} tests; the slowest ten")
         for test, seconds in slowest:
             terminalreporter.line(f"{seconds:7.2f} s {test}")
         if self.record:
-            before = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-            known = {test: seconds for test, seconds in before.items() if test not in self.seconds}
+            known = {test: seconds for test, seconds in self.known.items() if test not in self.seconds}
             known |= {test: round(seconds, 2) for test, seconds in self.seconds.items() if seconds >= LEAST_S}
             RECORD.write_text(json.dumps(dict(sorted(known.items())), indent=0) + "\n")
 

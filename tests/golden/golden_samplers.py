@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from golden_batches import contents
 from golden_graphs import TRAIN, doubly_weighted, large, small, spread, typed, valued, wide
 
@@ -15,6 +16,16 @@ SEEDS = (np.array([3, 0, 35, 8, 21]), np.array([38, 5, 17]))
 MANY = (np.arange(0, 3000, 8), np.arange(1, 3000, 17))
 EDGES = (np.array([3, 70, 11, 200]), np.array([100]))
 ONE = (np.array([0]), np.array([1]))
+ONE_OF_EACH = {
+    "neighbor", "labor", "pinsage", "temporal", "vrgcn", "ladies", "fastgcn", "asgcn", "cluster", "saint, node", "saint, edge", "saint, walk", "ripple",
+    "shadow", "shadow, ppr", "links", "mvs", "weighted seeds", "typed", "program", "walk", "node2vec", "metapath",
+}  # fmt: skip
+"""The case that stands for a class of samplers where all take too long: on CUDA in ``make test``."""
+
+
+def one_of_each(name):
+    """Return the mark of a case that ``make test`` runs whatever it takes; no mark for the others."""
+    return pytest.mark.promise if name in ONE_OF_EACH else ()
 
 
 class Sampled(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from cuda_case import needs_cuda, to_host
 from golden_batches import digests
 from golden_graphs import make_graph
-from golden_samplers import ADDRESSES, ON_CPU, SAMPLED
+from golden_samplers import ADDRESSES, ON_CPU, SAMPLED, one_of_each
 from large_cases import LARGE, Twin
 
 from hoptrain.engine.device import is_simulated
@@ -45,8 +45,13 @@ def check_equal(case, workspace):
     assert digests(case.in_bulks(workspace, ADDRESSES[-1:], to_host)) == expected
 
 
-@pytest.mark.parametrize("kernel", ["sample", "transit"])
-@pytest.mark.parametrize("name", [name for name in SAMPLED if "large" not in name and "METIS" not in name and name not in ON_CPU])
+SMALL = [name for name in SAMPLED if "large" not in name and "METIS" not in name and name not in ON_CPU]
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [*((name, "sample") for name in SMALL), *(pytest.param(name, "transit", marks=one_of_each(name)) for name in SMALL)],
+)
 def test_every_sampler(name, kernel):
     check_equal(SAMPLED[name](), on_cuda(kernel, CLOSE))
 

@@ -5,7 +5,7 @@ import inspect
 import pytest
 from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
 from golden_batches import check, digests, read
-from golden_samplers import ADDRESSES, ON_CPU, SAMPLED
+from golden_samplers import ADDRESSES, ON_CPU, SAMPLED, one_of_each
 from large_cases import LARGE, Twin
 from nodewise_cuda_case import on_cuda
 
@@ -17,7 +17,7 @@ GOLDEN = read()
 SMALL = [name for name in SAMPLED if "large" not in name and name not in ON_CPU]
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=one_of_each(name)) for name in SMALL])
 def test_a_sampler(name):
     """The last bulk alone, whose address is the largest: the simulator is slow."""
     if name == "cluster, METIS":

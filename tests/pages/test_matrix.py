@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pytorch_lightning import Trainer
-from reference.typed import typed_classifier, typed_data, typed_module
+from reference.typed import typed_classifier, typed_data, typed_graph, typed_module
 
 from hoptrain import samplers as s
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError
 from hoptrain.samplers.cuda.drivers import DRIVERS
 from hoptrain.samplers.parted.window import check_alone
 from hoptrain.trainers import (
@@ -49,7 +49,7 @@ PLAIN = {
 }
 TYPED = {
     "HeteroSampler": s.HeteroSampler([3, 3], "paper"),
-    "HeteroTemporalSampler": s.HeteroTemporalSampler([3, 3], "paper"),
+    "HeteroTemporalSampler": s.HeteroTemporalSampler([3, 3], "paper", seed_times={"paper": np.full(90, 5)}),
     "HeteroLaborSampler": s.HeteroLaborSampler([3, 3], "paper"),
     "HeteroPinSAGESampler": s.HeteroPinSAGESampler([3], ["paper", "author", "paper"]),
     "HGTSampler": s.HGTSampler([8, 8], "paper"),
@@ -91,7 +91,10 @@ def of_edges(data, sampler):
 
 
 def of_types(data, sampler):
-    module = typed_module(typed_data(), sampler=sampler)
+    graph = typed_graph()
+    columns = {relation: (part.indptr, part.indices) for relation, part in graph.relations.items()}
+    times = {relation: np.arange(part.num_edges) % 9 for relation, part in graph.relations.items()}
+    module = typed_module(typed_data(graph=HeteroGraph(graph.num_nodes, columns, times=times)), sampler=sampler)
     step(typed_classifier(module), module)
 
 

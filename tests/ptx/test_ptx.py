@@ -23,8 +23,8 @@ BULKS = "tests/golden/test_bulks_cuda.py"
 GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {
     "the machine": (["tests/ptx/machine_faults.py"], {}),
-    "kernels": (KERNELS, {"seed": 1}),
-    "bulks of every sampler": ([BULKS, "-m", "not long"], {"seed": 2}),
+    "kernels": ([*KERNELS, "-m", "not long"], {"seed": 1}),
+    "a bulk of every sampler": ([BULKS, "-m", "promise"], {"seed": 2}),
 }
 LONG = {
     "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
@@ -44,7 +44,11 @@ def run_interpreted(arguments, *, seed=0, capability="8.0", before="", **environ
     """A pytest on the interpreter, as it ended; ``before`` is a folder whose modules go before all others."""
     options = ["-p", "ptx.plugin", "-p", "no:cacheprovider", "--tb=short", "--durations=0", "--durations-min=5"]
     command = [sys.executable, "-P", "-m", "pytest", *options, f"--ptx-seed={seed}", f"--ptx-capability={capability}", *arguments]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "NUMBA_", "HOPTRAIN_TEST_"))}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_XDIST", "PYTEST_CURRENT", "NUMBA_", "HOPTRAIN_TEST_"))
+    }
     variables |= {"PYTHONPATH": f"{before or TESTS}:{TESTS}"} | environment
     return subprocess.run(command, cwd=TESTS.parent, env=variables, capture_output=True, text=True, timeout=590)
 
