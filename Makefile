@@ -22,8 +22,6 @@ RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
-LONG_OF_CUDA := tests/ptx tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py tests/golden/test_captured_cuda.py \
-	tests/kernels/cuda tests/samplers/cuda tests/benchmarks/device tests/benchmarks/test_bulk_host_bench.py tests/trainers/commands/checks
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup train test test-all durations test-cuda test-gpu gpu test-faults soak check types release docs format clean
@@ -57,15 +55,15 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	@echo "testing what takes longer, in two processes; make test-cuda runs what is long about CUDA"
-	@$(BIN)/pytest -m long $(IN_TWO) $(addprefix --ignore=,$(LONG_OF_CUDA))
+	@$(BIN)/pytest -m 'long and not cuda' $(IN_TWO)
 
 durations: $(STAMP)
 	@echo "testing all but CUDA's long ones, to record what each test takes in tests/durations.json"
-	@$(BIN)/pytest $(IN_TWO) --record-durations $(addprefix --ignore=,$(LONG_OF_CUDA))
+	@$(BIN)/pytest -m 'not (long and cuda)' $(IN_TWO) --record-durations
 
 test-cuda: $(STAMP)
 	@echo "testing CUDA in the simulator and the interpreter, in two processes"
-	@$(BIN)/pytest -m long $(IN_TWO) $(LONG_OF_CUDA)
+	@$(BIN)/pytest -m 'long and cuda' $(IN_TWO) --record-durations
 	@$(BIN)/python .ci/device_path.py record
 
 test-gpu: $(STAMP)

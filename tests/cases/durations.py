@@ -16,6 +16,11 @@ LONG_S = 0.7
 LEAST_S = 0.1
 """Tests that take less are not recorded."""
 RECORD = Path(__file__).parents[1] / "durations.json"
+OF_CUDA = (
+    "ptx/", "golden/test_golden_cuda.py", "golden/test_bulks_cuda.py", "golden/test_captured_cuda.py", "kernels/cuda/", "samplers/cuda/",
+    "benchmarks/device/", "benchmarks/test_bulk_host_bench.py", "trainers/commands/checks/",
+)  # fmt: skip
+"""Where tests are marked ``cuda``: `make test-cuda` runs the long ones of these."""
 LIBRARIES = "torch", "pytorch_lightning", "torch_geometric"
 """What takes seconds to import. A process that runs a part of all tests imports it first, else its first test would be recorded with that."""
 
@@ -43,8 +48,10 @@ class Durations:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items):
-        """Mark long tests before ``-m`` looks at the marks."""
+        """Mark long tests and those of CUDA before ``-m`` looks at the marks."""
         for item in items:
+            if item.nodeid.removeprefix("tests/").startswith(OF_CUDA):
+                item.add_marker("cuda")
             if self.known.get(item.nodeid, 0) > LONG_S and not item.get_closest_marker("promise"):
                 item.add_marker("long")
 
