@@ -10,7 +10,8 @@
 # make gpu: what is to be done first on a machine with a GPU (docs/gpu.md), in parts that each leave a record in OUT; PARTS names some of them.
 #   It takes this folder as it is: the environment of `make setup` where there is one, else whatever PYTHON has.
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed,
-#   and two hundred faults of one of two machines, half of them with the graph in parts; HOPTRAIN_FAULTS_SEED=2 draws others.
+#   and two hundred faults of one of two machines, half of them with the graph in parts; HOPTRAIN_FAULTS_SEED=2 draws others; and other examples
+#   for what holds of any graph.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 PARTS ?=
@@ -78,6 +79,7 @@ test-faults: $(STAMP)
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
 	HOPTRAIN_FAULTS=34 $(BIN)/pytest --numprocesses 2 tests/trainers/parts/test_machine_faults.py
 	HOPTRAIN_FAULTS=1 $(BIN)/pytest tests/trainers/parts/test_several_machines.py tests/trainers/parts/test_machine_restart.py tests/trainers/parts/test_launchers.py
+	$(BIN)/pytest --hypothesis-profile drawn $(IN_TWO) $(shell grep -lr "^from hypothesis" tests --include='test_*.py')
 
 soak: $(STAMP)
 	$(BIN)/hoptrain bench soak --minutes $(SOAK_MINUTES)

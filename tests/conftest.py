@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases.durations import Durations
+from hypothesis import HealthCheck, settings
 
 # Numba reads its variable when it is imported. `make test-gpu` runs the tests of CUDA on a device, else they run in Numba's simulator.
 os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") == "1" else "1"
@@ -25,6 +26,11 @@ from hoptrain.engine.device import cuda_status
 from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.kernels.machine_code import CACHE_ROOT
+
+# The same examples in each run, on a slow machine too. `make test-faults` draws others.
+settings.register_profile("drawn", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True)
+settings.load_profile("fixed")
 
 ROOT = Path(__file__).parents[1]
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -75,7 +81,11 @@ def _have_own_folders(config):
     for name in ("temporary", "cache"):
         (folder / name).mkdir()
     (folder / "cache" / "numba").symlink_to(CACHE_ROOT)
-    os.environ |= {"TMPDIR": str(folder / "temporary"), "HOPTRAIN_CACHE": str(folder / "cache")}
+    os.environ |= {
+        "TMPDIR": str(folder / "temporary"),
+        "HOPTRAIN_CACHE": str(folder / "cache"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder),
+    }
     tempfile.tempdir = None  # asked for again
 
 

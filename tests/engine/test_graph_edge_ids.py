@@ -53,7 +53,7 @@ def doors(edges, num_nodes):
     ]  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problem=edge_lists(), seed=st.integers(0, 99))
 def test_any_edges_by_any_door(problem, seed):
     edges, num_nodes = problem
@@ -68,7 +68,7 @@ def test_any_edges_by_any_door(problem, seed):
     check(part.in_memory(), edges)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(problem=edge_lists())
 def test_copies_keep_their_order_and_take_their_weights_along(problem):
     edges, num_nodes = problem
@@ -87,7 +87,7 @@ def test_a_graph_of_dgl_itself():
     check(Graph.from_dgl(made), torch.stack(made.find_edges(torch.arange(5))).numpy())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(problem=edge_lists())
 def test_pairs(problem):
     (src, dst), num_nodes = problem

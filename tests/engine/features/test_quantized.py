@@ -29,7 +29,7 @@ def single(rows):
 
 
 @pytest.mark.parametrize("features", TOP)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(x=arrays.arrays(np.float32, st.tuples(st.integers(1, 7), st.integers(1, 5)), elements=_NUMBERS))
 def test_equals_the_slow_one(features, x):
     rows = quantize(x, features)

@@ -37,7 +37,7 @@ def communities(num_parts, size, seed=0):
     return Graph.from_edges(np.r_[src, dst], np.r_[dst, src], num_parts * size), group
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(graphs(), st.integers(1, 12))
 def test_a_pass_is_the_slow_one(made, limit):
     graph, labels = made
@@ -63,7 +63,7 @@ def test_a_pass_is_the_slow_one(made, limit):
     assert not gains.any()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(graphs(), st.integers(1, 9))
 def test_a_contraction_counts_the_edges_between_labels(made, piece):
     graph, labels = made

@@ -55,7 +55,7 @@ WINDOWS = st.lists(st.lists(st.lists(st.integers(0, NUMBER - 1), unique=True), m
 
 
 @given(windows=WINDOWS, number=st.sampled_from([2, 3]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_rows_come_in_the_fewest_bytes(parts, data, windows, number):
     machines, exchanges = machines_of(parts, number), LocalExchange.among(number)
     wanted = [[np.array(sorted(window[machine]), np.int32) for window in windows] for machine in range(number)]

@@ -20,7 +20,7 @@ def bits(x):
     return int(np.float32(x).view(np.uint32))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(a=integers, b=integers, c=integers)
 @example(a=2**53 + 1, b=2**53 + 3, c=2**54 - 1)
 @example(a=3 * 2**52 - 1, b=2**53 - 1, c=2**53 - 1)

@@ -250,7 +250,7 @@ def test_batches_of_a_loader_name_the_edges_of_the_data(tmp_path, where, num_wor
             assert DATA.edge_weight[made.e_id].tolist() == data.graph.weights[data.graph.places_of(made.e_id.numpy())].tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(chosen=st.sets(st.integers(0, 899), min_size=1, max_size=20).map(sorted))
 def test_links_are_chosen_by_the_users_numbers(chosen):
     sampler = LinkSampler(NeighborSampler([3]), edges=chosen, num_negatives=0).prepare(GRAPH, np.arange(40))

@@ -42,7 +42,7 @@ def problems(draw):
 
 
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 def test_any_problem(problem, threads, address):
     graph, (epoch, first), sampler = problem["graph"], address, HGTSampler(problem["num_samples"])

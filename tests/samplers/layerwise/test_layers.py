@@ -42,7 +42,7 @@ def problems(draw):
     return graph, bulk, draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=problems(), name=st.sampled_from(list(SAMPLERS)), threads=st.sampled_from([1, 2]), hashed=st.booleans())
 @example(problem=(Graph.from_edges([0, 0], [0, 0]), [[0]], [1, 5]), name="ladies", threads=1, hashed=False)
 @example(problem=(Graph.from_edges([], [], 1), [[0]], [2]), name="fastgcn", threads=1, hashed=True)

@@ -83,7 +83,7 @@ def tables_of(graph):
 
 
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LONE, threads=1, address=(0, 0))
 @example(problem=LONE | {"seed_type": None, "expand": "new"}, threads=2, address=(0, 0))

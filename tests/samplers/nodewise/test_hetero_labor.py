@@ -80,7 +80,7 @@ def problems(draw):
 
 
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), known=st.booleans())
 def test_any_problem(problem, threads, known):
     """Also where the words of all vertices are computed before."""
@@ -96,7 +96,7 @@ def test_any_problem(problem, threads, known):
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problem=problems(), rounds=st.integers(1, 3), known=st.booleans())
 def test_importances_are_those_of_a_relation_s_own_edges(problem, rounds, known):
     graph, fanouts = problem["graph"], problem["fanouts"]

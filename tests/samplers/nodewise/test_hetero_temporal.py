@@ -51,7 +51,7 @@ def problems(draw):
 
 
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 def test_any_problem(problem, threads, address):
     """The batches of the reference; and whatever it says, no edge is later than the seed of its tree."""

@@ -36,7 +36,7 @@ def problems(draw):
 LONE = Graph.from_edges([0, 0], [0, 0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     problem=problems(), threads=st.sampled_from([1, 2]), hashed=st.booleans(), words_ahead=st.booleans(), address=st.integers(0, 2**20 - 1)
 )

@@ -81,7 +81,7 @@ LONE = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=problems(), threads=st.sampled_from([1, 2]), hashed=st.booleans(), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LONE, threads=1, hashed=False, address=(0, 0))
 @example(problem=LONE | {"mode": "weighted", "expand": "new"}, threads=2, hashed=True, address=(1, 2))

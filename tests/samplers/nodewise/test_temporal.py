@@ -48,7 +48,7 @@ LOOP = {
 
 
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LOOP, threads=1, address=(0, 0))
 @example(problem=LOOP | {"strategy": "uniform", "fanouts": [-1, 3]}, threads=2, address=(5, 9))

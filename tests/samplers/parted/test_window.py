@@ -97,7 +97,7 @@ BATCHES = st.lists(
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @given(data=st.data(), batches=BATCHES, seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 2**20 - 1))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_the_bits_of_the_whole_graph(graph, name, data, batches, seed, epoch):
     sampler = SAMPLERS[name]
     how, number = data.draw(st.sampled_from(["range", "stripes", "chance"])), data.draw(st.sampled_from([1, 2, 4]))

@@ -54,7 +54,7 @@ ALONE = LOOP | {"options": ("in_batch", 2, "reverse", (0, 1)), "expand": "new"}
 
 
 @pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LOOP, threads=1, address=(0, 0))
 @example(problem=ALONE, threads=2, address=(3, 1))
@@ -160,7 +160,7 @@ def negatives_of(graph, negatives, edges, batches, count=20):
     return counts
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(1, 2**32 - 1))
 @example(2**32 - 1, 2**32 - 1, 2**32 - 1)
 def test_64_bits_of_a_place(high, low, limit):

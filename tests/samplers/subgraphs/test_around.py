@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hoptrain.engine import Graph, InputError
@@ -10,7 +10,6 @@ from hoptrain.samplers import ClusterSampler, NeighborSampler, TemporalSampler, 
 from hoptrain.samplers.subgraphs.around import InducedSampler
 
 
-@settings(deadline=None)  # it compiles where nothing is cached
 @given(st.integers(1, 30), st.integers(0, 120), st.integers(0, 2**32), st.integers(1, 3))
 def test_all_edges_between_the_vertices(num_nodes, num_edges, seed, fanout):
     generator = np.random.default_rng(seed)

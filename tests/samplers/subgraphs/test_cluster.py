@@ -21,7 +21,7 @@ def cluster_lists(sampler):
     return [sampler._clusters.nodes[a:b].tolist() for a, b in pairwise(begins)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graph=graphs(), data=st.data())
 def test_any_graph(graph, data):
     split = data.draw(st.sets(st.integers(0, graph.num_nodes - 1), min_size=1))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference.typed import typed_graph
 
@@ -32,7 +32,6 @@ def check_induced(graph, batch):
         np.testing.assert_array_equal(np.repeat(batch.node_ids[destination], np.diff(block.indptr)), ends[block.edge_ids])
 
 
-@settings(deadline=None)  # it compiles where nothing is cached
 @given(st.integers(1, 20), st.integers(0, 12), st.integers(0, 80), st.integers(0, 2**32), st.booleans())
 def test_all_edges_between_the_vertices(num_a, num_b, num_edges, seed, draws):
     generator = np.random.default_rng(seed)

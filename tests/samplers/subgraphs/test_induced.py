@@ -21,7 +21,7 @@ def members_and_block(graph, drawn, split, scratch):
     return members, induced(graph, members, scratch)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(graph=graphs(), hashed=st.booleans(), data=st.data())
 def test_any_vertices_of_any_graph(graph, hashed, data):
     vertex = st.integers(0, graph.num_nodes - 1)
@@ -70,7 +70,7 @@ def test_an_empty_graph_between_isolated_vertices():
 # Ripple walks
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     graph=graphs(),
     size=st.integers(1, 35),

@@ -77,7 +77,7 @@ def exact_weights(sampler, graph, split, nodes, num_seeds, indptr, edge_ids):
 
 
 @pytest.mark.parametrize("kind", ["node", "edge", "walk"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(graph=graphs(), budget=st.integers(1, 12), hashed=st.booleans(), data=st.data())
 def test_any_graph(kind, graph, budget, hashed, data):
     split = data.draw(st.sets(st.integers(0, graph.num_nodes - 1), min_size=1))
@@ -104,7 +104,7 @@ def test_any_graph(kind, graph, budget, hashed, data):
         np.testing.assert_allclose(seed_weights, [float(weight) for weight in seeds], rtol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(graph=graphs(), is_sorted=st.booleans(), length=st.integers(1, 4), roots=st.integers(1, 9), data=st.data())
 def test_walks_are_counted_as_documented(graph, is_sorted, length, roots, data):
     """Weights by Python's floats from the walks of the reference, eight from each root; also by search in long columns."""

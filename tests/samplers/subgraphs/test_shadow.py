@@ -16,7 +16,7 @@ def expected(graph, sets):
     return len(sets), *reference.disjoint_union(graph, sets), None, None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     graph=graphs(), depth=st.integers(1, 3), fanout=st.integers(1, 6), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2), data=st.data()
 )
@@ -29,7 +29,7 @@ def test_neighbour_sets_of_any_graph(graph, depth, fanout, address, data):
     assert as_lists(sampled) == expected(graph, sets)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     graph=graphs(),
     top=st.integers(1, 12),

@@ -17,7 +17,7 @@ def exact(draws, a, b, both, whole):
     return whole**draws - (whole - a) ** draws - (whole - b) ** draws + (whole - a - b + both) ** draws
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(draws=st.integers(1, 300), a=rates, b=rates, share=st.sampled_from([0.0, 1e-9, 0.5, 1.0]), whole=st.sampled_from([1.0, 0.75]))
 def test_both_hit(draws, a, b, share, whole):
     both = min(a, b) * share
@@ -25,7 +25,7 @@ def test_both_hit(draws, a, b, share, whole):
     assert inclusion.both_hit(draws, a, b, both, whole) == pytest.approx(expected, rel=1e-13 * (1 + draws / 100), abs=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(draws=st.integers(1, 300), rate=rates | st.just(1.0) | st.just(0.0))
 def test_hit(draws, rate):
     assert inclusion.hit(draws, rate, 1.0) == pytest.approx(float(1 - (1 - Fraction(rate)) ** draws), rel=1e-13 * (1 + draws / 100), abs=0)
