@@ -37,7 +37,10 @@ def cuda_status(gpu: int | None = None) -> str | None:
     """None where CUDA can be used (or is simulated), else one line that says why not; of a GPU by its number, or of this process's own."""
     if importlib.util.find_spec("numba_cuda") is None:
         return "numba-cuda is not installed: install it with 'pip install hoptrain[cuda]'"
-    from numba import cuda
+    try:
+        from hoptrain.kernels.numba_cuda import cuda
+    except Exception as error:  # of a release of NumPy or CUDA that it does not know
+        return f"numba-cuda cannot be imported ({reason_of(error)}): install its versions of 'pip install hoptrain[cuda]'"
 
     if cuda.implementation != "NVIDIA":
         return (

@@ -15,6 +15,9 @@ import sys
 from types import SimpleNamespace
 from unittest import mock
 
+import hoptrain.kernels.numba_cuda  # noqa: F401 - before numba.cuda
+
+# isort: split
 from numba.cuda.core import sigutils
 from numba.cuda.cudadrv import devices, driver
 from numba.cuda.dispatcher import CUDADispatcher, _Kernel

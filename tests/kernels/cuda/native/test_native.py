@@ -1,7 +1,6 @@
 """Whether the native kernels are used, and what a launch of theirs is given: g++'s code stands in for CuPy's, in the simulator."""
 
 import sys
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +16,7 @@ from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows
 from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.launch import Launch
-from hoptrain.kernels.cuda.native.gather import placed_gather
+from hoptrain.kernels.cuda.native.gather import cupy_stream, placed_gather
 
 pytestmark = needs_cuda
 STREAM = 4711
@@ -36,12 +35,18 @@ class CuPy:
 
     def __init__(self):
         self.streams, self.launches, self.modules = [], [], []
-        self.cuda = SimpleNamespace(ExternalStream=self.use)
+        self.cuda = SimpleNamespace(Stream=self)
 
-    @contextmanager
-    def use(self, address):
-        self.streams.append(address)
-        yield
+    def from_external(self, stream):
+        """A stream, which is used by ``with``."""
+        version, self.address = stream.__cuda_stream__()
+        assert version == 0
+        return self
+
+    def __enter__(self):
+        self.streams.append(self.address)
+
+    def __exit__(self, *_):
         self.streams.pop()
 
     def RawModule(self, code, options):
@@ -69,7 +74,7 @@ def cupy(monkeypatch):
     monkeypatch.setattr(native, "reason_against", lambda: None)
     module = CuPy()
     monkeypatch.setitem(sys.modules, "cupy", module)
-    caches = native.kernel_of, native._module_of, device_store._loads
+    caches = native.kernel_of, native._module_of, device_store._loads, cupy_stream
     for cached in caches:
         cached.cache_clear()
     yield module
