@@ -35,15 +35,18 @@ def registered(pages: Callable[[bool], Array]) -> Any | None:
     from numba import cuda
     from numba.cuda.cudadrv.driver import driver
 
-    is_read_only = bool(cuda.current_context().device.READ_ONLY_HOST_REGISTER_SUPPORTED)
-    array = pages(not is_read_only)
-    try:
-        driver.cuMemHostRegister(array.ctypes.data, array.nbytes, PORTABLE | MAPPED | (READ_ONLY if is_read_only else 0))
-    except Exception as error:  # the driver's own errors have no common class
-        _log.warning("shared host memory cannot be registered (%s): this rank makes a copy of its own", reason_of(error))
-        return None
-    weakref.finalize(array, _unregister, array.ctypes.data).atexit = False
-    return cuda.as_cuda_array(_HostArray(array))
+    may_read_only = bool(cuda.current_context().device.READ_ONLY_HOST_REGISTER_SUPPORTED)
+    for is_read_only in (True, False) if may_read_only else (False,):  # some drivers refuse what they say they support
+        array = pages(not is_read_only)
+        try:
+            driver.cuMemHostRegister(array.ctypes.data, array.nbytes, PORTABLE | MAPPED | (READ_ONLY if is_read_only else 0))
+        except Exception as error:  # the driver's own errors have no common class
+            reason = reason_of(error)
+        else:
+            weakref.finalize(array, _unregister, array.ctypes.data).atexit = False
+            return cuda.as_cuda_array(_HostArray(array))
+    _log.warning("shared host memory cannot be registered (%s): this rank makes a copy of its own", reason)
+    return None
 
 
 def _unregister(address: int) -> None:

@@ -21,10 +21,10 @@ def driver(monkeypatch):
 
     def register(*arguments):
         calls.append(arguments)
-        if stand_in.refuses:
+        if arguments[2] in stand_in.refuses:
             raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] cuMemHostRegister")
 
-    stand_in = SimpleNamespace(cuMemHostRegister=register, cuMemHostUnregister=calls.append, calls=calls, refuses=False)
+    stand_in = SimpleNamespace(cuMemHostRegister=register, cuMemHostUnregister=calls.append, calls=calls, refuses=())
     stand_in.READ_ONLY_HOST_REGISTER_SUPPORTED = 1
     device = SimpleNamespace(device=stand_in)
     monkeypatch.setattr("numba.cuda.cudadrv.driver.driver", stand_in)
@@ -57,8 +57,18 @@ def test_flags_go_with_the_mapping(driver, supported, flags):
     assert driver.calls[1:] == [address]
 
 
+def test_a_driver_that_refuses_pages_for_reading_alone_gets_others(driver):
+    """Some say that they can register them, and answer CUDA_ERROR_NOT_SUPPORTED."""
+    driver.refuses = (PORTABLE | MAPPED | READ_ONLY,)
+    asked = []
+    found = registered(pages(asked))
+    assert asked == [False, True]
+    assert found.__cuda_array_interface__["shape"] == (2, 3)
+    assert [flags for _, _, flags in driver.calls] == [PORTABLE | MAPPED | READ_ONLY, PORTABLE | MAPPED]
+
+
 def test_a_driver_that_refuses(driver, caplog):
-    driver.refuses = True
+    driver.refuses = (PORTABLE | MAPPED | READ_ONLY, PORTABLE | MAPPED)
     assert registered(pages([])) is None
     assert (
         "shared host memory cannot be registered ([CUresult.CUDA_ERROR_OUT_OF_MEMORY] cuMemHostRegister): this rank makes a copy"
