@@ -1,4 +1,4 @@
-"""``hoptrain doctor --gpu``: whether what sampling on a GPU relies on works here, one thing after another.
+"""``hoptrain doctor --gpu``: whether what sampling on a GPU relies on works here, in a check for each thing.
 
 Each check has a process of its own, and a deadline: a kernel that hangs cannot be interrupted, and one that fails leaves its process a device
 that nothing works on any more. Nothing heavy is imported here; the checks lie in the modules beside this one.
@@ -11,12 +11,15 @@ from __future__ import annotations
 import importlib
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hoptrain.trainers.commands.checks.child import ask_child
+from hoptrain.trainers.commands.checks.child import Asked, ask_child
 from hoptrain.trainers.commands.checks.finding import Finding, NotHere, Status, Wrong
 
+AT_ONCE = 4
+"""Checks that run beside one another: each imports torch for seconds, and needs little of the device."""
 _NUMBA, _TORCH, _ENGINE = (f"hoptrain.trainers.commands.checks.gpu_{part}" for part in ("numba", "torch", "engine"))
 
 
@@ -79,13 +82,26 @@ def reason_against() -> str | None:
 
 
 def findings(checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
-    """Make the checks, in order; they keep machine code in a folder that is new, so that the first one compiles and others read."""
+    """Make the checks, some of them at once, and tell what they found in their order.
+
+    They keep machine code in a folder that is new: "kernel" compiles it before others, which read it, begin.
+    """
+    alone = 1 + next((place for place, check in enumerate(checks) if check.name == "kernel"), -1)
+    waiting, running = deque(checks), deque[tuple[Check, Asked]]()
     with tempfile.TemporaryDirectory(prefix="hoptrain-doctor-") as folder:
-        for check in checks:
-            code = f"import json; from {look.__module__} import look; print(json.dumps(look({check.at!r})))"
-            answer = ask_child(code, check.seconds, HOPTRAIN_NUMBA_ROOT=folder)
-            status: Status = answer.get("status", "wrong")
-            yield Finding(check.name, status, answer.get("found") or answer["error"], check.remedy if status == "wrong" else "")
+        try:
+            for number, check in enumerate(checks):
+                while waiting and len(running) < (AT_ONCE if number >= alone else 1):
+                    code = f"import json; from {look.__module__} import look; print(json.dumps(look({waiting[0].at!r})))"
+                    running.append((waiting[0], Asked(code, waiting[0].seconds, HOPTRAIN_NUMBA_ROOT=folder)))
+                    waiting.popleft()
+                answer = running[0][1].answer()
+                running.popleft()
+                status: Status = answer.get("status", "wrong")
+                yield Finding(check.name, status, answer.get("found") or answer["error"], check.remedy if status == "wrong" else "")
+        finally:
+            for _, asked in running:
+                asked.end()
 
 
 def look(at: str) -> dict[str, str]:

@@ -26,6 +26,11 @@ def test_child_fails():
     assert child.ask_child("import sys; sys.exit(3)") == {"error": "exit code 3"}
 
 
+@pytest.mark.parametrize("code", ["", "print('no JSON')", "print(3)"])
+def test_child_says_nothing(code):
+    assert child.ask_child(code) == {"error": "ended without an answer"}
+
+
 def test_child_crashes():
     assert child.ask_child("import os, signal; os.kill(os.getpid(), signal.SIGABRT)") == {"error": "crashed with SIGABRT"}
 

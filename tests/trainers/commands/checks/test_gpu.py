@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from hoptrain.trainers.commands.checks import gpu
 from hoptrain.trainers.commands.checks.finding import Finding
 
 FAKES = """
-import os, signal
+import os, signal, time
 from pathlib import Path
 from hoptrain.trainers.commands.checks.finding import NotHere, Wrong
 
@@ -27,6 +28,13 @@ def refused(): raise RuntimeError("[700] an illegal\\n address")
 def hangs(): signal.pause()
 def crashes(): os.kill(os.getpid(), signal.SIGSEGV)
 def keeps(): return str((Path(os.environ["HOPTRAIN_NUMBA_ROOT"]) / "code").write_text("kept"))
+def meets():
+    folder = Path(os.environ["HOPTRAIN_NUMBA_ROOT"])
+    (folder / str(os.getpid())).touch()
+    deadline = time.monotonic() + 60
+    while len(list(folder.iterdir())) % 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return "all are here"
 def finds(): return (Path(os.environ["HOPTRAIN_NUMBA_ROOT"]) / "code").read_text()
 """
 
@@ -53,7 +61,19 @@ def test_each_end_of_a_check_has_its_line_and_the_next_one_follows(fake):
 
 
 def test_a_check_finds_the_machine_code_of_those_before(fake):
-    assert [finding.found for finding in gpu.findings([fake("keeps"), fake("finds")])] == ["4", "kept"]
+    checks = [replace(fake("keeps"), name="kernel"), fake("finds"), fake("finds")]
+    assert [finding.found for finding in gpu.findings(checks)] == ["4", "kept", "kept"]
+
+
+def test_some_checks_run_at_once_and_end_with_whoever_asks(fake):
+    """Each of the four waits until the last one runs; then one fails and three are left."""
+    waits = [fake("meets") for _ in range(gpu.AT_ONCE)]
+    assert [finding.found for finding in gpu.findings(waits)] == ["all are here"] * gpu.AT_ONCE
+    asked = gpu.findings([fake("fine"), *(fake("hangs") for _ in range(5))])
+    next(asked)
+    before = time.monotonic()
+    asked.close()
+    assert time.monotonic() - before < 60  # not the deadline of a check, which is 120 s
 
 
 def test_every_check_that_fails_is_named_with_its_remedy(fake):
