@@ -37,6 +37,9 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
         return _traced_sums(block, x, weights, reduce)
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings(
+            "ignore", message="Sparse invariant checks are implicitly disabled"
+        )  # torch 2.11 says so despite the option
         x = x if x.dtype == torch.float64 else x.float()
         values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
         shape = (block.num_dst, block.num_src)

@@ -1,6 +1,7 @@
 """Rows by vertex from device, peer and pinned host memory, in one launch of ``gather.cu``."""
 
 import importlib
+from functools import lru_cache
 
 import numpy as np
 
@@ -42,10 +43,26 @@ def placed_gather(rows, upload, *, pinned, parts=(), where=None):
         width, line = row_bytes // word, LINE_BYTES // word if in_lines else 1
         grid, block = shape(launch.thresholds, len(ids), width + line - 1)
         at = pointer(where) if where is not None else 0
-        with importlib.import_module("cupy").cuda.ExternalStream(int(launch.stream)):
+        with cupy_stream(int(launch.stream)):
             kernel(grid, block, (target, pointer(ids), at, pointer(bases), len(ids), len(tables) - 1, width, line))
 
     return gather
+
+
+@lru_cache(maxsize=16)
+def cupy_stream(handle):
+    """Return CuPy's object for a stream of another library's, by its address; made once."""
+    return importlib.import_module("cupy").cuda.Stream.from_external(_Stream(handle))
+
+
+class _Stream:
+    """A stream as the protocol between CUDA libraries has it."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle  # the protocol's version, the address
 
 
 def shape(thresholds, num_rows, width):

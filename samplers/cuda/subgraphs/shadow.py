@@ -10,7 +10,6 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.device import to_host
 from hoptrain.kernels.cuda.draw import DISTINCT, count_draws
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, relabel
 from hoptrain.kernels.cuda.sample_parallel import draw_by_sample
@@ -71,6 +70,8 @@ class CudaDisjoint(Induced):
         table = self.table("table", self.most, np.int64)
         clear_table(self.launch, *table)
         self.find_sets(self.brought["seeds"], table)
+        self.host_begins = self.buffers.pinned("begins", self.begins)
+        self.begins.copy_to_host(self.host_begins, stream=self.stream.numba)
         self.induce(self.most, table)
 
     @abstractmethod
@@ -82,8 +83,8 @@ class CudaDisjoint(Induced):
         return self.vertices
 
     def batches(self) -> Bulk[MiniBatch]:
-        """The mini-batches, with the sizes of their subgraphs, which are copied to the host."""
-        begins, ends = to_host(self.begins), self.host_size("nodes").tolist()
+        """The mini-batches, with the sizes of their subgraphs."""
+        begins, ends = self.host_begins.copy(), self.host_size("nodes").tolist()
 
         def with_sizes(b: int, batch: MiniBatch) -> MiniBatch:
             sizes = np.diff(begins[b, : batch.num_seeds], append=ends[b])
