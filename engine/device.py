@@ -133,13 +133,24 @@ class DeviceStream:
         from numba import cuda
 
         self._torch = torch_on_device()
-        if not is_simulated():
-            gpu = default_gpu() if gpu is None else gpu
-            cuda.select_device(gpu)
-        # Of priority 0, the lowest that CUDA has: nothing can stand behind a training on the default stream.
-        self._torch_stream = self._torch.cuda.Stream(gpu) if self._torch else None
-        self._device = self._torch_stream.device if self._torch_stream else None
-        self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
+        self._gpu = None if is_simulated() else default_gpu() if gpu is None else gpu
+        with self.entered():
+            # Of priority 0, the lowest that CUDA has: nothing can stand behind a training on the default stream.
+            self._torch_stream = self._torch.cuda.Stream(self._gpu) if self._torch else None
+            self._device = self._torch_stream.device if self._torch_stream else None
+            self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let the stream's GPU be the current one of this thread meanwhile; a new thread's is GPU 0."""
+        if self._gpu is None:
+            yield
+            return
+        from numba import cuda
+
+        # Numba takes the context that it finds; torch sets back the device that it knows of, not the one that is current.
+        with self._torch.cuda.device(self._gpu) if self._torch else cuda.gpus[self._gpu]:
+            yield
 
     def wait_for(self, other: DeviceStream) -> None:
         """What is queued here from now on runs after what was queued there."""
@@ -215,30 +226,51 @@ class DeviceStream:
         return new
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
-        """What queues all that ``work`` would queue, in one call (a CUDA graph); None without torch. Nothing is queued yet.
+        """What queues all that ``work`` would queue, in one call (a CUDA graph); None in the simulator. Nothing is queued yet.
 
         What ``work`` does on the host is done now, and not again. It must not wait, and not ask for memory or give any back: Python's garbage
-        collector waits until it is done.
+        collector waits until it is done. The driver captures, not torch, whose state a capture that fails would spoil.
+
+        Raises:
+            RuntimeError: the driver refuses.
         """
-        if not self._torch:
+        if self._gpu is None:
             return None
-        graph = self._torch.cuda.CUDAGraph()
-        with _without_garbage_collection(), self._torch.cuda.stream(self._torch_stream):
-            graph.capture_begin(capture_error_mode="thread_local")
+        from cuda.bindings import driver
+
+        stream = driver.CUstream(int(self.numba.handle))
+        with self.entered(), _without_garbage_collection():
+            _ask(driver.cuStreamBeginCapture, stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
             try:
                 work()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                driver.cuStreamEndCapture(stream)  # it may be refused too, which is no news
+                raise
+            graph = _ask(driver.cuStreamEndCapture, stream)
+            whole = _ask(driver.cuGraphInstantiate, graph, 0)
+            _ask(driver.cuGraphDestroy, graph)
 
         def replay() -> None:
-            with self._torch.cuda.stream(self._torch_stream):
-                graph.replay()
+            _ask(driver.cuGraphLaunch, whole, stream)
 
+        weakref.finalize(replay, driver.cuGraphExecDestroy, whole).atexit = False  # the process's end frees it
         return replay
 
     def synchronize(self) -> None:
         """Wait for all that was queued here."""
         self.numba.synchronize()
+
+
+def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the driver; returns what it gives besides its error code.
+
+    Raises:
+        RuntimeError: the driver refuses.
+    """
+    error, *given = function(*arguments)
+    if error:
+        raise RuntimeError(f"{function.__name__}: {error.name} of the driver")
+    return given[0] if given else None
 
 
 @contextmanager

@@ -206,8 +206,15 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         Raises:
             InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
         """
-        finish = self.driver(graph, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
-        return lambda: finish().map(lambda _, batch: batch.out_of(graph, self.repeats_edges))
+        with workspace.stream.entered():
+            wait = self.driver(graph, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
+
+        def finish() -> Sequence[SomeBatch]:
+            with workspace.stream.entered():
+                batches: Sequence[SomeBatch] = wait().map(lambda _, batch: batch.out_of(graph, self.repeats_edges))
+                return batches
+
+        return finish
 
     def driver(self, graph: SomeGraph, workspace: Workspace) -> Driver:
         """What samples on the workspace's device in the place of this one; it has a copy of the graph there.

@@ -55,8 +55,9 @@ def shared_memory():
 
 
 def temporary_files():
-    """Names among the temporary files of these tests but those that libraries leave there: PyG, torch, joblib."""
-    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(("torch_geometric.", "torchinductor_", "pymp-"))}
+    """Names among the temporary files of these tests but those that libraries leave there: PyG, torch, torchrun, joblib."""
+    left = ("torch_geometric.", "torchinductor_", "torchelastic_", "pymp-")
+    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(left)}
 
 
 def pytest_addoption(parser):
@@ -77,6 +78,7 @@ def _have_own_folders(config):
     """Keep temporary files and caches in a folder that goes with this process, but for machine code, which later runs load."""
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where it is found after a failure
     folder = Path(tempfile.mkdtemp(prefix="hoptrain-tests-"))
+    folder.chmod(0o755)  # some tests become another user
     config.add_cleanup(lambda: shutil.rmtree(folder))
     for name in ("temporary", "cache"):
         (folder / name).mkdir()

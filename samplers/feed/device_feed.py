@@ -64,6 +64,14 @@ class DeviceFeed(Generic[SomeBatch]):
         self._task, self._bulk, self._stream = task, bulk, workspace.stream
         # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
         self._beside = DeviceStream(workspace.gpu)
+        with self._beside.entered():
+            self._place(placement, device_cache, epoch)
+        self._workspaces = deque([workspace])
+        self._run = 0
+
+    def _place(self, placement: str, device_cache: float | str | None, epoch: int) -> None:
+        """Copy the rows to where the device reads them."""
+        task, workspace = self._task, self._task.workspace
         self._rows = {
             name: DeviceRows(
                 store,
@@ -85,17 +93,16 @@ class DeviceFeed(Generic[SomeBatch]):
             self._edge_ids = DeviceRows(task.graph.edge_ids, self._beside, placement=placement, **options)
         self.hit_rates: HitRates | None = None
         if device_cache is not None:
-            self.hit_rates = keep_hot_rows(self._rows["x"], device_cache, task, bulk, epoch)
-        self._workspaces = deque([workspace])
-        self._run = 0
+            self.hit_rates = keep_hot_rows(self._rows["x"], device_cache, task, self._bulk, epoch)
 
     def run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         """The batches of ``steps``, in order. A new run ends the one before."""
         self._run += 1
-        self._stream.synchronize()  # a bulk that the run before had under way would be overwritten
-        self._beside.synchronize()
-        if self.hit_rates is not None:
-            self._rows["x"].take_hits()  # those of a run that was left
+        with self._stream.entered():
+            self._stream.synchronize()  # a bulk that the run before had under way would be overwritten
+            self._beside.synchronize()
+            if self.hit_rates is not None:
+                self._rows["x"].take_hits()  # those of a run that was left
         return self._batches(self._run, epoch, [steps[i : i + self._bulk] for i in range(0, len(steps), self._bulk)])
 
     def _batches(self, run: int, epoch: int, bulks: list[range]) -> Iterator[SomeBatch]:
@@ -110,15 +117,16 @@ class DeviceFeed(Generic[SomeBatch]):
             for i, step in enumerate(bulk):
                 self._check(run, step)
                 begin = time.perf_counter()
-                batch = batches[i].map(self._beside.copy)
-                check_batch(batch, self._task.sampler, self._task.graph)
-                rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
-                self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
-                filled = batch.with_rows({name: expanded_here(own) for name, own in with_columns(rows, self._columns).items()})
-                gather_s = time.perf_counter() - begin
-                num_rows += len(rows["x"]) if self.hit_rates is not None else 0
-                if self.hit_rates is not None and step == bulks[-1][-1]:
-                    self._note_hits(epoch, num_rows, self.hit_rates)
+                with self._beside.entered():
+                    batch = batches[i].map(self._beside.copy)
+                    check_batch(batch, self._task.sampler, self._task.graph)
+                    rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
+                    self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
+                    filled = batch.with_rows({name: expanded_here(own) for name, own in with_columns(rows, self._columns).items()})
+                    gather_s = time.perf_counter() - begin
+                    num_rows += len(rows["x"]) if self.hit_rates is not None else 0
+                    if self.hit_rates is not None and step == bulks[-1][-1]:
+                        self._note_hits(epoch, num_rows, self.hit_rates)
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
@@ -126,7 +134,8 @@ class DeviceFeed(Generic[SomeBatch]):
         task = self._task
         workspace = self._workspaces[0]
         self._workspaces.rotate()
-        self._stream.wait_for(self._beside)
+        with self._stream.entered():
+            self._stream.wait_for(self._beside)
         seeds = [task.schedule.batch_items(epoch, step) for step in steps]
         first = task.schedule.batch_number(steps[0])
         address = {"seed": task.schedule.seed, "epoch": epoch, "first_batch": first}

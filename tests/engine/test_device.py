@@ -13,6 +13,7 @@ from numba import cuda
 from hoptrain.engine import InputError, device
 from hoptrain.engine.device import cuda_status, page_lock
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -81,10 +82,17 @@ def four_gpus(monkeypatch):
     """What is asked of which GPU, and on which a context is made: a stand-in for Numba's driver with four of them."""
     touched = []
 
+    class Gpu(SimpleNamespace):
+        def __enter__(self):
+            touched.append(("entered", self.number))
+
+        def __exit__(self, *_):
+            touched.append(("left", self.number))
+
     class Gpus(list):
         def __getitem__(self, number):
             touched.append(("asked", number))
-            return SimpleNamespace(compute_capability=(9, 0), name="new")
+            return Gpu(compute_capability=(9, 0), name="new", number=number)
 
     def without_a_number(*_):
         raise AssertionError("a context on GPU 0")
@@ -92,7 +100,6 @@ def four_gpus(monkeypatch):
     monkeypatch.setattr(device, "is_simulated", lambda: False)
     monkeypatch.setattr("hoptrain.samplers.scratch.workspace.is_simulated", lambda: False)
     monkeypatch.setattr(cuda, "gpus", Gpus(range(4)))
-    monkeypatch.setattr(cuda, "select_device", lambda number: touched.append(("context", number)))
     monkeypatch.setattr(cuda, "current_context", without_a_number)
     monkeypatch.setattr(cuda, "get_current_device", without_a_number)
     return touched
@@ -101,7 +108,23 @@ def four_gpus(monkeypatch):
 def test_a_worker_touches_no_other_gpu_than_its_own(four_gpus):
     """As in a sampler process, where there is no torch on a device and LOCAL_RANK is 0: its trainer, or its user, has told it GPU 3."""
     pickle.loads(pickle.dumps(Workspace(device="cuda", gpu=3))).stream.wait_for_torch()
-    assert set(four_gpus) == {("asked", 3), ("context", 3)}
+    assert set(four_gpus) == {("asked", 3), ("entered", 3), ("left", 3)}
+
+
+def test_a_stream_s_gpu_is_the_current_one_while_something_is_done_there(four_gpus, monkeypatch):
+    """A thread starts with GPU 0, and one process may sample on two: so a bulk and a feed's batches are made within."""
+    workspace = Workspace(device="cuda", gpu=2)
+    stream, said = workspace.stream, []
+    started = SimpleNamespace(start=lambda *_, **__: said.append(four_gpus[-1]) or (lambda: said.append(four_gpus[-1]) or Bulk(0, None)))
+    monkeypatch.setattr(NeighborSampler, "driver", lambda *_: started)
+    finish = NeighborSampler([2]).start_bulk(None, [], seed=0, epoch=0, first_batch=0, workspace=workspace)
+    assert four_gpus[-1] == ("left", 2)
+    finish()
+    assert four_gpus[-1] == ("left", 2)
+    assert said == [("entered", 2)] * 2
+    with pytest.raises(KeyError), stream.entered():
+        raise KeyError
+    assert four_gpus[-1] == ("left", 2)
 
 
 def test_a_gpu_that_there_is_not(four_gpus):

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import tempfile
+import urllib.request  # noqa: F401 - the user whom some tests become may not read Python's own folder
 from pathlib import Path
 
 import pytest

@@ -1,6 +1,7 @@
 """Bulks that are queued by one call: on a device a CUDA graph, in the simulator what was launched and copied, done again."""
 
 import gc
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -113,36 +114,76 @@ def test_a_device_that_cannot_capture(monkeypatch):
     assert len(said) == 1
 
 
-class Graph:
-    """A CUDA graph of torch's, which notes whether the garbage collector could run."""
+class Driver:
+    """CUDA's, which notes what it is asked for and whether the garbage collector could run; it refuses what ``refuses`` names."""
 
-    def __init__(self, seen):
-        self.seen = seen
+    CUstream = int
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL="this thread")
 
-    def capture_begin(self, capture_error_mode):
-        self.seen.append(gc.isenabled())
+    def __init__(self, refuses=()):
+        self.asked, self.collects, self.refuses = [], [], refuses
 
-    def capture_end(self):
-        self.seen.append(gc.isenabled())
+    def __getattr__(self, name):
+        def function(*arguments):
+            self.asked.append(name)
+            self.collects.append(gc.isenabled())
+            return SimpleNamespace(name=name) if name in self.refuses else None, f"what {name} gives"
+
+        function.__name__ = name
+        return function
+
+
+@pytest.fixture
+def stream(monkeypatch):
+    """Makes a stream of a driver."""
+
+    def make(driver):
+        monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
+        monkeypatch.setattr(DeviceStream, "entered", lambda self: nullcontext())
+        stream = DeviceStream()
+        stream._gpu, stream.numba = 0, SimpleNamespace(handle=7)
+        return stream
+
+    return make
+
+
+BEGIN, END = "cuStreamBeginCapture", "cuStreamEndCapture"
+MADE = ["cuGraphInstantiate", "cuGraphDestroy"]
+
+
+def test_a_graph_is_captured_once_and_goes_with_its_replay(stream):
+    driver = Driver()
+    replay = stream(driver).capture(lambda: driver.asked.append("work"))
+    assert driver.asked == [BEGIN, "work", END, *MADE]
+    replay()
+    replay()
+    del replay
+    gc.collect()
+    assert driver.asked[5:] == ["cuGraphLaunch", "cuGraphLaunch", "cuGraphExecDestroy"]
 
 
 @pytest.mark.parametrize("is_on", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
-def test_no_garbage_is_collected_while_a_graph_is_captured(fails, is_on):
-    """What it frees on the device would be an error there."""
-    seen, stream = [], DeviceStream()
-    stream._torch = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=lambda: Graph(seen), stream=nullcontext))
+def test_no_garbage_is_collected_while_a_graph_is_captured(stream, fails, is_on):
+    """What it frees on the device would be an error there. A capture ends though what is captured fails, and though the driver refuses its end."""
+    driver = Driver(refuses=[END] if fails else [])
 
     def work():
-        seen.append(gc.isenabled())
         if fails:
             raise ValueError("a kernel")
 
-    was = gc.isenabled()
+    made, was = stream(driver), gc.isenabled()
     (gc.enable if is_on else gc.disable)()
     try:
         with pytest.raises(ValueError, match="a kernel") if fails else nullcontext():
-            stream.capture(work)
-        assert (seen, gc.isenabled()) == ([False] * 3, is_on)
+            made.capture(work)
+        assert driver.asked[:4] == [BEGIN, END, *([] if fails else MADE)]
+        assert (driver.collects[: 2 if fails else 4], gc.isenabled()) == ([False] * (2 if fails else 4), is_on)
     finally:
         (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.parametrize("refused", [BEGIN, END, MADE[0]])
+def test_a_driver_that_refuses_is_told_of(stream, refused):
+    with pytest.raises(RuntimeError, match=f"{refused}: .* of the driver"):
+        stream(Driver(refuses=[refused])).capture(lambda: None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PLACE = Path(__file__).parents[1] / ".ci" / "device_path.py"
+PLACE = Path(__file__).parents[2] / ".ci" / "device_path.py"
 
 
 @pytest.fixture(scope="module")
