@@ -69,7 +69,6 @@ def imported_by(program, modules):
     return ast.literal_eval(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "program",
     [

@@ -2,13 +2,11 @@
 
 import zipfile
 
-import pytest
 from wheel_case import ROOT, build_wheel
 
 FLOORS = ("benchmarks", "engine", "kernels", "samplers", "trainers")
 
 
-@pytest.mark.long
 def test_the_wheel_has_every_module_kernel_and_configuration(tmp_path):
     names = {name for name in zipfile.ZipFile(build_wheel(tmp_path)).namelist() if ".dist-info/" not in name}
     modules = {f"hoptrain/{path.relative_to(ROOT)}" for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}

@@ -60,7 +60,6 @@ def run(folder, out, *options):
     return json.loads((out / "results.json").read_text())
 
 
-@pytest.mark.long
 def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": absent, "papers": absent})
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
@@ -83,7 +82,6 @@ def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
     assert "skipped pyg: not installed" in capsys.readouterr().out
 
 
-@pytest.mark.long
 def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": partial_peer})
     monkeypatch.setattr(options, "allowed_cores", lambda: 2)

@@ -15,7 +15,6 @@ def bench(folder, *options):
     return json.loads((folder / "results.json").read_text())
 
 
-@pytest.mark.long
 def test_counts_of_a_bulk(tmp_path):
     """No allocation in a steady state, one wait; launch for launch, or all in one call. A batch of the feed is ten copies and two gathers more."""
     records = bench(tmp_path, "--bulks", "2", "--rounds", "1")["records"]
@@ -33,7 +32,6 @@ def test_counts_of_a_bulk(tmp_path):
         assert row["feed_ms"] > 0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "asks"), [("", "ask_direct"), ("--fanouts 5 5 --batch-size 64", "ask_packed")], ids=["direct", "packed"]
 )
@@ -51,7 +49,6 @@ def test_bytes_of_an_epoch(options, asks, tmp_path):
     assert result["summary"]["min_ms"] > 0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

@@ -35,7 +35,7 @@ def original(monkeypatch):
     monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
 
 
-@pytest.mark.long
+@pytest.mark.promise
 @pytest.mark.parametrize("which", ["folder", "typed folder", "typed:mag"])
 def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which):
     if which == "typed folder":  # where a type has no features

@@ -31,7 +31,6 @@ def bench(out, *options):
     return content["records"], content["summary"]
 
 
-@pytest.mark.long
 def test_torch_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "_IDLE_S", 2.0)
     monkeypatch.setattr(deadlock, "_QUICK_S", 3.0)
@@ -43,7 +42,6 @@ def test_torch_hangs(tmp_path, monkeypatch):
     assert (summary["cases"], summary["peer_hangs"], summary["hoptrain_hangs"]) == (1, 1, 0)
 
 
-@pytest.mark.long
 def test_hoptrain_does_not(tmp_path):
     [row], summary = bench(tmp_path, "--cases", "kill", "--systems", "hoptrain")
     assert (row["outcome"], row["batches"], row["orphans"], row["waits"]) == ("completed", "equal", 0, None)

@@ -74,7 +74,6 @@ def test_hoptrain_alone(folder, tmp_path, monkeypatch):
     assert content["seeds"] == [0]
 
 
-@pytest.mark.long
 def test_peers(folder, tmp_path, monkeypatch, capsys):
     openers = {"slow": slow, "less": partial(slow, keep=0.8), "absent": absent, "dies": dies, "new": slow}
     fakes = {name: Peer(name, "new" if name == "new" else "all", opener) for name, opener in openers.items()}

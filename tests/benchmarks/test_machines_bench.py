@@ -77,7 +77,6 @@ def test_what_memory_is_not_measured_of(tmp_path, capsys, options, line):
     assert line in capsys.readouterr().err
 
 
-@pytest.mark.long
 @pytest.mark.timeout(400)  # runs of two machines, one after another
 def test_memory_beside_the_share(tmp_path):
     """What is held is at least the half of the share, whose pages are touched, and is set beside it."""

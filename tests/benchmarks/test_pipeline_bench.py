@@ -72,7 +72,6 @@ def test_picture(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
-@pytest.mark.long
 def test_two_real_stages():
     """The gradients of a ViG in a pipeline are those of the whole batch, and so are the losses of its training."""
     results = run_ranks(study, 2, Launch(stages=2, data=1, chunks=(3,), images=6, rounds=1), deadline_s=100.0)

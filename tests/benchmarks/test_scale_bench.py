@@ -29,7 +29,6 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "bench"
 # The whole study.
 
 
-@pytest.mark.long
 def test_hoptrain_alone(dataset, tmp_path, capsys):
     dataset.save(tmp_path / "data")
     config = tmp_path / "grid.yaml"
@@ -207,6 +206,7 @@ def test_report_of_what_went_wrong(tmp_path):
     assert "5.00 x" in page
 
 
+@pytest.mark.promise
 def test_pictures():
     rows = rows_of([line(system, 1.0 + ranks, ranks=ranks) for system in ("hoptrain", "dgl") for ranks in (1, 2)])
     (axes,) = plots.scaling(rows).axes

@@ -10,7 +10,6 @@ from hoptrain.engine import InputError
 pytestmark = pytest.mark.timeout(600)  # four starts of two ranks, each a minute on a busy machine
 
 
-@pytest.mark.long
 def test_a_few_seconds(monkeypatch):
     """Rank 1 is killed, once, in one of its first steps."""
     monkeypatch.setattr(soak, "_PAUSE_S", (0.0, 0.1))

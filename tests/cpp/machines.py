@@ -105,5 +105,5 @@ def program_of(name, kernel, arch, source):
     return decode(text_of(compile_source(name, arch, source)[0], kernel))
 
 
-_NEWER = [pytest.param(Interpreter(arch), marks=pytest.mark.long) for arch in ARCHITECTURES[1:]]
+_NEWER = [Interpreter(arch) for arch in ARCHITECTURES[1:]]
 on_each_machine = pytest.mark.parametrize("machine", [Host(), Interpreter(ARCHITECTURES[0]), *_NEWER], ids=["g++", *ARCHITECTURES])

@@ -57,9 +57,7 @@ def test_every_sampler(name, kernel):
 
 
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
-@pytest.mark.parametrize(
-    "name", ["neighbor", "typed", *(pytest.param(name, marks=pytest.mark.long) for name in ("neighbor, new", "labor"))]
-)
+@pytest.mark.parametrize("name", ["neighbor", "typed", "neighbor, new", "labor"])
 def test_packed_tables(name, kernel):
     """In place of direct ones; the second time with what the first one left in them."""
     case, workspace = SAMPLED[name](), on_cuda(kernel, replace(CLOSE, cache_bytes=0))
@@ -67,7 +65,6 @@ def test_packed_tables(name, kernel):
         check_equal(case, workspace)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("mode", MODES)
 def test_bulks_of_several_sizes(mode, kernel):
@@ -98,7 +95,6 @@ def products():
 
 
 @on_a_device
-@pytest.mark.long
 @pytest.mark.parametrize("number", [1, 8, 64])
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", LARGE)
@@ -114,7 +110,6 @@ def small_products():
     return Twin.of(0.0005)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", LARGE)
 def test_the_same_cases_of_a_graph_of_a_thousand_vertices(small_products, name):
     """With few seeds, so that each has been run before there is a device."""

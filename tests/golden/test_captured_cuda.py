@@ -76,10 +76,9 @@ LAUNCHES = {
     "metapath": 10,
 }
 """Replayed, of a bulk like one before. Of launches that are not replayed there are none, whatever the sampler."""
-QUICK = ("links", "mvs, vrgcn")
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in LAUNCHES])
+@pytest.mark.parametrize("name", LAUNCHES)
 def test_every_sampler_is_one_call(name, replays, launched):
     """The first bulks of a shape make room and buffers, then one is captured, and later ones are only done again."""
     if name == "cluster, METIS":

@@ -21,6 +21,7 @@ def folder():
         yield path
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_sampler(name):
     """Each batch alone and in a bulk, by one thread and by two."""
@@ -37,6 +38,7 @@ def test_a_feed(name, folder):
     check(f"feed: {name}", digests(of_epochs(FEEDS[name](folder))), GOLDEN[f"feed: {name}"])
 
 
+@pytest.mark.promise
 def test_feeds_through_workers(folder, pool_of):
     """All that sampler processes can make, by two of them."""
     loaders = {name: make(folder) for name, make in FEEDS.items()}

@@ -49,6 +49,7 @@ def test_they_are_short():
     assert len(lines_of("Node2Vec")) <= 20
 
 
+@pytest.mark.promise
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_models_data_and_loops_of_one_s_own(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import torch
 import yaml
 from wheel_case import ROOT, build_wheel, new_environment
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 PAGE = (ROOT / "docs" / "first_hour.md").read_text()
 LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 

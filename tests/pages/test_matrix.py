@@ -127,7 +127,6 @@ def on_machines(sampler):
     return "features, graph"
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_the_table_is_what_happens(data):
     lines = []

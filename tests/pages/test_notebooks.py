@@ -33,7 +33,6 @@ def text_of(source, names):
     return f"{printed.getvalue()}{'' if value is None else repr(value)}".strip()
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -60,7 +59,6 @@ def test_they_were_run_from_top_to_bottom_and_have_pictures():
     assert len(NOTEBOOKS) == 2
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_in_jupyter(path, tmp_path):

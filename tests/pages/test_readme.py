@@ -20,6 +20,7 @@ def names(tmp_path, monkeypatch):
     return names
 
 
+@pytest.mark.promise
 def test_the_first_screen_shows_what_it_prints(names, capsys):
     assert f"```\n\n    {names['graph']}\n" in README
     assert README.split("## Train")[0].count("![") == 1
@@ -27,6 +28,7 @@ def test_the_first_screen_shows_what_it_prints(names, capsys):
     assert len(README.splitlines()) <= 120
 
 
+@pytest.mark.promise
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_the_training_example_runs(names, capsys):
     exec(EXAMPLES[1].replace("max_epochs=30", "max_epochs=2"), names)
@@ -34,6 +36,7 @@ def test_the_training_example_runs(names, capsys):
     assert len([line for line in EXAMPLES[1].splitlines() if line]) <= 15
 
 
+@pytest.mark.promise
 def test_the_sampler_of_one_s_own_runs(names):
     exec(EXAMPLES[2], names)
     assert names["batch"].num_edges > 0

@@ -55,6 +55,7 @@ FITS = sorted(line for line in LINES if line.startswith("hoptrain fit --config")
 OTHERS = sorted(line for line in LINES if not line.startswith("hoptrain fit") and "..." not in line and line != "hoptrain bench NAME")
 
 
+@pytest.mark.promise
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_run(page, tmp_path, monkeypatch, capsys):
@@ -96,7 +97,6 @@ def test_other_commands_are_understood(line):
             main([name, *words[:1], "--help"])
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_two_runs_differ_in_times_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -111,7 +111,6 @@ def test_two_runs_differ_in_times_alone(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_run_goes_on_as_the_page_says(tmp_path, monkeypatch):
     """The second command in the first one's folder; the third is a run of its own."""

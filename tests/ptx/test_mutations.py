@@ -7,7 +7,7 @@ from cuda_case import needs_cuda
 
 from ptx.test_ptx import TESTS, run_interpreted
 
-pytestmark = [needs_cuda, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [needs_cuda, pytest.mark.timeout(600)]
 
 SCAN = """\
         cuda.syncthreads()

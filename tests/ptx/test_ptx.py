@@ -61,13 +61,13 @@ def check(arguments, **options):
     assert re.search(r"^[1-9]\d* passed", done.stdout, re.MULTILINE), done.stdout[-2000:]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("group", QUICK)
 def test_quick(group):
     arguments, options = QUICK[group]
     check(arguments, **options)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("group", LONG)
 def test_long(group):
     arguments, options = LONG[group]

@@ -54,20 +54,19 @@ def test_a_run_leaves_logs_and_checkpoints(inline_run):
     assert all(0 <= float(v) <= 100 for v in column(inline_run[0], "wait_%"))
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, run_here, tmp_path):
     run_here(*quick_fit("--data.num_workers", 4))
     for name in ("train_loss_step", "val_loss", "val_acc"):
         assert column(tmp_path, name) == column(inline_run[0], name)
 
 
-@pytest.mark.long
 def test_another_seed_gives_another_curve(inline_run, run_here, tmp_path):
     run_here(*quick_fit("--data.num_workers", 0, "--seed_everything", 2, epochs=1))
     assert column(tmp_path, "train_loss_step") != column(inline_run[0], "train_loss_step")[:9]
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_path):
     """One epoch, then the second from the checkpoint with two workers: the losses are those of the run in one piece."""
     run_here(*quick_fit("--data.num_workers", 0, epochs=1))
@@ -77,7 +76,6 @@ def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_p
     assert curve == column(inline_run[0], "train_loss_step")
 
 
-@pytest.mark.long
 def test_a_run_at_its_end_says_that_nothing_is_left_to_train(run_here):
     said = "no step was left to train: the checkpoint is at step 9, the end"
     assert said not in run_here(*quick_fit("--data.num_workers", 0, epochs=1)).err
@@ -98,7 +96,7 @@ def test_a_limit_of_no_batch_is_obeyed_and_named(run_here, limits, line):
     assert ("test accuracy" in printed.out) == ("tested" not in line)
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_two_ranks_share_the_epoch(tmp_path):
     """Each rank makes the same steps; metrics count every vertex of both."""
     printed = hoptrain(*quick_fit(*TWO_RANKS, "--data.num_workers", 1), cwd=tmp_path)
@@ -117,13 +115,11 @@ def checkpoint_of(run):
     return run[0] / "runs" / "version_0" / "checkpoints" / "last.ckpt"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("command", "score"), [("validate", "val_acc"), ("test", "test_acc")])
 def test_a_checkpoint_is_evaluated(inline_run, run_here, command, score):
     assert score in run_here(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run)).out
 
 
-@pytest.mark.long
 def test_predictions_are_the_same_from_one_rank_and_two(inline_run, run_here, tmp_path):
     predict = ("predict", "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run))
     for printed in (run_here(*predict).out, hoptrain(*predict, *TWO_RANKS, cwd=tmp_path)):

@@ -11,7 +11,7 @@ import pytest
 
 from hoptrain.engine import Dataset
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 CUTS = """
     import os, sys
     from pytorch_lightning import Callback

@@ -16,7 +16,7 @@ from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, free_port,
 
 TESTS = Path(__file__).parents[1]
 ON_EXCEPTION = ("--trainer.callbacks+=OnExceptionCheckpoint", "--trainer.callbacks.dirpath=end")
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * START_S + 50)]
+pytestmark = pytest.mark.timeout(2 * START_S + 50)
 
 
 def start(folder, *arguments, launcher=("-m", "hoptrain.trainers.cli")):

@@ -63,7 +63,6 @@ def test_the_table(data, made_up):
     assert "| PinSAGE | 0.515 (-30.0) | no |" in table
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on runs this small
 def test_samplers_are_trained_with(data):
     """One of each kind of batch, and the one with a task of its own."""

@@ -96,7 +96,6 @@ def test_a_benchmark(name, folder, tmp_path, monkeypatch):
 
 
 @plain
-@pytest.mark.long
 @pytest.mark.parametrize("name", SUITES)
 def test_a_suite_has_tests(name):
     _, _, *words = command_of(PARTS[name], ROOT)
@@ -109,7 +108,6 @@ def test_a_suite_has_tests(name):
 
 
 @plain
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_fit(tmp_path):
     """Without the GPU of the training."""

@@ -4,7 +4,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from cuda_case import needs_cuda
 
 from hoptrain.benchmarks.cases import sampler_cuda
@@ -22,7 +21,6 @@ def with_thresholds(thresholds, **options):
     return workspace
 
 
-@pytest.mark.long
 @needs_cuda
 def test_device_grid(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(sampler_cuda, "COPY_BYTES", 1 << 10)

@@ -7,9 +7,10 @@ import pytest
 
 from hoptrain.benchmarks.peers.tgn import run_events
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
 
+@pytest.mark.promise
 def test_a_quick_run(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "temporal_jodie_wikipedia.npz", src=rng.integers(0, 30, 2500), dst=rng.integers(30, 40, 2500), t=np.arange(2500))

@@ -77,7 +77,6 @@ def test_a_disk_is_read_by_blocks(saved, tmp_path):
         Disk(str(tmp_path / "short"), 1, 0.05)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["plain", "typed"])
 def test_edges_and_handing_over(saved, tmp_path, name, capsys):
     folder = saved.path
@@ -103,7 +102,6 @@ def test_edges_and_handing_over(saved, tmp_path, name, capsys):
         assert "--only is reads, which is found of plain graphs, and " in capsys.readouterr().err
 
 
-@pytest.mark.long
 def test_all_systems_are_measured(saved, tmp_path):
     folder = FileRows.of(saved.x, "features").path.removesuffix("/x.npy")
     options = [

@@ -18,7 +18,6 @@ from torchmetrics.functional.classification import binary_auroc
 import hoptrain.dgl
 
 pytestmark = [
-    pytest.mark.long,
     pytest.mark.filterwarnings("ignore:Dataloader CPU affinity"),
     pytest.mark.filterwarnings("ignore:unclosed file"),
     pytest.mark.filterwarnings("ignore:__array_wrap__"),  # both of DGL's own Cluster-GCN with a newer NumPy

@@ -127,7 +127,6 @@ def test_seeds_that_stand_there_twice():
     assert len(first) > 0
 
 
-@pytest.mark.long
 def test_the_law_of_a_relation():
     """Two of the in-edges of a paper, each pair equally likely."""
     g = typed_graph()
@@ -142,7 +141,6 @@ def test_the_law_of_a_relation():
     assert chi_square_fits(list(found.values()), [1 / 6] * 6)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("options", [{"importance_sampling": 1}, {"prob": "p"}, {"prob": "p", "importance_sampling": 2}], ids=str)
 def test_labor_keeps_each_edge_as_often_as_dgl_s(options):
     """Of edges that stand by destination: others' weights DGL 2.1 looks up at wrong places."""

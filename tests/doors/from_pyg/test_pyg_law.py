@@ -12,7 +12,6 @@ from torch_geometric.data import Data, HeteroData
 
 import hoptrain.pyg
 
-pytestmark = pytest.mark.long
 FANOUT, DEGREE, COPIES = 2, 4, 4096
 WEIGHTS = np.array([0.1, 0.2, 0.3, 0.4])
 TIMES = np.array([1, 2, 3, 4])

@@ -160,6 +160,7 @@ SPREAD = {
 }
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(("kind", "options"), SPREAD.values(), ids=SPREAD)
 def test_workers_change_nothing(data, kind, options):
     def epochs(num_workers):

@@ -18,7 +18,6 @@ from torchmetrics.functional.classification import binary_auroc
 
 import hoptrain.pyg
 
-pytestmark = pytest.mark.long
 SEEDS = range(3)
 NODES, CLASSES = 500, 4
 

@@ -109,7 +109,6 @@ def test_the_list_has_every_name_and_what_lies_in_root(tmp_path):
     assert found["pictures"].about == "5 images, 8 x 8, for task: images"
 
 
-@pytest.mark.long
 def test_two_processes_may_convert_at_once(tmp_path):
     # The variable is set after the import, which decides where machine code is kept: that need not be made anew.
     code = (

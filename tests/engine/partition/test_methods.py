@@ -112,7 +112,7 @@ def test_parts_that_are_there_are_found(method, small_enough, monkeypatch):
     assert _cut(graph, parts) <= 1.1 * _cut(graph, group)
 
 
-@pytest.mark.parametrize("name", ["pubmed", "coauthor_physics", pytest.param("debian_deps", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["pubmed", "coauthor_physics", "debian_deps"])
 def test_on_real_graphs_stream_cuts_few_more_edges_than_metis(data_root, name):
     _skip_without_metis("metis")
     graph = load_dataset(name, root=data_root).graph

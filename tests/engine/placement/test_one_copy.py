@@ -51,6 +51,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.promise
 def test_two_ranks_have_one_copy_in_memory(tmp_path):
     (first, second), (said, silent) = run_ranks(tmp_path, PROGRAM)
     inode, (path, *_), rss, pss, *shared = first["pages"]

@@ -33,6 +33,7 @@ def undisturbed(epoch, steps):
     return [100 * epoch + step for step in range(steps)]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("action", ["kill", "segfault", "exit"])
 @pytest.mark.parametrize("state", ["sampling", "writing", "written"])
 def test_a_worker_that_dies_is_replaced(pool_of, tmp_path, caplog, state, action):
@@ -56,7 +57,6 @@ def test_an_exception_ends_the_run_and_the_pool_serves_on(pool_of, tmp_path, sta
         assert run(pool, epoch, 8) == undisturbed(epoch, 8)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("state", "action", "where"),
     [
@@ -122,7 +122,6 @@ def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
     assert pool.pids()[1] != stopped
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
 def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
     """Its finished batches are still delivered, from their slots; what it owes is made by another."""
@@ -135,13 +134,13 @@ def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_p
     assert [int(first["values"][0]), *rest] == undisturbed(0, 10)
 
 
+@pytest.mark.promise
 def test_a_worker_that_dies_again_and_again_ends_the_run(pool_of, tmp_path):
     pool = pool_of(Faulty(tmp_path, {2: ("writing", "kill")}, again=True), 2, max_restarts=2)
     with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL, 3 times in a row without a batch"):
         run(pool, 0, 6)
 
 
-@pytest.mark.long
 def test_restarts_in_a_row_are_counted_anew_after_a_batch(pool_of, tmp_path):
     faults = dict.fromkeys(range(6), ("sampling", "kill"))
     assert run(pool_of(Faulty(tmp_path, faults), 1, max_restarts=1), 0, 8) == undisturbed(0, 8)
@@ -157,7 +156,6 @@ def test_one_side_ten_times_slower_than_the_other(pool_of, tmp_path, slow):
     assert found == undisturbed(0, 12)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("action", ["kill", "stop", "raise"])
 def test_a_fault_in_a_run_that_is_left_does_not_reach_the_next(pool_of, tmp_path, action):
     (tmp_path / "1-2").touch()  # no fault in the second epoch
@@ -205,7 +203,6 @@ def assert_none_runs(pids, seconds=20):
     assert not left
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("end", ["close", "exit", "kill", "spin", "stop"])
 def test_what_a_sampler_starts_ends_with_its_worker(pool_of, tmp_path, end):
     """``exit``: the worker ends by itself and leaves them behind. ``spin`` and ``stop``: it is replaced."""
@@ -233,7 +230,6 @@ while len(glob.glob({folder!r} + "/started-*")) < {starting}:
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "faults",
     [{}, {0: ("sampling", "stop"), 1: ("sampling", "spin")}, {0: ("sampling", "start"), 1: ("written", "start")}],

@@ -178,7 +178,6 @@ def is_running(pid):
         return False
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("end", ENDS)
 def test_workers_end_with_their_trainer(end):
     """However the trainer ends, no sampler process outlives it."""

@@ -51,7 +51,6 @@ def compiled(folder, *what):
     return json.loads(child.stdout)
 
 
-@pytest.mark.long
 def test_machine_code_is_loaded_by_the_second_process(tmp_path):
     """And that of another architecture is not."""
     found = [compiled(tmp_path, "add_sums", major) for major in (9, 9, 8)]
@@ -59,7 +58,6 @@ def test_machine_code_is_loaded_by_the_second_process(tmp_path):
     assert found[0][2] == found[1][2]
 
 
-@pytest.mark.long
 def test_machine_code_of_a_program_is_loaded_while_nothing_of_it_changed(tmp_path):
     """Nor that of a program which was edited, or whose parameters have other names; one that has no key is compiled each time."""
     edited, renamed, unkeyed = (

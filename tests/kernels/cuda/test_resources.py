@@ -17,7 +17,7 @@ from usage import ARCHITECTURES, LIMITS, excesses
 
 from hoptrain.kernels.cuda import KERNELS
 
-pytestmark = [pytest.mark.long, needs_cuda, pytest.mark.timeout(620)]
+pytestmark = [needs_cuda, pytest.mark.timeout(620)]
 
 SCRIPT = Path(__file__).with_name("resources.py")
 PACKAGE = "hoptrain.kernels.cuda"

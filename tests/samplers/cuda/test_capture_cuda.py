@@ -86,7 +86,6 @@ def test_a_room_that_grows(replays, monkeypatch):
     assert len(replays) == 4, "all but the first; the third was done again launch by launch"
 
 
-@pytest.mark.long
 def test_scores_that_change(replays):
     """They lie elsewhere on the device."""
     graph, workspace, sampler = small(), on_device(), ASGCNSampler([2])

@@ -82,7 +82,6 @@ def test_what_pyg_gets_is_that_of_the_cpu(small, monkeypatch):
             assert torch.equal(torch.as_tensor(found[name]), torch.as_tensor(value)), name
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "sampler",
     [LaborSampler([2]), PinSAGESampler([2], num_walks=4), MVSSampler(NeighborSampler([2]), 2), LinkSampler(VRGCNSampler([2]))],
@@ -105,7 +104,6 @@ def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
     _check_handed(monkeypatch, data, NeighborSampler([2]))
 
 
-@pytest.mark.long
 @simulated
 @pytest.mark.parametrize(
     "sampler",
@@ -143,9 +141,7 @@ def test_graph_and_features_lie_where_they_are_asked_for(small):
     assert {rows.placement for rows in loader._feed._rows.values()} == {"device"}
 
 
-@pytest.mark.parametrize(
-    ("cache", "rows"), [(0.2, 8), pytest.param("60B", 5, marks=pytest.mark.long), pytest.param("1KiB", 40, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("cache", "rows"), [(0.2, 8), ("60B", 5), ("1KiB", 40)])
 def test_a_device_cache_changes_no_bit_and_says_what_it_brings(small, caplog, cache, rows):
     """The first epoch is the one that was counted; the second has other batches."""
     caplog.set_level("INFO")

@@ -21,11 +21,10 @@ CASES = {
     "vrgcn": VRGCNSampler([2]),
     "typed": HeteroSampler([-1, 2], "p"),
 }
-QUICK = ("all", "labor", "vrgcn")
 
 
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_a_bulk_is_queued_again_until_there_is_room(name, kernel, monkeypatch):
     """Seeds with few edges, then hubs."""
     sampler, workspace, graph = CASES[name], on_cuda(kernel), typed() if name == "typed" else small()

@@ -42,7 +42,6 @@ def a_workspace(**options):
     return workspace
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("capture", [True, False])
 def test_bulks_before_and_after_the_tables_are_filled_anew(capture):
     graph, sampler, workspace = make_graph(), NeighborSampler([3, 2]), a_workspace(capture=capture)
@@ -74,7 +73,6 @@ def test_both_kinds_of_tables(change, name):
     assert [own for own in ("table.entries", "table.words", "table.keys") if own in driver.buffers] == [name]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("change", "name"), [({}, "table.entries"), ({"cache_bytes": 0}, "table.words")], ids=["direct", "packed"])
 def test_tables_of_which_nodes_are_forgotten(change, name):
     """The third bulk fills the tables anew."""
@@ -124,7 +122,6 @@ def of_own_neighbors():
     return Graph.from_edge_index(np.stack([source, destination]), num_nodes=5000)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("capture", [True, False])
 def test_packed_tables_grow_when_a_bulk_needs_it(capture):
     """A bulk that is captured notices."""
@@ -135,7 +132,6 @@ def test_packed_tables_grow_when_a_bulk_needs_it(capture):
     assert workspace.on_device.driver.twin().tables.share == FIRST_SHARE // 2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("capture", [True, False])
 def test_packed_tables_of_candidates_grow(capture):
     """First there is too little room for in-edges; with more of it the table is too small."""
@@ -144,7 +140,6 @@ def test_packed_tables_of_candidates_grow(capture):
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
 
 
-@pytest.mark.long
 def test_tables_of_typed_graphs_grow():
     graph, workspace = typed(), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, cache_bytes=0)

@@ -35,6 +35,7 @@ def contents(batch):
     }
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("num_workers", [1, 2, 4])
 def test_workers_change_nothing(loader_of, num_workers):
     inline, fed = loader_of(), loader_of(num_workers=num_workers)

@@ -3,8 +3,6 @@
 import os
 import signal
 
-import pytest
-
 from hoptrain.samplers import NeighborSampler, SampleLoader
 
 
@@ -16,7 +14,6 @@ def loader_of(dataset, split, num_workers):
     return SampleLoader(dataset, NeighborSampler([4, 4]), split=split, batch_size=5, num_workers=num_workers, seed=2)
 
 
-@pytest.mark.long
 def test_two_loaders_at_once_with_a_killed_worker_each(dataset):
     """Training is broken off for a whole validation, and goes on."""
     train, val = loader_of(dataset, "train", 2), loader_of(dataset, "val", 1)
@@ -36,7 +33,6 @@ def test_two_loaders_at_once_with_a_killed_worker_each(dataset):
     val.close()
 
 
-@pytest.mark.long
 def test_a_loop_that_is_left_and_a_new_epoch_with_killed_workers(dataset):
     """A worker may never get as far as a batch between two kills: as many in a row are survived as ``max_restarts`` says."""
     loader, expected = loader_of(dataset, "train", 2), loader_of(dataset, "train", 0)

@@ -43,7 +43,6 @@ for sampler in (Walk(4), Scaled([3, 2], lambda share: 2 * share)):
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("way", ["file", "stdin", "-c"])
 def test_samplers_of_the_running_script_reach_the_workers(tmp_path, way):
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -51,7 +51,6 @@ def undisturbed(dataset, rank):
     return found[:STEPS]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_four_ranks_with_many_workers_on_few_cores(dataset, tmp_path):
     dataset.save(tmp_path / "data")

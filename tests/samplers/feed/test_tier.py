@@ -59,6 +59,7 @@ def same(tiered, plain):
     return number
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_are_those_from_memory(loader_of, num_workers):
     tiered, plain = loader_of(memory=MEMORY, num_workers=num_workers), loader_of()
@@ -227,7 +228,7 @@ def test_memory_that_there_is_not_is_one_line(loader_of, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_every_kind_of_sampler(loader_of, name, workers):
     sampler = SAMPLERS[name]
     options = {"batch_size": 1 if sampler.single_item else 2 if name == "cluster" else 64}

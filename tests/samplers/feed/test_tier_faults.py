@@ -25,7 +25,7 @@ from hoptrain.samplers.feed.topology import room
 SIGNALS = 4 * int(os.environ.get("HOPTRAIN_FAULTS", "5"))
 ROOT = Path(__file__).parents[3]
 SHORT = "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --trainer.accelerator=cpu --trainer.max_epochs=2"
-pytestmark = [pytest.mark.long, pytest.mark.timeout(200 + 30 * SIGNALS)]
+pytestmark = pytest.mark.timeout(200 + 30 * SIGNALS)
 
 
 @pytest.fixture(scope="module")

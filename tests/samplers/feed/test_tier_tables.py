@@ -75,7 +75,7 @@ def rows_of(batch):
 
 @pytest.mark.parametrize(
     "options",
-    [pytest.param({}, marks=pytest.mark.long), pytest.param({"num_workers": 2}, marks=pytest.mark.long), {"lookahead": 0}],
+    [{}, {"num_workers": 2}, {"lookahead": 0}],
     ids=["here", "workers", "when asked for"],
 )
 def test_features_of_edges(with_edges, options):
@@ -84,7 +84,7 @@ def test_features_of_edges(with_edges, options):
     assert tier.filled.num_missed < tier.filled.num_used or options.get("lookahead") == 0
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"num_workers": 2}, marks=pytest.mark.long)], ids=["here", "workers"])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}], ids=["here", "workers"])
 def test_features_of_types(typed, options):
     tier = same(typed, HeteroSampler([3, 2], "paper"), memory="400KiB", **options)
     assert sorted(tier.rows) == ["x.field", "x.paper"]

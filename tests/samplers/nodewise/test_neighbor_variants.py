@@ -151,7 +151,6 @@ def test_a_vertex_with_a_million_neighbours(replace, expand):
     assert as_lists(batch) == reference.batch(graph, [1], [7, 5], replace, 3, 0, 0, expand=expand)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("last", [2**31 - 2, 2**31 - 1, 2**31, 2**31 + 5])
 def test_ids_on_both_sides_of_2_to_the_31(tmp_path, last):
     """A graph whose last vertices alone have edges; its offsets are a file of holes, so it takes no memory."""

@@ -17,7 +17,7 @@ def graph():
     return Graph.from_edges(*generator.integers(0, 12, (2, 80)), 12, times=generator.integers(0, 20, 80))
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.long)])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_items_are_seeds_and_their_times(graph, device):
     sampler = TemporalSampler([2])
     batch = TimedSeeds(sampler).prepare(graph, SEEDS).sample(graph, np.concatenate([SEEDS, TIMES]), seed=5, batch=2, device=device)

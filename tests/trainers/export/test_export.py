@@ -91,7 +91,6 @@ def test_onnx_without_its_packages(tmp_path):
         exported(tmp_path / "m.onnx")
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_page_serves_a_file(tmp_path, monkeypatch, capsys):
     """Its commands in their order, then its program, which has the scores of the checkpoint's model."""

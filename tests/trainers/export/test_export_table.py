@@ -41,7 +41,6 @@ def row(arch, options, folder):
     return arch, *(fields if fields[0] else ("", "", *fields[1:]))
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore")  # torch's and PyG's deprecations within torch.export
 def test_the_table_is_what_happens(tmp_path):

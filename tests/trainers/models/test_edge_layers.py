@@ -71,7 +71,6 @@ def test_attention_goes_without(arch):
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
-@pytest.mark.long
 @pytest.mark.parametrize("arch", ARCHS)
 def test_it_learns_from_edges_alone(tmp_path, arch):
     data = replace(DATA, edge_attr=to_bfloat16(DATA.edge_attr)) if arch == "gine" else DATA
@@ -87,7 +86,6 @@ def test_it_learns_from_edges_alone(tmp_path, arch):
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
-@pytest.mark.long
 def test_by_name_on_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     DATA.save(tmp_path / "telling")

@@ -70,7 +70,6 @@ torch.distributed.destroy_process_group()
 """
 
 
-@pytest.mark.long
 def test_ranks_share_the_work(dataset, tmp_path):
     dataset.save(tmp_path / "data")
     path = os.pathsep.join((str(Path(__file__).parent), str(Path(__file__).parents[2])))

@@ -16,7 +16,6 @@ def trainer(folder, precision):
     return Trainer(max_epochs=1, accelerator="cpu", precision=precision, use_distributed_sampler=False, default_root_dir=folder, **options)
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 @pytest.mark.parametrize("hidden", [4, 16], ids=["narrow", "wide"])
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gat", "gin"])

@@ -14,7 +14,7 @@ from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_
 
 LAUNCHERS = Path(__file__).parents[3] / "docs" / "launchers"
 SMALL = ("--trainer.max_epochs=1", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * START_S)]
+pytestmark = pytest.mark.timeout(3 * START_S)
 
 SRUN = """\
 #!/bin/bash

@@ -55,7 +55,7 @@ SMALL = ("--data.partitions=parts", "--data.memory=150KiB", "--data.sampler.fano
 ENDLESS, SHORT_RUN = (*SMALL, "--trainer.max_epochs=5000"), (*SMALL, "--trainer.max_epochs=40")
 GRAPHS = ("whole", "parted")
 PLAYED = GRAPHS if "HOPTRAIN_FAULTS" in os.environ else ("parted",)  # whose features travel as those of the whole one do
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * START_S)]
+pytestmark = pytest.mark.timeout(3 * START_S)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_
 RUNS = int(os.environ.get("HOPTRAIN_FAULTS", "1")) // 10 or 1
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
 STRUCK = {"machine": "", "rank": "trainers.cli", "carrier": "parts.carrier", "filler": r"worker import main; main\(\) 0 "}
-pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * START_S)]
+pytestmark = pytest.mark.timeout(4 * START_S)
 
 
 @pytest.fixture(scope="module", params=[pytest.param("whole", marks=EACH_FAULT), "parted"])

@@ -12,7 +12,7 @@ from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learn
 
 from hoptrain.engine import load_dataset
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(START_S + 100)]
+pytestmark = pytest.mark.timeout(START_S + 100)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,6 @@ DROPOUT = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_gradients_are_those_of_the_whole_batch():
     """Dropout off: of the batch in one piece; on: of the chunks one after another, whatever the cuts and the schedule."""

@@ -21,7 +21,6 @@ def fail(how):
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "words"),
     [

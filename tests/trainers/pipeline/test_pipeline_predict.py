@@ -30,7 +30,6 @@ def predicted(folder, config, *options, devices=1):
     return np.load(folder / "predictions.npy", allow_pickle=False)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("config", "options", "devices"),
     [

@@ -40,7 +40,6 @@ def test_cuts_by_time_have_the_shortest_slowest_run():
         assert max(sum(seconds[i] for i in run) for run in found) == pytest.approx(best)
 
 
-@pytest.mark.long
 def test_times_of_layers():
     """A layer that does more takes longer; gradients and torch's generator are left alone."""
 

@@ -138,7 +138,6 @@ def test_what_dead_writers_left_is_removed(tmp_path):
     assert [part.exists() for part in parts.values()] == [False, True, True]
 
 
-@pytest.mark.long
 def test_two_writers_of_one_checkpoint(tmp_path):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "last.ckpt"]) for _ in range(2)]
     try:
@@ -157,7 +156,6 @@ def test_two_writers_of_one_checkpoint(tmp_path):
             writer.wait()
 
 
-@pytest.mark.long
 def test_a_killed_writer_leaves_a_whole_checkpoint(tmp_path):
     path, seen = tmp_path / "last.ckpt", set()
     for delay in (0.0, 0.013, 0.029):
@@ -196,7 +194,6 @@ def test_a_run_on_a_full_disk_ends_with_one_line(tmp_path, monkeypatch, capsys):
     assert last.read_bytes() == before
 
 
-@pytest.mark.long
 def test_the_last_checkpoint_is_found_in_a_folder_with_brackets(tmp_path, monkeypatch, capsys):
     """By the root of the runs, and by the folder of the checkpoints; what begins anew says so."""
     monkeypatch.chdir(tmp_path)
@@ -254,7 +251,6 @@ def test_a_run_of_no_epochs_says_what_its_score_is_of(tmp_path, monkeypatch, cap
     assert "test accuracy 0." in told.out
 
 
-@pytest.mark.long
 def test_last_is_the_last_one_though_the_score_was_better_before(tmp_path, monkeypatch):
     """Lightning's would be that of the best epoch, and training would go on from there."""
     monkeypatch.chdir(tmp_path)

@@ -64,7 +64,6 @@ def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, lr=0.
     return {name: value.clone() for name, value in model.state_dict().items()}, trainer.global_step
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("stop", "workers"), [(1, 0), (11, 2), (15, 0), (16, 1)])
 def test_killed_at_any_step_and_resumed(folder, stop, workers):
     """8 steps an epoch: in the first, in the middle of the second, before its last, at its end; another number of workers afterwards."""
@@ -79,7 +78,6 @@ def test_killed_at_any_step_and_resumed(folder, stop, workers):
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 2])
 def test_features_beyond_memory_are_read_on_from_where_a_run_was_killed(folder, workers):
     """The weights are those of a run in one piece that has them in memory."""

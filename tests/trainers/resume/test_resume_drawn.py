@@ -117,7 +117,6 @@ def resume_newest(folder, case):
     raise AssertionError("unreachable")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", sorted({*range(COUNT), *map(resume_case.TASKS.index, ("hetero", "recommend"))}))
 def test_a_run_that_is_stopped_and_resumed(folder, number):
     stop_and_resume(folder, resume_case.draw(SEED, number))
@@ -163,6 +162,7 @@ CALLBACKS = {
 IN_PROCESS = (*CALLBACKS, *["drawn"] * max(0, COUNT - 10))
 
 
+@pytest.mark.promise
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", range(len(IN_PROCESS)))
 def test_callbacks_of_a_run_that_is_stopped_and_resumed(data, number):
@@ -195,7 +195,6 @@ EVERY_KILL = [(task, ranks) for task in KILLED_AT for ranks in (1, 2)]
 SOME_KILLS = [(task, 1 + number % 2) for number, task in enumerate(KILLED_AT)]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("task", "ranks"), EVERY_KILL if "HOPTRAIN_FAULTS" in os.environ else SOME_KILLS)
 def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
     """The run goes on with another number of workers."""

@@ -156,7 +156,6 @@ def found(option, make):
     return "yes"
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_table_is_what_happens(folder):
     lines = [f"| `{task}` | {' | '.join(found(option, lambda task=task: parts(task, folder)) for option in OPTIONS)} |" for task in TASKS]

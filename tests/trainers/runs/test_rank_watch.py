@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
 from pytorch_lightning import Trainer
 
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
@@ -39,7 +38,6 @@ for epochs in (1, 2):
 """
 
 
-@pytest.mark.long
 def test_a_script_of_one_s_own(tmp_path):
     """The first fit ends in order; in the second rank 0 is killed."""
     script = tmp_path / "script.py"

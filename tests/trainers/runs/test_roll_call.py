@@ -74,7 +74,6 @@ def test_a_port_that_is_taken_is_told():
         assert call({0: 5}, 2, port)[0].startswith(f"rank 0 cannot listen at port {port} (")
 
 
-@pytest.mark.long
 @pytest.mark.timeout(2 * START_S)
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_path_factory, failing):
@@ -108,7 +107,6 @@ trainer.fit(task, data)
 """
 
 
-@pytest.mark.long
 @pytest.mark.timeout(2 * START_S)
 @pytest.mark.parametrize(("present", "seconds"), [(1, 2.0), (2, 100.0)])
 def test_ranks_of_a_script_that_takes_lightning_s_trainer_itself_meet_too(tmp_path, tmp_path_factory, present, seconds):

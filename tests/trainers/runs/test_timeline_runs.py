@@ -36,7 +36,6 @@ def spans_of(path):
     return spans, rows, events
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_run_of_the_command_line(tiny, tmp_path, monkeypatch, capsys, num_workers):
     monkeypatch.chdir(tmp_path)

@@ -99,7 +99,6 @@ def fitted(y, sampler=None, epochs=1, **model):
     return trainer, classifier, module
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("columns", [1, 2])
 def test_targets_are_learnt(columns):
     """A linear function of a vertex's own features, as targets (V,) and (V, 2)."""

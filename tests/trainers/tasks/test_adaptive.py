@@ -95,6 +95,7 @@ def fit(dataset, folder, num_workers, variance_weight=0.5, callbacks=(), ckpt_pa
     return module.sampler, model
 
 
+@pytest.mark.promise
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_scores_are_learnt_and_reach_the_sampler(dataset, tmp_path):
     sampler, model = fit(dataset, tmp_path, 0, epochs=2)
@@ -110,7 +111,6 @@ def test_scores_are_learnt_and_reach_the_sampler(dataset, tmp_path):
         assert torch.equal(value, with_workers.state_dict()[name]), name
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("stop", [6, 8])
 def test_a_resumed_run_ends_the_same(dataset, tmp_path, stop):

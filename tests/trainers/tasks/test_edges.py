@@ -111,7 +111,7 @@ def test_labels_and_splits_of_edges_are_kept_on_disk(tmp_path):
     assert module.edges["val"].tolist() == splits["val"].tolist()
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_labels_are_learnt():
     assert fitted(data(), epochs=40)[0]["val_acc"] > 0.8
     assert fitted(data("targets"), epochs=40, score="r2")[0]["val_r2"] > 0.5

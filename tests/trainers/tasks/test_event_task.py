@@ -58,6 +58,7 @@ class Stop(Callback):
             raise KeyError("power cut")
 
 
+@pytest.mark.promise
 def test_a_run_that_is_resumed_in_mid_epoch(tmp_path):
     """14 steps an epoch: stopped in the second, its batches made by a worker before."""
     whole, model = fit(tmp_path)
@@ -144,7 +145,6 @@ def command(name, *options):
     return main([name, "--config", "run.yaml", "--data.root", ".", *options])
 
 
-@pytest.mark.long
 def test_the_command_learns(folder, capsys):
     assert command("fit", "--trainer.max_epochs", "12") in (0, None)
     said = capsys.readouterr().out
@@ -153,7 +153,6 @@ def test_the_command_learns(folder, capsys):
     assert command("test", "--ckpt_path", str(last), "--trainer.default_root_dir=other") in (0, None)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(folder, capsys):
     """Memory and scores are those of one rank with batches of twice the size, up to what the order of sums becomes."""

@@ -36,7 +36,7 @@ def sampler(**options):
     return LinkSampler(NeighborSampler([5, 5]), **options)
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_a_run_learns(folder, tmp_path, capsys, monkeypatch):
     options = {
         "task": "links",

@@ -119,7 +119,6 @@ class Stop(Callback):
             raise KeyError("power cut")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("embeddings", ["sparse", "dense"])
 def test_killed_and_resumed_with_other_workers(embeddings, tmp_path):
     """Five steps an epoch: from a step in the middle of the second, by two workers, then by none; to the bit, the moments too."""

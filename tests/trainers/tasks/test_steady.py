@@ -70,6 +70,7 @@ def test_scores_are_the_readout_of_the_operator(data, tmp_path):
     torch.testing.assert_close(task.infer(nodes), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.promise
 def test_it_learns_and_the_states_come_to_rest(data, tmp_path):
     task, trainer = run(data, tmp_path, 60, updates=200)
     assert trainer.callback_metrics["train_acc"] > 0.9

@@ -171,7 +171,6 @@ def command(name, *options):
     return main([name, "--config", "run.yaml", "--data.root", ".", *options])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("decoder", ["distmult", "complex", "rotate"])
 def test_the_command_learns(folder, capsys, decoder):
     """All other true tails are known, so that who tells the groups is right. No translation leads around a ring: not for transe."""
@@ -182,7 +181,6 @@ def test_the_command_learns(folder, capsys, decoder):
     assert len(list((folder / "other").rglob("*.npy"))) == 1
 
 
-@pytest.mark.long
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_and_one_judge_alike(folder, capsys):
     """On the same weights: shares of the vectors and of the queries."""
@@ -195,7 +193,6 @@ def test_two_ranks_and_one_judge_alike(folder, capsys):
     assert one == pytest.approx(two, abs=1e-3)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train(folder):
     options = ("--data.root=.", "--trainer.max_epochs=8", "--data.batch_size=50", "--data.num_workers=1")

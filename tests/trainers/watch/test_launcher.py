@@ -76,7 +76,6 @@ def running(mark):
     return found
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ranks_watchdogs_and_workers_end_with_torchrun(tmp_path, ranks):
     mark = f"HOPTRAIN_TEST_MARK={tmp_path}"

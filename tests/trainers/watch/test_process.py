@@ -135,7 +135,6 @@ def test_every_rank_tells_the_cause(ranks, victim, action, cause, code):
         assert len(lines[rank]) == 1 or (rank == victim and action == "raise")
 
 
-@pytest.mark.long
 def test_a_stopped_rank_and_one_that_holds_the_interpreter_are_killed(ranks):
     ranks.start("STOP", "hold", "wait")
     codes, lines = ranks.wait()
@@ -144,7 +143,6 @@ def test_a_stopped_rank_and_one_that_holds_the_interpreter_are_killed(ranks):
     assert lines == [[f"hoptrain: {cause}"], [f"hoptrain: rank 1 ends, because {cause}"], [f"hoptrain: rank 2 ends, because {cause}"]]
 
 
-@pytest.mark.long
 def test_a_rank_that_waits_for_ever_before_it_arrives(ranks):
     ranks.start("wait", "late", "wait")
     _, lines = ranks.wait()
@@ -165,7 +163,6 @@ def test_an_error_that_follows_from_another_is_not_told(ranks):
         assert line.startswith(f"hoptrain: rank {rank} ends, because rank 0 failed: RuntimeError: worker 3")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [("INT", -signal.SIGINT), ("TERM", -signal.SIGTERM)])
 def test_a_rank_that_is_asked_to_end_is_no_failure(ranks, number, code):
     ranks.start("wait", number, "wait")
@@ -207,7 +204,6 @@ def greet(address, rank, key=None):
     return connection
 
 
-@pytest.mark.long
 def test_a_machine_that_is_cut_off(ranks):
     ranks.begin("wait", "wait", "absent")
     with greet(ranks.address, 2):
@@ -218,7 +214,6 @@ def test_a_machine_that_is_cut_off(ranks):
     assert lines == [[f"hoptrain: rank {rank} ends, because {cause}"] for rank in (0, 1)]
 
 
-@pytest.mark.long
 def test_the_machine_that_is_cut_off_from_rank_0(ranks):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         ranks.address = f"127.0.0.1 {silent.getsockname()[1]} key"

@@ -32,7 +32,6 @@ def test_equal_to_the_cpu(small, name):
     check_bulks(SAMPLERS[name], small, [[[3, 0, 35], [38]], [[5]]])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("sampler", [FastGCNSampler([2]), LadiesSampler([2]), ASGCNSampler([2])])
 def test_a_bulk_of_16(small, sampler):
     check_bulk_of_16(sampler, small, [[i] for i in range(16)])
@@ -73,7 +72,6 @@ def with_hub():
     return Graph(indptr, np.random.default_rng(0).integers(0, 60, indptr[-1]).astype(np.int32))
 
 
-@pytest.mark.long
 def test_a_long_column_is_normalized():
     """In the order of the CPU, and to the degree."""
     check_bulks(LadiesSampler([90], normalize=True), with_hub(), [[[0], [7, 0]]])
@@ -84,7 +82,6 @@ def test_a_long_column_is_normalized():
     np.testing.assert_allclose(column.sum(dtype=np.float64), DEGREE, rtol=1e-6)
 
 
-@pytest.mark.long
 @simulated
 def test_the_sum_of_a_long_column_is_shared(monkeypatch):
     calls, plus = Counter(), kernels.plus

@@ -13,7 +13,7 @@ from hoptrain.kernels.cuda.nodewise import importance, weighted
 from hoptrain.kernels.shared.importance import LONG, PIECES
 from hoptrain.samplers import LaborSampler, NeighborSampler
 
-pytestmark = [needs_cuda, pytest.mark.long]
+pytestmark = needs_cuda
 
 
 def with_hub(degree, weights=None):

@@ -28,7 +28,6 @@ def test_equal_to_the_cpu(small, fanouts, rounds, kernel):
     check_equal(sampler, small, [np.array([2, 38])], workspace)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_a_bulk_of_16(small, rounds):
     check_equal(LaborSampler([2], rounds), small, [np.array([v]) for v in range(16)], on_cuda())

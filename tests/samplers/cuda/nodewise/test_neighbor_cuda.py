@@ -75,7 +75,6 @@ def test_equal_to_the_cpu(small_graph, mode, expand, schedule):
     check_equal(small_graph, [2, 5], bulk_of(small_graph, [3, 1, 4]), schedule, expand, mode)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("schedule", ["sample", "classes"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("expand", ["all", "new"])
@@ -84,7 +83,6 @@ def test_bulks(small_graph, sizes, fanouts, expand, mode, schedule):
     check_equal(small_graph, fanouts, bulk_of(small_graph, sizes), schedule, expand, mode)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("schedule", ["sample", "classes"])
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("mode", MODES)

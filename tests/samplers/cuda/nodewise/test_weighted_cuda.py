@@ -47,7 +47,6 @@ def test_equal_to_the_cpu(weights, dtype, expand, kernel):
         check_equal(sampler, graph, [np.random.default_rng(n).permutation(40)[:n] for n in sizes], workspace)
 
 
-@pytest.mark.long
 def test_a_bulk_of_16_and_all_edges_with_weight():
     check_equal(NeighborSampler([2, -1], weighted=True), weighted(even), [np.array([v]) for v in range(16)], on_cuda())
 

@@ -96,7 +96,6 @@ def test_an_edge_that_is_none_of_the_transit(small, program, kernel):
     assert str(refused.value) == str(on_cpu.value)
 
 
-@pytest.mark.long
 def test_collective(small):
     """Batches of several sizes, and a second bulk that finds buffers larger than it needs."""
     check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
@@ -104,7 +103,6 @@ def test_collective(small):
         BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
 
 
-@pytest.mark.long
 def test_a_bulk_of_16(small):
     check_bulk_of_16(NarrowLayer(), small, [[i] for i in range(16)])
 

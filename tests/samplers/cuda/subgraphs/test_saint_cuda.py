@@ -32,7 +32,6 @@ def test_equal_to_the_cpu(small, name):
     assert batches[0] != batches[1]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(2), SaintEdgeSampler(1), SaintWalkSampler(1, 1)])
 def test_a_bulk_of_16(small, sampler):
     check_bulk_of_16(sampler.prepare(small, np.arange(40)), small, [ONE])

@@ -33,7 +33,6 @@ def test_sizes_of_subgraphs(small, sampler):
     assert sum(map(sum, expected)) > 0
 
 
-@pytest.mark.long
 def test_a_bulk_of_16(small, monkeypatch):
     start_without_room(monkeypatch)
     check_bulk_of_16(ShadowSampler(1, 2), small, [[i] for i in range(16)])

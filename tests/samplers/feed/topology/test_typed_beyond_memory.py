@@ -165,7 +165,6 @@ TRAINS = """
 """
 
 
-@pytest.mark.long
 def test_ranks_that_are_processes_get_equal_bits_though_the_process_that_reads_is_killed(folder, loader_of):
     (first, second), _ = run_ranks(folder.parent, TRAINS)
     assert first[1] == second[1]

@@ -108,7 +108,6 @@ def test_in_the_simulator_what_it_offers_is_looked_at():
     assert set(notes.values()) == {"not in the simulator"}
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_command_in_the_simulator(tmp_path):
     command = [sys.executable, "-m", "hoptrain.trainers.cli", "doctor", "--gpu", "--json"]

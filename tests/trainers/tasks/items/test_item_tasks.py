@@ -175,7 +175,7 @@ def vig_run(tmp_path, monkeypatch):
     return Path(cli.trainer.log_dir)
 
 
-@pytest.mark.long
+@pytest.mark.promise
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # its callback was that of another command
 def test_images(vig_run, capsys):
     """A run that is resumed in the middle of an epoch ends as the one in one piece; a checkpoint predicts, and fits its own model only."""
@@ -197,7 +197,6 @@ def test_images(vig_run, capsys):
     assert "the checkpoint's model has num_blocks 1, this one 4" in capsys.readouterr().err
 
 
-@pytest.mark.long
 @pytest.mark.timeout(2 * START_S)
 def test_images_in_a_pipeline(vig_run, tmp_path):
     """Two stages, three chunks: the losses and scores of the run in one process, but for rounding."""
@@ -224,6 +223,7 @@ def test_a_pipeline_that_cannot_be(tmp_path, monkeypatch, capsys, options, words
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.promise
 def test_graphs(rings, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fit(

@@ -42,7 +42,6 @@ def fit(folder, workers=0, callbacks=(), **options):
     return {name: value.clone() for name, value in model.state_dict().items()} | moments
 
 
-@pytest.mark.long
 def test_killed_and_resumed_with_other_workers(tmp_path):
     """From a step in the middle of the second epoch, by two workers, then by none: to the bit, the table's moments too."""
     typed_data().save(tmp_path / "data")
@@ -57,7 +56,7 @@ def test_killed_and_resumed_with_other_workers(tmp_path):
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
     typed_data().save(tmp_path / "data")
     sampler = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [4, 4], "seed_type": "paper"}}

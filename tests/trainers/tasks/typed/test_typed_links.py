@@ -213,7 +213,7 @@ def test_given_splits_are_taken_as_they_are():
         module_of(data, both(), shared_links="drop")
 
 
-@pytest.mark.long
+@pytest.mark.promise
 def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
     shop().save(tmp_path / "data")
     options = {

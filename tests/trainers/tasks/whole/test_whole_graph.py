@@ -140,6 +140,7 @@ def fit(data, epochs=1, model=None, **options):
     return task, trainer
 
 
+@pytest.mark.promise
 def test_training_learns_and_repeats_to_the_bit(data):
     found = [fit(data, 15, dropout=0.3) for _ in range(2)]
     assert all(trainer.global_step == 15 for _, trainer in found)
@@ -157,7 +158,6 @@ def test_mistakes(data):
         fit(data, model=nn.Linear(7, 3))
 
 
-@pytest.mark.long
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
     """Under DDP, whose collectives run beside those of the boundaries."""
