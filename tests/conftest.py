@@ -56,7 +56,7 @@ def shared_memory():
 
 def temporary_files():
     """Names among the temporary files of these tests but those that libraries leave there: PyG, torch, torchrun, joblib."""
-    left = ("torch_geometric.", "torchinductor_", "torchelastic_", "pymp-")
+    left = ("torch_geometric.", "__pycache__", "torchinductor_", "torchelastic_", "pymp-")
     return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(left)}
 
 

@@ -1,11 +1,13 @@
-"""A pytest plugin that measures the processor time of each test, records it, and tells by the record which tests are ``long``.
+"""A pytest plugin that measures how long each test takes, records it, and tells by the record which tests are ``long``.
 
-Processor time (user and system, of this process and of the children it waited for) hardly depends on what else runs on the machine.
+Recorded is the longer of two times: the processor's (user and system, of this process and of the children it waited for), which hardly depends on
+what else runs on the machine, and the clock's, since a test may only wait. Record on an idle machine.
 """
 
 import importlib
 import json
 import os
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -26,7 +28,7 @@ LIBRARIES = "torch", "pytorch_lightning", "torch_geometric"
 
 
 class Durations:
-    """Processor seconds of each test, measured where it runs and added up where it is reported.
+    """Seconds of each test, measured where it runs and added up where it is reported.
 
     What a fixture of a module takes counts for no test: other tests need it just as well.
 
@@ -37,9 +39,9 @@ class Durations:
     def __init__(self, record):
         self.record = record
         self.known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        self.seconds = defaultdict(float)
+        self.seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         self.total = 0.0
-        self.before = self.shared = 0.0
+        self.before = self.shared = (0.0, 0.0)
 
     def pytest_sessionstart(self):
         if "PYTEST_XDIST_WORKER" in os.environ:
@@ -56,39 +58,41 @@ class Durations:
                 item.add_marker("long")
 
     def pytest_runtest_logstart(self):
-        self.before, self.shared = processor_seconds(), 0.0
+        self.before, self.shared = times(), (0.0, 0.0)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef):
-        before = processor_seconds()
+        before = times()
         value = yield
         if fixturedef.scope != "function":
-            self.shared += processor_seconds() - before
+            self.shared = tuple(shared + now - then for shared, now, then in zip(self.shared, times(), before, strict=True))
         return value
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self):
         report = yield
-        now = processor_seconds()
-        report.processor_seconds = now - self.before, self.shared
-        self.before, self.shared = now, 0.0
+        now = times()
+        report.seconds = [after - before for after, before in zip(now, self.before, strict=True)]
+        report.shared_seconds = self.shared
+        self.before, self.shared = now, (0.0, 0.0)
         return report
 
     def pytest_runtest_logreport(self, report):
-        seconds, shared = report.processor_seconds
-        self.total += seconds
-        self.seconds[report.nodeid] += seconds - shared
+        self.total += report.seconds[0]
+        for i, (seconds, shared) in enumerate(zip(report.seconds, report.shared_seconds, strict=True)):
+            self.seconds[report.nodeid][i] += seconds - shared
 
     def pytest_terminal_summary(self, terminalreporter):
-        slowest = sorted(self.seconds.items(), key=lambda test: -test[1])[:10]
-        terminalreporter.section(f"{self.total:.0f} s of processor time in {len(self.seconds)} tests; the slowest ten")
-        for test, seconds in slowest:
-            terminalreporter.line(f"{seconds:7.2f} s {test}")
+        longest = {test: max(both) for test, both in self.seconds.items()}
+        terminalreporter.section(f"{self.total:.0f} s of processor time in {len(longest)} tests; the slowest ten")
+        for test, seconds in sorted(longest.items(), key=lambda test: -test[1])[:10]:
+            terminalreporter.line(f"{seconds:7.2f} s, of the processor {self.seconds[test][0]:7.2f} s {test}")
         if self.record:
-            known = {test: seconds for test, seconds in self.known.items() if test not in self.seconds}
-            known |= {test: round(seconds, 2) for test, seconds in self.seconds.items() if seconds >= LEAST_S}
+            known = {test: seconds for test, seconds in self.known.items() if test not in longest}
+            known |= {test: round(seconds, 2) for test, seconds in longest.items() if seconds >= LEAST_S}
             RECORD.write_text(json.dumps(dict(sorted(known.items())), indent=0) + "\n")
 
 
-def processor_seconds():
-    return sum(os.times()[:4])
+def times():
+    """Seconds of the processor so far, and of a clock."""
+    return sum(os.times()[:4]), time.perf_counter()

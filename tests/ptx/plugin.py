@@ -38,6 +38,16 @@ class Event:
         return 1.0
 
 
+class Device(SimpleNamespace):
+    """The only one, which is always current."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
 def install():
     """Have numba-cuda's host side use this device."""
     told = {
@@ -47,7 +57,7 @@ def install():
         "MEMORY_CLOCK_RATE": 1,
         "GLOBAL_MEMORY_BUS_WIDTH": 8,
     }
-    device = SimpleNamespace(compute_capability=SESSION.capability, name="PTX on the CPU", id=0, **told)
+    device = Device(compute_capability=SESSION.capability, name="PTX on the CPU", id=0, **told)
     room = SimpleNamespace(free=8 << 30, total=16 << 30)
     context = SimpleNamespace(device=device, get_memory_info=lambda: room, synchronize=STREAM.synchronize)
     replaced = {
