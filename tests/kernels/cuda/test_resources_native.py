@@ -23,6 +23,8 @@ def records(name, arch, source=None):
     """By kernel: what it uses."""
     ptx, log = compile_source(name, arch, source)
     parts = re.split(r"(?=ptxas info\s*: Compiling entry function)", log)[1:]
+    if not parts:
+        pytest.skip("the NVRTC that is installed reports nothing of its assembler")
     reports = {re.search(r"entry function '(\S+)'", part)[1]: part for part in parts}
     assert sorted(reports) == sorted(kernels_of(ptx))
     return {k: read_report(part, k) | {"float64": count_float64(text_of(ptx, k), k)} for k, part in reports.items()}
