@@ -56,8 +56,8 @@ def shared_memory():
 
 def temporary_files():
     """Names among the temporary files of these tests but those that libraries leave there: PyG, torch, torchrun, joblib."""
-    left = ("torch_geometric.", "__pycache__", "torchinductor_", "torchelastic_", "pymp-")
-    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(left)}
+    left = ("__pycache__", "torchinductor_", "torchelastic_", "pymp-")
+    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(left) and not name.endswith(".py")}  # PyG's modules
 
 
 def pytest_addoption(parser):

@@ -17,7 +17,7 @@ from usage import ARCHITECTURES, LIMITS, excesses
 
 from hoptrain.kernels.cuda import KERNELS
 
-pytestmark = [needs_cuda, pytest.mark.timeout(620)]
+pytestmark = [needs_cuda, pytest.mark.timeout(620), pytest.mark.long]  # for its fixture, which compiles all kernels
 
 SCRIPT = Path(__file__).with_name("resources.py")
 PACKAGE = "hoptrain.kernels.cuda"

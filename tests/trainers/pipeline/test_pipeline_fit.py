@@ -51,7 +51,6 @@ def pipeline(**options):
     return [STRATEGY, *(f"--trainer.strategy.{name}={value}" for name, value in options.items())]
 
 
-@pytest.mark.promise
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_a_run_in_a_pipeline_is_the_run_without_it(tmp_path, monkeypatch, capsys):
     """An epoch of two copies of two stages, then another from its checkpoint on one rank without a pipeline, against one rank throughout."""
