@@ -79,7 +79,7 @@ def _have_own_folders(config):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where it is found after a failure
     folder = Path(tempfile.mkdtemp(prefix="hoptrain-tests-"))
     folder.chmod(0o755)  # some tests become another user
-    config.add_cleanup(lambda: shutil.rmtree(folder))
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))  # libraries tidy up there as well
     for name in ("temporary", "cache"):
         (folder / name).mkdir()
     (folder / "cache" / "numba").symlink_to(CACHE_ROOT)
