@@ -67,7 +67,7 @@ class StubStream(DeviceStream):
         from numba.cuda.cudadrv import driver
 
         self._counts = counts
-        self._torch = self._torch_stream = None
+        self._torch = self._torch_stream = self._gpu = None
         self.numba = driver.Stream(driver.binding.CUstream(0x7000), external=True)
 
     def wait_for(self, other: DeviceStream) -> None:
