@@ -89,8 +89,11 @@ def install():
             compile_kernel(self, py_func, argtypes, *args, **{**options, "lineinfo": True})
 
     dispatcher._Kernel.__init__ = init
+    from hoptrain.engine.device import DeviceStream
     from hoptrain.kernels.cuda import native
     from hoptrain.kernels.cuda.programs import kept
+
+    DeviceStream.capture = lambda self, work: None  # it launches alone
 
     kept._Files._path = lambda *_: None  # nor is that of programs
     native.reason_against = lambda: "the interpreter runs Numba's kernels"  # it has nothing for CuPy to launch on

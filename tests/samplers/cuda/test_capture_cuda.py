@@ -150,6 +150,7 @@ BEGIN, END = "cuStreamBeginCapture", "cuStreamEndCapture"
 MADE = ["cuGraphInstantiate", "cuGraphDestroy"]
 
 
+@simulated
 def test_a_graph_is_captured_once_and_goes_with_its_replay(stream):
     driver = Driver()
     replay = stream(driver).capture(lambda: driver.asked.append("work"))
@@ -161,6 +162,7 @@ def test_a_graph_is_captured_once_and_goes_with_its_replay(stream):
     assert driver.asked[5:] == ["cuGraphLaunch", "cuGraphLaunch", "cuGraphExecDestroy"]
 
 
+@simulated
 @pytest.mark.parametrize("is_on", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 def test_no_garbage_is_collected_while_a_graph_is_captured(stream, fails, is_on):
@@ -182,6 +184,7 @@ def test_no_garbage_is_collected_while_a_graph_is_captured(stream, fails, is_on)
         (gc.enable if was else gc.disable)()
 
 
+@simulated
 @pytest.mark.parametrize("refused", [BEGIN, END, MADE[0]])
 def test_a_driver_that_refuses_is_told_of(stream, refused):
     with pytest.raises(RuntimeError, match=f"{refused}: .* of the driver"):
