@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 KERNELS = Path(__file__).parent
-_IMPORT = re.compile(r"^[ \t]*from hoptrain\.kernels\.?([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+_IMPORT = re.compile(r"^[ \t]*from hoptrain\.kernels\.?([\w.]*) import (\([^)]*\)|[^#\n]*)", re.MULTILINE)
 
 CACHE_ROOT_VARIABLE = "HOPTRAIN_NUMBA_ROOT"
 """By this a trainer tells its sampler processes where it keeps machine code."""
