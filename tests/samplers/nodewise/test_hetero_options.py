@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 
 from hoptrain.engine import Graph, HeteroDataset, InputError
@@ -54,19 +55,6 @@ def test_seeds_of_several_types():
         "a": ([3], [1]),
         "b": ([1, 0], [0, 2]),
     }
-    with pytest.raises(InputError, match="seed 1 is given twice"):
-        HeteroSampler([2]).sample(graph, {"b": [1, 0, 1]})
-    with pytest.raises(InputError, match="'c' is no type of the graph's: it has a, b"):
-        HeteroSampler([2]).sample(graph, {"c": [1]})
-    with pytest.raises(InputError, match="vertex 4 of type 'a' does not exist: there are 0 to 3"):
-        HeteroSampler([2]).sample(graph, {"a": [4]})
-    with pytest.raises(InputError, match="seeds are int64 of shape"):
-        HeteroSampler([2]).sample(graph, {})
-    with pytest.raises(InputError, match="seeds by type, and seed_type is 'a'"):
-        HeteroSampler([2], "a").sample(graph, {"a": [1]})
-    data = HeteroDataset(graph=graph, seed_type="a", splits={"train": np.arange(3)})
-    with pytest.raises(InputError, match="without seed_type: a split has vertices of one type"):
-        SampleLoader(data, HeteroSampler([1]))
 
 
 LONE_TYPES = HeteroGraph.from_edges({"a": 4, "b": 2}, {("a", "r", "b"): ([0, 1, 2], [0, 0, 1]), ("b", "s", "a"): ([0, 1], [3, 2])})
@@ -78,10 +66,6 @@ def test_fanouts_with_a_default():
     short = HeteroSampler({("a", "r", "b"): [1, 2]}, "b", default=[3, 1])
     assert contents(short.sample(graph, np.arange(2))) == contents(whole)
     assert repr(short) == "HeteroSampler(fanouts={'a:r:b': [1, 2]}, default=[3, 1], seed_type='b', replace=False)"
-    with pytest.raises(InputError, match=r"default is \[1\] beside fanouts for all relations"):
-        HeteroSampler([1], "b", default=[1])
-    with pytest.raises(InputError, match="fanouts name a:t:b, the graph's relations are a:r:b, b:s:a: name some of these"):
-        HeteroSampler({"a:t:b": [1]}, "b", default=[1]).sample(graph, np.arange(2))
 
 
 def contents(batch):
@@ -94,11 +78,47 @@ def test_what_has_no_kernels_for_cuda_is_refused(options):
         HeteroSampler([1], **({"seed_type": "a"} | options)).sample(LONE_TYPES, np.array([0]), device="cuda")
 
 
-def test_odd_arguments():
-    for fanouts in ("3,3", 5, ["2"], {"a:r:b": 3}):
-        with pytest.raises(InputError, match=r"fanouts are .*: give whole numbers or shares, one for each hop"):
-            HeteroSampler(fanouts, "v")
-    with pytest.raises(InputError, match="seed_times are a ndarray: they are by type"):
-        HeteroTemporalSampler([3], "v", seed_times=np.arange(4))
-    with pytest.raises(InputError, match="the graph has no relations: there are no edges to sample"):
-        HeteroSampler([3], "v").sample(HeteroGraph({"v": 4}, {}), np.arange(2))
+def drawn(seeds, *given, **options):
+    """A batch of the graph with two types."""
+    return HeteroSampler(*given, **options).sample(LONE_TYPES, seeds)
+
+
+def split_of_one_type_for_seeds_of_several():
+    data = HeteroDataset(graph=LONE_TYPES, seed_type="a", splits={"train": np.arange(3)})
+    SampleLoader(data, HeteroSampler([1]))
+
+
+MISTAKES = {
+    "a seed twice": Mistake(lambda: drawn({"b": [1, 0, 1]}, [2]), value="seed 1", rule="given twice"),
+    "a type that there is not": Mistake(lambda: drawn({"c": [1]}, [2]), value="'c'", rule="no type", remedy="a, b"),
+    "a node that there is not": Mistake(lambda: drawn({"a": [4]}, [2]), value="4 of type 'a'", rule="not exist", remedy="0 to 3"),
+    "no seeds": Mistake(lambda: drawn({}, [2]), value="int64", rule="seeds shape"),
+    "seeds by type beside a type": Mistake(lambda: drawn({"a": [1]}, [2], "a"), value="'a'", rule="seeds by type seed_type"),
+    "a split of one type": Mistake(split_of_one_type_for_seeds_of_several, value="seed_type", rule="without split one type"),
+    "a default beside fanouts for all": Mistake(
+        lambda: HeteroSampler([1], "b", default=[1]), value="[1]", rule="default beside fanouts all relations"
+    ),
+    "a relation that there is not": Mistake(
+        lambda: drawn(np.arange(2), {"a:t:b": [1]}, "b", default=[1]),
+        value="a:t:b",
+        rule="graph's relations are",
+        remedy="name a:r:b, b:s:a",
+    ),
+    "fanouts as text": Mistake(lambda: HeteroSampler("3,3", "v"), value="3,3", rule="fanouts", remedy="numbers shares each hop"),
+    "one fanout for all hops": Mistake(lambda: HeteroSampler(5, "v"), value="5", rule="fanouts", remedy="numbers shares each hop"),
+    "a fanout as text": Mistake(lambda: HeteroSampler(["2"], "v"), value="'2'", rule="fanouts", remedy="numbers shares each hop"),
+    "one fanout of a relation": Mistake(
+        lambda: HeteroSampler({"a:r:b": 3}, "v"), value="3", rule="fanouts", remedy="numbers shares each hop"
+    ),
+    "times that are not by type": Mistake(
+        lambda: HeteroTemporalSampler([3], "v", seed_times=np.arange(4)), value="ndarray", rule="seed_times", remedy="by type"
+    ),
+    "a graph without relations": Mistake(
+        lambda: HeteroSampler([3], "v").sample(HeteroGraph({"v": 4}, {}), np.arange(2)), value="no relations", rule="no edges to sample"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)
