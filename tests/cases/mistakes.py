@@ -6,11 +6,13 @@ A module of tests has one table, a row for each error, and this test::
     def test_mistakes(mistake, request):
         mistake.check(request)
 
-A row holds key words, not the sentence, so that a message can be written anew without touching a test.
+A row holds key words, not the sentence, so that a message can be written anew without touching a test. `refused` is the same
+for an error in the middle of a test.
 """
 
 import inspect
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -37,19 +39,29 @@ class Mistake:
     error: type[Exception] = InputError
 
     def check(self, request):
-        """Make the call with the fixtures it names; assert the class of its error and the parts of its message, which is one line."""
+        """Make the call with the fixtures it names, and check its error as `refused` does."""
         parameters = inspect.signature(self.call).parameters.values()
         fixtures = {
             parameter.name: request.getfixturevalue(parameter.name) for parameter in parameters if parameter.default is parameter.empty
         }
-        with pytest.raises(self.error) as raised:
+        with refused(self.value, self.rule, self.remedy, self.error):
             self.call(**fixtures)
-        assert raised.type is self.error
-        message = str(raised.value)
-        assert "\n" not in message
-        assert self.value in message
-        missing = [word for word in f"{self.rule} {self.remedy}".split() if word.lower() not in message.lower()]
-        assert not missing, f"{missing} is not in: {message}"
+
+
+@contextmanager
+def refused(value, rule, remedy="", error=InputError):
+    """Check that the block raises ``error`` with one line that shows the value and has the words of the rule and the remedy.
+
+    For a mistake that needs what a test has made before; the arguments are those of ``Mistake``.
+    """
+    with pytest.raises(error) as raised:
+        yield raised
+    assert raised.type is error
+    message = str(raised.value)
+    assert "\n" not in message
+    assert value in message, f"{value} is not in: {message}"
+    missing = [word for word in f"{rule} {remedy}".split() if word.lower() not in message.lower()]
+    assert not missing, f"{missing} is not in: {message}"
 
 
 def each_of(mistakes):
