@@ -94,9 +94,9 @@ def _start(folder):
     if fork == 0:
         time.sleep(300)
         os._exit(0)
-    path = Path(folder) / f"started-{os.getpid()}"
-    path.with_suffix(".new").write_text(f"{program.pid} {fork}")
-    path.with_suffix(".new").rename(path)
+    unready = Path(folder) / f"unready-{os.getpid()}"
+    unready.write_text(f"{program.pid} {fork}")
+    unready.rename(unready.with_name(f"started-{os.getpid()}"))
 
 
 ACTIONS = {
