@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from cases.mistakes import refused
 
 from hoptrain.benchmarks import deadlock
 from hoptrain.benchmarks.common import trial
@@ -17,7 +18,6 @@ from hoptrain.benchmarks.deadlock import Case, outcome
 from hoptrain.benchmarks.deadlocks import cases as deadlock_cases
 from hoptrain.benchmarks.deadlocks import ranks as deadlock_ranks
 from hoptrain.benchmarks.deadlocks.loaders import make_dataset, open_loader
-from hoptrain.engine import InputError
 from hoptrain.trainers.cli import main
 
 
@@ -142,7 +142,7 @@ def test_every_case_has_its_function():
 
 def test_options_of_hoptrains_queue(tmp_path):
     make_dataset(tmp_path / "data")
-    with pytest.raises(InputError, match=r"slots_dir .*absent cannot hold"):
+    with refused("absent", "slots_dir hold queue files", "folder exists written"):
         open_loader(f"hoptrain, slots_dir={tmp_path / 'absent'}", tmp_path / "data")
 
 

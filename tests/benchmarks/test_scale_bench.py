@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 
 from hoptrain.benchmarks import report
 from hoptrain.benchmarks.common import processes
@@ -75,22 +76,6 @@ def test_the_grid_that_the_page_shows(tmp_path):
     (tmp_path / "grid.yaml").write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
     grid = read_grid(tmp_path / "grid.yaml", Cell)
     assert (len(grid.cells), grid.rounds, grid.limit) == (3 * 2 * 2 + 4 * 2, 3, 120)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"system": "torch"}, "system is 'torch': choose one of hoptrain, pyg, dgl"),
-        ({"system": "dgl", "algorithm": "ladies", "layer_sizes": (4, 4)}, "choose one of hoptrain, papers"),
-        ({"system": "dgl", "algorithm": "cluster"}, "cluster needs clusters"),
-        ({"system": "dgl", "arch": "gcn"}, "arch is 'gcn'"),
-        ({"system": "dgl", "ranks": 0}, "0 ranks"),
-        ({"system": "dgl", "ranks": 4, "num_seeds": 3}, "3 seeds"),
-    ],
-)
-def test_cells_that_cannot_be(values, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        Cell(**values)
 
 
 def test_mistakes(tmp_path, capsys):
@@ -356,3 +341,28 @@ def test_memory_of_a_family():
     while processes.family(child.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert processes.memory([process for process in family if process.pid == child.pid]) == {"peak_rss": 0, "pss": 0, "shared": 0}
+
+
+SIZES_RULE = "2 epochs least 1 seed each rank"
+MISTAKES = {
+    "a system that there is not": Mistake(lambda: Cell(system="torch"), value="'torch'", rule="system", remedy="hoptrain pyg dgl"),
+    "a system without the algorithm": Mistake(
+        lambda: Cell(system="dgl", algorithm="ladies", layer_sizes=(4, 4)), value="'dgl'", rule="system", remedy="hoptrain papers"
+    ),
+    "clusters that are not given": Mistake(
+        lambda: Cell(system="dgl", algorithm="cluster"),
+        value="0 clusters",
+        rule="cluster needs clusters layer_sizes rank",
+        remedy="correct",
+    ),
+    "an arch that there is not": Mistake(lambda: Cell(system="dgl", arch="gcn"), value="'gcn'", rule="arch", remedy="sage gat"),
+    "no ranks": Mistake(lambda: Cell(system="dgl", ranks=0), value="0 ranks", rule=SIZES_RULE, remedy="correct"),
+    "fewer seeds than ranks": Mistake(
+        lambda: Cell(system="dgl", ranks=4, num_seeds=3), value="3 seeds", rule=f"4 ranks {SIZES_RULE}", remedy="correct"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_cells_that_cannot_be(mistake, request):
+    mistake.check(request)

@@ -3,9 +3,9 @@
 import argparse
 
 import pytest
+from cases.mistakes import refused
 
 from hoptrain.benchmarks import soak
-from hoptrain.engine import InputError
 
 pytestmark = pytest.mark.timeout(600)  # four starts of two ranks, each a minute on a busy machine
 
@@ -39,7 +39,7 @@ class Instant:
 def test_other_weights_are_an_error(monkeypatch):
     monkeypatch.setattr(soak, "_Training", Instant)
     monkeypatch.setattr(soak, "_disturb", lambda training, seconds: None)
-    with pytest.raises(RuntimeError, match=r"after 40 steps with faults these weights differ from those without: model\.weight$"):
+    with refused("model.weight", "40 steps faults weights differ", error=RuntimeError):
         soak.run(argparse.Namespace(quick=False, minutes=1))
 
 
@@ -50,5 +50,5 @@ def test_a_run_that_fails_by_itself_is_an_error(tmp_path):
 
 
 def test_no_time_is_a_mistake():
-    with pytest.raises(InputError, match="minutes is 0: training takes time"):
+    with refused("minutes is 0", "training time", "above 0"):
         soak.run(argparse.Namespace(quick=False, minutes=0))

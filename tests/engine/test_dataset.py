@@ -1,13 +1,13 @@
 import dataclasses
 import json
 import os
-import re
 
 import numpy as np
 import pytest
 from cases.damage import changed, put
+from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 
 GRAPH = Graph.from_edges(np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0]))
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -97,140 +97,16 @@ def test_opened_arrays_are_mapped(tmp_path):
 
 def test_save_does_not_overwrite(tmp_path):
     make().save(tmp_path / "tiny")
-    with pytest.raises(InputError, match="tiny exists: dataset folders are not written over; remove it"):
+    with refused(str(tmp_path / "tiny"), "exists dataset written over", "remove name another"):
         make(name="other").save(tmp_path / "tiny")
     assert Dataset.open(tmp_path / "tiny").name == "tiny"
 
 
-@pytest.mark.parametrize("key", ["name", "is_sorted", "num_classes", "info"])
-def test_missing_key_of_the_header(tmp_path, key):
-    make().save(tmp_path / "tiny")
-    file = tmp_path / "tiny" / "header.json"
-    header = json.loads(file.read_text())
-    del header["meta"][key]
-    file.write_text(json.dumps(header))
-    with pytest.raises(InputError, match=f"tiny has no '{key}' in its header"):
-        Dataset.open(tmp_path / "tiny")
-
-
-def test_missing_array(tmp_path):
-    make().save(tmp_path / "tiny")
-    file = tmp_path / "tiny" / "header.json"
-    header = json.loads(file.read_text())
-    del header["arrays"]["indptr"]
-    file.write_text(json.dumps(header))
-    with pytest.raises(InputError, match="tiny has no 'indptr' in its header"):
-        Dataset.open(tmp_path / "tiny")
-
-
-def test_damaged_file(tmp_path):
-    make().save(tmp_path / "tiny")
-    file = tmp_path / "tiny" / "indices.npy"
-    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
-    with pytest.raises(InputError, match=r"indices\.npy does not match its checksum"):
-        Dataset.open(tmp_path / "tiny")
-
-
-# Mistakes.
-
-
-def features_with(value, row, column, num_nodes=4):
-    x = np.zeros((num_nodes, 2), np.float32)
-    x[row, column] = value
-    return x
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_features_that_are_not_finite(value, dtype):
-    with pytest.raises(InputError, match=rf"tiny: x\[2, 1\] is {value}: features are finite.*nan_to_num"):
-        make(x=features_with(value, 2, 1).astype(dtype))
-
-
-def test_a_nan_far_down_is_named_by_its_row():
-    graph = Graph.from_edges(np.array([0]), np.array([1]), num_nodes=70_000)
-    with pytest.raises(InputError, match=r"x\[69999, 0\] is nan"):
-        Dataset(name="long", graph=graph, x=features_with(np.nan, 69_999, 0, 70_000))
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (5, 2), (4,), (4, 2, 1)])
-def test_features_of_a_wrong_shape(shape):
-    with pytest.raises(InputError, match=rf"tiny: x has shape {re.escape(str(shape))}: .*each of the 4 vertices; reshape"):
-        make(x=np.zeros(shape, np.float32))
-
-
-@pytest.mark.parametrize("y", [np.array([0, 1, 2]), np.zeros((4, 3, 1), np.int64), np.array(1), np.zeros(4, bool)])
-def test_labels_of_a_wrong_kind(y):
-    with pytest.raises(InputError, match=rf"tiny: y is {y.dtype} of shape {re.escape(str(y.shape))}: labels are integers"):
-        make(y=y)
-
-
-@pytest.mark.parametrize("label", [-2, 3, 2**40])
-def test_label_out_of_range(label):
-    with pytest.raises(InputError, match=rf"tiny: y\[1\] is {label}: labels are in \[-1, 3\); correct it or num_classes \(3\)"):
-        make(y=np.array([0, label, -1, 2]))
-
-
-@pytest.mark.parametrize("label", [-2, 2])
-def test_multilabel_out_of_range(label):
-    with pytest.raises(InputError, match=rf"tiny: y\[3, 1\] is {label}: labels are in \[-1, 2\)"):
-        make(y=np.array([[0, 1, 0]] * 3 + [[0, label, 0]]))
-
-
-def test_multilabel_columns():
-    with pytest.raises(InputError, match="tiny: y has 2 columns, but num_classes is 3"):
-        make(y=np.zeros((4, 2), np.uint8))
-
-
-@pytest.mark.parametrize("vertex", [-1, 4, 2**32])
-def test_split_out_of_range(vertex):
-    with pytest.raises(InputError, match=rf"tiny: split train names vertex {vertex}: vertices are 0 to 3; drop it"):
-        make(splits={"train": np.array([0, vertex])})
-
-
-def test_split_names_a_vertex_twice():
-    with pytest.raises(InputError, match=r"tiny: split val names a vertex twice.*np\.unique"):
-        make(splits={"train": np.array([0, 1]), "val": np.array([3, 0, 3])})
-
-
-def test_split_holds_an_unlabelled_vertex():
-    with pytest.raises(InputError, match=r"tiny: vertex 2 of split train has no label \(-1\)"):
-        make(splits={"train": np.array([0, 2])})
-
-
-@pytest.mark.parametrize("ids", [np.array([0.0]), np.array([[0]])])
-def test_split_of_a_wrong_kind(ids):
-    with pytest.raises(InputError, match=rf"tiny: split train is {ids.dtype} of shape .*flatnonzero"):
-        make(splits={"train": ids})
-
-
-def test_empty_split():
-    data = make(splits={"train": np.array([], np.int64)})
-    with pytest.raises(InputError, match=r"the train split of tiny is empty.*at least one vertex"):
-        data.split("train")
-
-
-def test_unknown_split():
-    with pytest.raises(InputError, match="tiny has no split 'trian': it has train, val; choose one"):
-        make().split("trian")
-    with pytest.raises(InputError, match="it has none at all"):
-        make(splits={}).split("train")
-
-
-@pytest.mark.parametrize("dtype", [object, bool, np.complex64])
-def test_features_of_a_kind_that_cannot_be_stored_or_trained_on(dtype):
-    with pytest.raises(InputError, match=rf"tiny: x is {np.dtype(dtype)}: features are real numbers"):
-        make(x=X.astype(dtype))
-
-
-@pytest.mark.parametrize("split", ["../train", "fold.1", "", "a b", "1st"])
-def test_a_split_whose_name_is_no_plain_name(split):
-    with pytest.raises(InputError, match=rf"tiny: a split is called {re.escape(repr(split))}"):
-        make(splits={split: np.array([0])})
+# Validated, or not.
 
 
 def test_a_path_is_no_reason_to_trust(tmp_path):
-    with pytest.raises(InputError, match="names vertex 99"):
+    with refused("vertex 99", "split train 0 to 3", "drop"):
         make(splits={"train": np.array([99])}, path=tmp_path)
     assert make(splits={"train": np.array([99])}, validate=False).split("train").tolist() == [99]
 
@@ -238,7 +114,7 @@ def test_a_path_is_no_reason_to_trust(tmp_path):
 def test_a_changed_copy_of_an_opened_data_set_is_validated(tmp_path):
     make().save(tmp_path / "tiny")
     opened = Dataset.open(tmp_path / "tiny")
-    with pytest.raises(InputError, match="names vertex 99"):
+    with refused("vertex 99", "split train 0 to 3", "drop"):
         dataclasses.replace(opened, splits={"train": np.array([99])})
     assert dataclasses.replace(opened, name="other").path == tmp_path / "tiny"
 
@@ -291,19 +167,19 @@ def cache(tmp_path, monkeypatch):
 
 
 WRONG_CONTENTS = {
-    "indices too large": ("indices", lambda own: changed(own, 17, 2_000_000_000), "the source of edge 17 is vertex 2000000000"),
-    "indices negative": ("indices", lambda own: changed(own, 17, -1), "the source of edge 17 is vertex -1"),
-    "indices unsorted": ("indices", lambda own: own[::-1].copy(), "sources do not ascend within each column"),
-    "indices of floats": ("indices", lambda own: own.astype(np.float32), "indices is a float32 array"),
-    "indptr beyond": ("indptr", lambda own: changed(own, -1, own[-1] + 5), "indptr runs from 0 to"),
-    "indptr descends": ("indptr", lambda own: changed(own, 3, own[2] - 1), "indptr falls from"),
-    "x too short": ("x", lambda own: own[:10].copy(), r"x has shape \(10, 7\): features are one row for each of the 200 vertices"),
-    "x of text": ("x", lambda own: own.astype(str), "x.npy holds <U.*: arrays are of numbers"),
-    "x of records": ("x", lambda own: np.zeros(200, [("a", "<f4")]), "x.npy holds .*: arrays are of numbers"),
-    "x not finite": ("x", lambda own: changed(own, (5, 2), np.nan), "x"),
-    "y too large": ("y", lambda own: changed(own.astype(np.int64), 3, 10**12), r"y\[3\] is 1000000000000: labels are in"),
-    "y too short": ("y", lambda own: own[:5].copy(), "labels are integers, one"),
-    "split beyond": ("split_val", lambda own: changed(own, 0, 200), "200"),
+    "indices too large": ("indices", lambda own: changed(own, 17, 2_000_000_000), "vertex 2000000000", "source edge 17 200 vertices"),
+    "indices negative": ("indices", lambda own: changed(own, 17, -1), "vertex -1", "source edge 17 200 vertices"),
+    "indices unsorted": ("indices", lambda own: own[::-1].copy(), "header", "sources ascend column convert"),
+    "indices of floats": ("indices", lambda own: own.astype(np.float32), "float32", "indices vertex ids integer"),
+    "indptr beyond": ("indptr", lambda own: changed(own, -1, own[-1] + 5), "0 to 3005", "indptr runs 3,000 edges"),
+    "indptr descends": ("indptr", lambda own: changed(own, 3, own[2] - 1), "674 to 673", "indptr falls vertex 2"),
+    "x too short": ("x", lambda own: own[:10].copy(), "(10, 7)", "x features row 200 vertices"),
+    "x of text": ("x", lambda own: own.astype(str), "<U32", "x.npy arrays numbers"),
+    "x of records": ("x", lambda own: np.zeros(200, [("a", "<f4")]), "[('a', '<f4')]", "x.npy arrays numbers"),
+    "x not finite": ("x", lambda own: changed(own, (5, 2), np.nan), " nan", "x[5, 2] features finite"),
+    "y too large": ("y", lambda own: changed(own.astype(np.int64), 3, 10**12), "1000000000000", "y[3] labels [-1, 3)"),
+    "y too short": ("y", lambda own: own[:5].copy(), "(5,)", "y labels integers one"),
+    "split beyond": ("split_val", lambda own: changed(own, 0, 200), "vertex 200", "split val 0 to 199"),
 }
 
 
@@ -311,15 +187,14 @@ WRONG_CONTENTS = {
 @pytest.mark.usefixtures("cache")
 def test_wrong_contents_are_refused_though_checksums_are_right(dataset, tmp_path, case):
     """Read out of bounds they would end the process, or give batches of whatever lies behind the file."""
-    name, change, message = WRONG_CONTENTS[case]
+    name, change, value, words = WRONG_CONTENTS[case]
     dataset.save(folder := tmp_path / "folder")
     assert len(Dataset.open(folder).y) == 200
     put(folder, name, change(np.load(folder / f"{name}.npy")))
     for _ in range(2):  # not remembered as right
-        with pytest.raises(InputError, match=message) as refused:
+        with refused(value, words) as raised:
             Dataset.open(folder)
-        assert str(folder) in str(refused.value)
-        assert "\n" not in str(refused.value)
+        assert str(folder) in str(raised.value)
 
 
 @pytest.mark.usefixtures("cache")
@@ -335,3 +210,165 @@ def test_contents_are_validated_once_and_again_when_a_file_changes(dataset, tmp_
     os.utime(folder / "x.npy", ns=(1, 1))
     Dataset.open(folder)
     assert len(validated) == 3
+
+
+# Mistakes.
+
+
+def opened_without(part, key, tmp_path):
+    """Open a saved data set that lacks a key in a part of its header."""
+    make().save(tmp_path / "tiny")
+    file = tmp_path / "tiny" / "header.json"
+    header = json.loads(file.read_text())
+    del header[part][key]
+    file.write_text(json.dumps(header))
+    Dataset.open(tmp_path / "tiny")
+
+
+def opened_with_a_damaged_file(tmp_path):
+    make().save(tmp_path / "tiny")
+    file = tmp_path / "tiny" / "indices.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
+    Dataset.open(tmp_path / "tiny")
+
+
+def features_with(value, row, column, num_nodes=4):
+    x = np.zeros((num_nodes, 2), np.float32)
+    x[row, column] = value
+    return x
+
+
+def nan_far_down():
+    graph = Graph.from_edges(np.array([0]), np.array([1]), num_nodes=70_000)
+    Dataset(name="long", graph=graph, x=features_with(np.nan, 69_999, 0, 70_000))
+
+
+FOLDERS = {
+    **{
+        f"a header without {key}": Mistake(
+            lambda tmp_path, part=part, key=key: opened_without(part, key, tmp_path),
+            value=f"'{key}'",
+            rule="tiny no header",
+            remedy="convert",
+        )
+        for part, key in (("meta", "name"), ("meta", "is_sorted"), ("meta", "num_classes"), ("meta", "info"), ("arrays", "indptr"))
+    },
+    "a damaged file": Mistake(
+        opened_with_a_damaged_file, value="indices.npy", rule="match checksum altered damaged", remedy="remove convert"
+    ),
+}
+
+FEATURES_AND_LABELS = {
+    **{
+        f"a feature that is {value}, in {dtype.__name__}": Mistake(
+            lambda value=value, dtype=dtype: make(x=features_with(value, 2, 1).astype(dtype)),
+            value=f" {value}",
+            rule="tiny x[2, 1] features finite",
+            remedy="replace nan_to_num",
+        )
+        for value in (np.nan, np.inf, -np.inf)
+        for dtype in (np.float16, np.float32, np.float64)
+    },
+    "a nan far down": Mistake(nan_far_down, value=" nan", rule="x[69999, 0] features finite", remedy="replace nan_to_num"),
+    **{
+        f"features of shape {shape}": Mistake(
+            lambda shape=shape: make(x=np.zeros(shape, np.float32)),
+            value=str(shape),
+            rule="tiny x row 4 vertices",
+            remedy="reshape",
+        )
+        for shape in ((3, 2), (5, 2), (4,), (4, 2, 1))
+    },
+    **{
+        f"features of {np.dtype(dtype)}": Mistake(
+            lambda dtype=dtype: make(x=X.astype(dtype)),
+            value=str(np.dtype(dtype)),
+            rule="tiny x real numbers",
+            remedy="convert astype",
+        )
+        for dtype in (object, bool, np.complex64)
+    },
+    **{
+        f"labels that are {y.dtype} of shape {y.shape}": Mistake(
+            lambda y=y: make(y=y), value=f"{y.dtype} of shape {y.shape}", rule="tiny y labels integers", remedy="4 vertices floating"
+        )
+        for y in (np.array([0, 1, 2]), np.zeros((4, 3, 1), np.int64), np.array(1), np.zeros(4, bool))
+    },
+    **{
+        f"a label {label}": Mistake(
+            lambda label=label: make(y=np.array([0, label, -1, 2])),
+            value=f"y[1] is {label}",
+            rule="tiny labels [-1, 3)",
+            remedy="correct num_classes (3)",
+        )
+        for label in (-2, 3, 2**40)
+    },
+    **{
+        f"a label {label} of several": Mistake(
+            lambda label=label: make(y=np.array([[0, 1, 0]] * 3 + [[0, label, 0]])),
+            value=f"y[3, 1] is {label}",
+            rule="tiny labels [-1, 2)",
+            remedy="correct",
+        )
+        for label in (-2, 2)
+    },
+    "fewer columns of labels than classes": Mistake(
+        lambda: make(y=np.zeros((4, 2), np.uint8)), value="2 columns", rule="tiny y num_classes 3", remedy="state number columns"
+    ),
+}
+
+SPLITS = {
+    **{
+        f"a split with vertex {vertex}": Mistake(
+            lambda vertex=vertex: make(splits={"train": np.array([0, vertex])}),
+            value=f"vertex {vertex}",
+            rule="tiny split train vertices",
+            remedy="0 to 3 drop",
+        )
+        for vertex in (-1, 4, 2**32)
+    },
+    "a split with a vertex twice": Mistake(
+        lambda: make(splits={"train": np.array([0, 1]), "val": np.array([3, 0, 3])}),
+        value="val",
+        rule="tiny split vertex twice",
+        remedy="np.unique",
+    ),
+    "a split with a vertex without a label": Mistake(
+        lambda: make(splits={"train": np.array([0, 2])}), value="vertex 2", rule="tiny split train label", remedy="(-1) labelled drop"
+    ),
+    **{
+        f"a split of {ids.dtype} of shape {ids.shape}": Mistake(
+            lambda ids=ids: make(splits={"train": ids}),
+            value=f"{ids.dtype} of shape {ids.shape}",
+            rule="tiny split train vertex ids",
+            remedy="flatnonzero",
+        )
+        for ids in (np.array([0.0]), np.array([[0]]))
+    },
+    "an empty split": Mistake(
+        lambda: make(splits={"train": np.array([], np.int64)}).split("train"),
+        value="train",
+        rule="split tiny empty vertex",
+        remedy="fill another",
+    ),
+    "a split that there is not": Mistake(lambda: make().split("trian"), value="'trian'", rule="tiny no split", remedy="train, val choose"),
+    "a split of a data set without any": Mistake(
+        lambda: make(splits={}).split("train"), value="'train'", rule="tiny no split none", remedy="vertex ids"
+    ),
+    **{
+        f"a split called {split!r}": Mistake(
+            lambda split=split: make(splits={split: np.array([0])}),
+            value=repr(split),
+            rule="tiny split called name",
+            remedy="letters digits _ rename",
+        )
+        for split in ("../train", "fold.1", "", "a b", "1st")
+    },
+}
+
+MISTAKES = FOLDERS | FEATURES_AND_LABELS | SPLITS
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from cuda_case import needs_cuda
 from numba import cuda
 
-from hoptrain.engine import InputError, device
+from hoptrain.engine import device
 from hoptrain.engine.device import cuda_status, page_lock
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.cuda.bulk import Bulk
@@ -137,7 +138,7 @@ def test_loaders_take_torch_s_names(four_gpus, dataset):
     loader = SampleLoader(dataset, NeighborSampler([2]), device="cuda:3", **options)
     assert (loader._task.workspace.device, loader._task.workspace.gpu) == ("cuda", 3)
     assert set(four_gpus) == {("asked", 3)}  # which makes no context
-    with pytest.raises(InputError, match='device is "cuda", but there is no GPU 7'):
+    with refused("GPU 7", "device cuda no numbers", '0 to 3 device="cpu"'):
         SampleLoader(dataset, NeighborSampler([2]), device="cuda:7", **options)
-    with pytest.raises(InputError, match="device is 'cuda:x'"):
+    with refused("'cuda:x'", "device sampler runs", "cpu cuda cuda:1 choose"):
         SampleLoader(dataset, NeighborSampler([2]), device="cuda:x", **options)

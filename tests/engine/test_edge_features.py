@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from torch_geometric.data import Data
 
-from hoptrain.engine import BFLOAT16, Dataset, Graph, InputError, to_bfloat16
+from hoptrain.engine import BFLOAT16, Dataset, Graph, to_bfloat16
 
 EDGES = np.array([[3, 0, 2, 0, 3], [1, 1, 0, 1, 3]])
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2)
@@ -44,15 +45,31 @@ def test_a_graph_with_fewer_edges_keeps_the_rows():
     assert data.edge_attr[graph.edge_ids].tolist() == ROWS[[2, 3, 0]].tolist()
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (ROWS[:4], r"edge_attr has shape \(4, 2\): it has a row for each edge in the order of edge_index, 5 at least"),
-        (ROWS.reshape(5, 2, 1), r"edge_attr has shape \(5, 2, 1\)"),
-        (np.array([["a"]] * 5), "edge_attr is <U1: features are real numbers"),
-        (np.full((5, 1), np.inf), r"edge_attr\[0, 0\] is inf: features are finite"),
-    ],
-)
-def test_mistakes(rows, message):
-    with pytest.raises(InputError, match=message):
-        Dataset(edge_index=EDGES, edge_attr=rows)
+MISTAKES = {
+    "too few rows": Mistake(
+        lambda: Dataset(edge_index=EDGES, edge_attr=ROWS[:4]), value="(4, 2)", rule="data edge_attr row edge", remedy="5 at least reshape"
+    ),
+    "rows of two dimensions": Mistake(
+        lambda: Dataset(edge_index=EDGES, edge_attr=ROWS.reshape(5, 2, 1)),
+        value="(5, 2, 1)",
+        rule="data edge_attr row edge",
+        remedy="5 at least reshape",
+    ),
+    "rows of text": Mistake(
+        lambda: Dataset(edge_index=EDGES, edge_attr=np.array([["a"]] * 5)),
+        value="<U1",
+        rule="data edge_attr real numbers",
+        remedy="convert edge_attr.astype",
+    ),
+    "rows that are not finite": Mistake(
+        lambda: Dataset(edge_index=EDGES, edge_attr=np.full((5, 1), np.inf)),
+        value=" inf",
+        rule="data edge_attr[0, 0] finite",
+        remedy="replace nan_to_num",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

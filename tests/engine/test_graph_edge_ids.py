@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from cases.mistakes import Mistake, each_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.derived.link_split import hold_out_links
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 
@@ -132,25 +133,6 @@ def test_links_held_out_leave_the_others_their_ids():
     check(graph, edges)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Graph([0, 2], [0, 0], edge_ids=[1.0, 2.0]),
-            "edge_ids are float64 of shape .2,.: they are integers, one for each of 2 edges",
-        ),
-        (lambda: Graph([0, 2], [0, 0], edge_ids=[1]), "one for each of 2 edges"),
-        (lambda: Graph([0, 2], [0, 0], edge_ids=[1, 1]), "1 in edge_ids: they are not negative, and no two edges share one"),
-        (lambda: Graph([0, 2], [0, 0], edge_ids=[-1, 1]), "-1 in edge_ids: they are not negative"),
-        (lambda: Graph([0, 2], [0, 0]).places_of(np.array([2])), "edge 2 does not exist: Graph.* has no edge of this id"),
-        (lambda: Graph([0, 2], [0, 0], edge_ids=[5, 4]).places_of(np.array([4, 1])), "edge 1 does not exist"),
-    ],
-)
-def test_mistakes(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
-
-
 # Weights of PyG's data
 
 
@@ -171,14 +153,40 @@ def test_edge_weight_of_pyg_follows_its_edges(given, dtype):
     assert Dataset.from_pyg(data).graph.weights is None
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (-torch.ones(5), "the weight of edge 0 is -1.0: weights are finite and not negative"),
-        (torch.ones(5, 2), r"weights are float32 of shape \(5, 2\)"),
-        (torch.ones(4), "one for each of 5 edges"),
-    ],
-)
-def test_edge_weight_that_cannot_be_a_weight(given, message):
-    with pytest.raises(InputError, match=message):
-        Dataset.from_pyg(Data(edge_index=torch.from_numpy(EDGES), edge_weight=given, num_nodes=4))
+# Mistakes.
+
+
+def with_ids(edge_ids):
+    return Graph([0, 2], [0, 0], edge_ids=edge_ids)
+
+
+def weighted_pyg(edge_weight):
+    Dataset.from_pyg(Data(edge_index=torch.from_numpy(EDGES), edge_weight=edge_weight, num_nodes=4))
+
+
+MISTAKES = {
+    "ids of floats": Mistake(
+        lambda: with_ids([1.0, 2.0]), value="float64 of shape (2,)", rule="edge_ids integers 2 edges", remedy="convert"
+    ),
+    "too few ids": Mistake(lambda: with_ids([1]), value="(1,)", rule="edge_ids one 2 edges", remedy="convert"),
+    "an id twice": Mistake(lambda: with_ids([1, 1]), value="1 in edge_ids", rule="not negative two edges share", remedy="leave out"),
+    "a negative id": Mistake(lambda: with_ids([-1, 1]), value="-1 in edge_ids", rule="not negative edges share", remedy="leave out"),
+    "a place beyond the edges": Mistake(
+        lambda: Graph([0, 2], [0, 0]).places_of(np.array([2])), value="edge 2", rule="not exist Graph id", remedy="correct leave out"
+    ),
+    "an id that no edge has": Mistake(
+        lambda: with_ids([5, 4]).places_of(np.array([4, 1])), value="edge 1", rule="not exist Graph id", remedy="correct leave out"
+    ),
+    "a negative weight": Mistake(
+        lambda: weighted_pyg(-torch.ones(5)), value="-1.0", rule="weight edge 0 finite negative", remedy="correct"
+    ),
+    "weights of two dimensions": Mistake(
+        lambda: weighted_pyg(torch.ones(5, 2)), value="float32 of shape (5, 2)", rule="weights one 5 edges", remedy="convert"
+    ),
+    "too few weights": Mistake(lambda: weighted_pyg(torch.ones(4)), value="(4,)", rule="weights one 5 edges", remedy="convert"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from torch_geometric.data import HeteroData
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 
 SIZES = {"author": 4, "paper": 3}
@@ -59,7 +60,7 @@ def test_edges_keep_ids_weights_and_times():
     assert writes.ids_of(np.array([2, -1, 0])).tolist() == [0, -1, 2]
     assert writes.places_of(np.array([0, 2, 0])).tolist() == [2, 0, 2]
     assert (cites.edge_ids, cites.weights, cites.times.tolist()) == (None, None, [4])
-    with pytest.raises(InputError, match=r"edge 3 does not exist: RelationColumns\(num_src=4, num_dst=3, num_edges=3\) has no edge"):
+    with refused("edge 3", "not exist num_src=4 num_dst=3 num_edges=3", "correct leave out"):
         writes.places_of(np.array([3]))
 
 
@@ -84,17 +85,6 @@ def test_attributes_of_pyg(where):
     assert (cites.weights, cites.times) == (None, None)
 
 
-def test_attributes_that_pyg_has_not():
-    data = of_pyg()
-    data[WRITES].time, data["paper"].time = torch.arange(3), torch.arange(3)
-    with pytest.raises(InputError, match="'time' is an attribute of edge types and vertex types"):
-        HeteroGraph.from_pyg(data, time_attr="time")
-    with pytest.raises(InputError, match="'when' is an attribute of no edge types nor vertex types"):
-        HeteroGraph.from_pyg(data, time_attr="when")
-    with pytest.raises(InputError, match="'w' is an attribute of no edge types"):
-        HeteroGraph.from_pyg(data, weight_attr="w")
-
-
 def test_from_dgl():
     dgl = SimpleNamespace(
         canonical_etypes=list(EDGES),
@@ -116,64 +106,10 @@ def test_saved_and_opened(tmp_path):
         found = opened.relations[relation].arrays()
         assert {name: array.tolist() for name, array in found.items()} == {name: array.tolist() for name, array in columns.arrays().items()}
         assert isinstance(found["indices"].base.base, np.memmap), "not copied"
-    with pytest.raises(InputError, match="hetero-graph folders are not written over"):
+    with refused(str(tmp_path / "graph"), "exists hetero-graph written over", "remove name another"):
         graph.save(tmp_path / "graph")
-    with pytest.raises(InputError, match="holds 'hetero-graph'"):
+    with refused("'hetero-graph'", "holds wanted 'dataset'", "convert"):
         Dataset.open(tmp_path / "graph")
-
-
-@pytest.mark.parametrize(
-    ("edges", "message"),
-    [
-        ({WRITES: ([4], [0])}, "author:writes:paper: the source of edge 0 is vertex 4, but the graph has the 4 vertices"),
-        ({WRITES: ([0], [3])}, "the destination of edge 0 is vertex 3"),
-        ({WRITES: ([0, 1], [0])}, "author:writes:paper: 2 sources and 1 destinations"),
-        ({("author", "writes", "book"): ([0], [0])}, "joins type 'book': num_nodes has author, paper"),
-        ({("author", "a:b", "paper"): ([0], [0])}, "without a ':' in them"),
-        ({("author", "paper"): ([0], [0])}, "is no relation"),
-    ],
-)
-def test_bad_edges(edges, message):
-    with pytest.raises(InputError, match=message):
-        HeteroGraph.from_edges(SIZES, edges)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (([0, 1, 1], [0]), "indptr of author:writes:paper has 3 entries: it holds one more than the 3 vertices of type 'paper'"),
-        (([0, 1, 1, 2], [0]), "indptr runs from 0 to 2"),
-        (([0, 1, 0, 1], [0]), "indptr falls from 1 to 0"),
-        (([0, 1, 1, 1], [9]), "is vertex 9"),
-    ],
-)
-def test_bad_columns(columns, message):
-    with pytest.raises(InputError, match=message):
-        HeteroGraph(SIZES, {WRITES: columns})
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            {"weights": {("a", "b", "c"): [1.0]}},
-            r"weights of \('a', 'b', 'c'\): the graph's relations are paper:cites:paper, author:writes:paper",
-        ),
-        ({"weights": {WRITES: np.ones(4)}}, "weights are float64 of shape"),
-        ({"weights": {WRITES: np.array([1.0, -1, 2])}}, "the weight of edge 1 is -1.0"),
-        ({"times": {WRITES: np.arange(4)}}, "times are int64 of shape"),
-    ],
-)
-def test_bad_values_of_edges(values, message):
-    with pytest.raises(InputError, match=message):
-        HeteroGraph.from_edges(SIZES, EDGES, **values)
-    with pytest.raises(InputError, match="2 in edge_ids"):
-        HeteroGraph({"a": 2}, {("a", "r", "a"): ([0, 1, 2], [0, 0])}, edge_ids={("a", "r", "a"): np.array([2, 2])})
-
-
-def test_a_negative_number_of_vertices():
-    with pytest.raises(InputError, match="num_nodes of 'author' is -1"):
-        HeteroGraph({"author": -1}, {})
 
 
 def test_relations_turned_round():
@@ -189,9 +125,7 @@ def test_relations_turned_round():
     for name, array in expected.arrays().items():
         assert getattr(made, name).tolist() == array.tolist(), name
     assert (made.num_src, made.num_nodes) == (3, 4)
-    with pytest.raises(
-        InputError, match=r"^paper:rev_writes:author is there: author:writes:paper turned round is to have this name; rename it$"
-    ):
+    with refused("paper:rev_writes:author", "there author:writes:paper turned name", "rename"):
         graph.with_reverse()
 
 
@@ -203,17 +137,141 @@ def test_what_was_saved_is_opened_without_being_read(tmp_path, monkeypatch):
     assert opened.relations[WRITES].edge_ids.tolist() == [2, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: HeteroGraph.from_edges(SIZES, {WRITES: np.zeros((5, 2), int)}), "author:writes:paper: its edges are 5 arrays: give two"),
-        (lambda: HeteroGraph.from_edges(SIZES, EDGES, times={WRITES: [0.5, 1, 2]}), "author:writes:paper: times are float64"),
-        (lambda: HeteroGraph.from_edges(SIZES, EDGES, weights={WRITES: [1.0, -1, 2]}), "author:writes:paper: the weight of edge 1 is -1"),
-        (lambda: HeteroGraph.from_edges({"a": 2}, {("a", 1, "a"): ([0], [1])}), r"\('a', 1, 'a'\) is no relation: it is"),
-        (lambda: HeteroGraph.from_edges({"a": 2.5}, {}), "num_nodes of 'a' is 2.5: a type has 0 vertices or more"),
-        (lambda: HeteroGraph.from_edges({"a": None}, {}), "num_nodes of 'a' is None"),
-    ],
-)
-def test_odd_arguments(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
+# Mistakes.
+
+
+def pyg_attributes(**names):
+    data = of_pyg()
+    data[WRITES].time, data["paper"].time = torch.arange(3), torch.arange(3)
+    HeteroGraph.from_pyg(data, **names)
+
+
+def writing(src, dst, relation=WRITES):
+    HeteroGraph.from_edges(SIZES, {relation: (src, dst)})
+
+
+def columns_of_writing(indptr, indices):
+    HeteroGraph(SIZES, {WRITES: (indptr, indices)})
+
+
+def values_of_edges(**values):
+    HeteroGraph.from_edges(SIZES, EDGES, **values)
+
+
+ATTRIBUTES = {
+    "an attribute of edges and of vertices": Mistake(
+        lambda: pyg_attributes(time_attr="time"), value="'time'", rule="attribute edge types vertex", remedy="one kind correct name"
+    ),
+    "an attribute of neither edges nor vertices": Mistake(
+        lambda: pyg_attributes(time_attr="when"), value="'when'", rule="attribute no edge vertex", remedy="correct name"
+    ),
+    "an attribute of no edges": Mistake(
+        lambda: pyg_attributes(weight_attr="w"), value="'w'", rule="attribute no edge types", remedy="correct name"
+    ),
+}
+
+EDGE_ARRAYS = {
+    "a source that there is not": Mistake(
+        lambda: writing([4], [0]), value="vertex 4", rule="author:writes:paper source edge 0", remedy="4 vertices num_nodes"
+    ),
+    "a destination that there is not": Mistake(
+        lambda: writing([0], [3]), value="vertex 3", rule="author:writes:paper destination edge 0", remedy="3 vertices num_nodes"
+    ),
+    "more sources than destinations": Mistake(
+        lambda: writing([0, 1], [0]), value="2 sources", rule="author:writes:paper 1 destinations", remedy="many each"
+    ),
+    "a type that there is not": Mistake(
+        lambda: writing([0], [0], ("author", "writes", "book")),
+        value="'book'",
+        rule="author:writes:book joins type",
+        remedy="num_nodes add",
+    ),
+    "a colon in a name": Mistake(
+        lambda: writing([0], [0], ("author", "a:b", "paper")), value="'a:b'", rule="no relation without ':'", remedy="rename"
+    ),
+    "a relation without a name": Mistake(
+        lambda: writing([0], [0], ("author", "paper")), value="('author', 'paper')", rule="no relation source destination", remedy="rename"
+    ),
+    "a relation whose name is a number": Mistake(
+        lambda: writing([0], [1], ("a", 1, "a")), value="('a', 1, 'a')", rule="no relation source destination", remedy="rename"
+    ),
+    "edges as pairs": Mistake(
+        lambda: HeteroGraph.from_edges(SIZES, {WRITES: np.zeros((5, 2), int)}),
+        value="5 arrays",
+        rule="author:writes:paper edges",
+        remedy="two sources destinations",
+    ),
+    "too few offsets": Mistake(
+        lambda: columns_of_writing([0, 1, 1], [0]),
+        value="3 entries",
+        rule="indptr author:writes:paper one more",
+        remedy="3 vertices 'paper' from_edges",
+    ),
+    "offsets beyond the edges": Mistake(
+        lambda: columns_of_writing([0, 1, 1, 2], [0]), value="0 to 2", rule="author:writes:paper indptr runs", remedy="0 to 1"
+    ),
+    "offsets that descend": Mistake(
+        lambda: columns_of_writing([0, 1, 0, 1], [0]), value="1 to 0", rule="author:writes:paper indptr falls", remedy="from_edges"
+    ),
+    "a source in columns that there is not": Mistake(
+        lambda: columns_of_writing([0, 1, 1, 1], [9]), value="vertex 9", rule="author:writes:paper source edge 0", remedy="num_nodes"
+    ),
+}
+
+VALUES = {
+    "weights of a relation that there is not": Mistake(
+        lambda: values_of_edges(weights={("a", "b", "c"): [1.0]}),
+        value="('a', 'b', 'c')",
+        rule="weights graph's relations",
+        remedy="paper:cites:paper author:writes:paper name",
+    ),
+    "too many weights": Mistake(
+        lambda: values_of_edges(weights={WRITES: np.ones(4)}),
+        value="float64 of shape (4,)",
+        rule="author:writes:paper weights 3 edges",
+        remedy="convert",
+    ),
+    "a negative weight": Mistake(
+        lambda: values_of_edges(weights={WRITES: np.array([1.0, -1, 2])}),
+        value="-1.0",
+        rule="author:writes:paper weight edge 1",
+        remedy="correct",
+    ),
+    "a negative weight in a list": Mistake(
+        lambda: values_of_edges(weights={WRITES: [1.0, -1, 2]}), value="-1.0", rule="author:writes:paper weight edge 1", remedy="correct"
+    ),
+    "too many times": Mistake(
+        lambda: values_of_edges(times={WRITES: np.arange(4)}),
+        value="int64 of shape (4,)",
+        rule="author:writes:paper times 3 edges",
+        remedy="convert",
+    ),
+    "times of floats": Mistake(
+        lambda: values_of_edges(times={WRITES: [0.5, 1, 2]}), value="float64", rule="author:writes:paper times integers", remedy="convert"
+    ),
+    "an edge id twice": Mistake(
+        lambda: HeteroGraph({"a": 2}, {("a", "r", "a"): ([0, 1, 2], [0, 0])}, edge_ids={("a", "r", "a"): np.array([2, 2])}),
+        value="2 in edge_ids",
+        rule="a:r:a two edges share",
+        remedy="leave out",
+    ),
+    "a negative number of vertices": Mistake(
+        lambda: HeteroGraph({"author": -1}, {}), value="-1", rule="num_nodes 'author' 0 vertices", remedy="correct"
+    ),
+    **{
+        f"{wrong} vertices": Mistake(
+            lambda wrong=wrong: HeteroGraph.from_edges({"a": wrong}, {}),
+            value=str(wrong),
+            rule="num_nodes 'a' 0 vertices",
+            remedy="correct",
+        )
+        for wrong in (2.5, None)
+    },
+}
+
+MISTAKES = ATTRIBUTES | EDGE_ARRAYS | VALUES
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

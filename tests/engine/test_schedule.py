@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 
-from hoptrain.engine import InputError, Schedule
+from hoptrain.engine import Schedule
 
 
 def ranks(num_seeds, batch_size, world_size, **options):
@@ -63,26 +64,36 @@ def test_without_shuffle_the_seeds_keep_their_order():
     assert [schedule.batch_items(7, s).tolist() for s in range(3)] == [[1, 4, 7, 10], [13, 16, 19, 22], [25, 28]]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 2, "seed": "a"}, "seed is 'a': seeds are 64-bit"),
-        ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
-        ({"seed": -1}, "seed is -1"),
-        ({"seed": 1 << 64}, "64-bit"),
-        ({"world_size": 4, "batch_size": 4}, r"4 ranks for 3 batches .*at most 3 devices or a batch size of at most 2"),
-        ({"world_size": 11, "batch_size": 1}, "11 ranks for 10 batches"),
-    ],
-)
-def test_sizes_that_cannot_be(options, message):
-    with pytest.raises(InputError, match=message):
-        Schedule(**{"items": np.arange(10), "batch_size": 4} | options)
+def ten_seeds(**options):
+    Schedule(**{"items": np.arange(10), "batch_size": 4} | options)
 
 
-def test_steps_and_epochs_out_of_range():
-    schedule = ranks(10, 4, 1)[0]
-    with pytest.raises(InputError, match="step 3 of an epoch of 3 steps"):
-        schedule.batch_items(0, 3)
-    with pytest.raises(InputError, match="epochs have 20 bits"):
-        schedule.batch_items(1 << 20, 0)
+MISTAKES = {
+    "batches of no seed": Mistake(
+        lambda: ten_seeds(batch_size=0), value="0", rule="batch_size batch whole number seeds", remedy="1 or more"
+    ),
+    "a seed as text": Mistake(lambda: ten_seeds(batch_size=2, seed="a"), value="'a'", rule="seed 64-bit", remedy="0 to 2**64"),
+    "a rank beyond the ranks": Mistake(
+        lambda: ten_seeds(rank=2, world_size=2), value="rank 2 of 2", rule="ranks 0 to world_size", remedy="check RANK WORLD_SIZE"
+    ),
+    "a negative seed": Mistake(lambda: ten_seeds(seed=-1), value="-1", rule="seed 64-bit", remedy="0 to 2**64"),
+    "a seed of more than 64 bits": Mistake(lambda: ten_seeds(seed=1 << 64), value=str(1 << 64), rule="seed 64-bit", remedy="0 to 2**64"),
+    "more ranks than batches": Mistake(
+        lambda: ten_seeds(world_size=4), value="4 ranks", rule="3 batches 10 seeds", remedy="3 devices batch size 2"
+    ),
+    "more ranks than seeds": Mistake(
+        lambda: ten_seeds(world_size=11, batch_size=1),
+        value="11 ranks",
+        rule="10 batches 10 seeds",
+        remedy="10 devices batch size 1",
+    ),
+    "a step beyond the epoch": Mistake(lambda: ranks(10, 4, 1)[0].batch_items(0, 3), value="step 3", rule="epoch 3 steps", remedy="0 to 2"),
+    "an epoch of more than 20 bits": Mistake(
+        lambda: ranks(10, 4, 1)[0].batch_items(1 << 20, 0), value="epoch 1048576", rule="epochs 20 bits", remedy="below 1,048,576"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -5,8 +5,9 @@ import time
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import InputError, store
+from hoptrain.engine import store
 from hoptrain.engine.store import create_folder, kind_of, open_folder
 
 KIND = "numbers"
@@ -28,12 +29,6 @@ def write(path, arrays=ARRAYS, meta=None):
 @pytest.fixture
 def folder(tmp_path):
     return write(tmp_path / "folder", meta={"colour": "green"})
-
-
-def edit_header(folder, change):
-    header = json.loads((folder / "header.json").read_text())
-    change(header)
-    (folder / "header.json").write_text(json.dumps(header))
 
 
 # Round trip.
@@ -82,26 +77,11 @@ def test_checksum_is_that_of_the_file_in_pieces(tmp_path, monkeypatch):
 # Damage.
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("keep", [0, 10, -1])
-def test_truncated_file(folder, keep, verify):
-    data = (folder / "a.npy").read_bytes()
-    (folder / "a.npy").write_bytes(data[:keep])
-    with pytest.raises(InputError, match=r"a\.npy is missing, truncated or no \.npy file: remove"):
-        open_folder(folder, KIND, verify=verify)
-
-
-def test_missing_file(folder):
-    (folder / "b.npy").unlink()
-    with pytest.raises(InputError, match=r"b\.npy is missing"):
-        open_folder(folder, KIND)
-
-
 def test_altered_byte(folder):
     data = bytearray((folder / "a.npy").read_bytes())
     data[-1] ^= 1
     (folder / "a.npy").write_bytes(data)
-    with pytest.raises(InputError, match=r"a\.npy does not match its checksum.*convert it again"):
+    with refused("a.npy", "match checksum altered damaged", "remove convert"):
         open_folder(folder, KIND)
     assert open_folder(folder, KIND, verify=False)
 
@@ -112,107 +92,17 @@ def test_large_folders_are_verified_when_asked(folder, monkeypatch):
     (folder / "a.npy").write_bytes(data)
     monkeypatch.setattr(store, "VERIFY_LIMIT", 10)
     assert open_folder(folder, KIND)
-    with pytest.raises(InputError, match="checksum"):
+    with refused("a.npy", "match checksum altered damaged", "remove convert"):
         open_folder(folder, KIND, verify=True)
 
 
-@pytest.mark.parametrize("other", [ARRAYS["a"].astype(np.int64), ARRAYS["a"].reshape(4, 3)])
-def test_file_of_another_dtype_or_shape(folder, other):
-    np.save(folder / "a.npy", other)
-    with pytest.raises(InputError, match=r"a\.npy holds .* its header says <i4 \[3, 4\]"):
-        open_folder(folder, KIND, verify=False)
-
-
-def test_pickles_are_not_read(folder):
-    np.save(folder / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"no \.npy file"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize("header", [b"PK\x03\x04", b"\x93NUMPY\x01\x00\x30\x00{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}"])
-def test_an_array_that_is_none(folder, header):
-    (folder / "a.npy").write_bytes(header)
-    with pytest.raises(InputError, match=r"a\.npy is missing, truncated or no \.npy file"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize("name", ["a.npy", "header.json"])
-def test_a_fifo_is_not_waited_for(folder, name):
+@pytest.mark.parametrize(("name", "rule"), [("a.npy", "missing truncated"), ("header.json", "no readable")])
+def test_a_fifo_is_not_waited_for(folder, name, rule):
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with pytest.raises(InputError, match=r"a\.npy is missing|no readable header\.json"):
+    with refused(name, rule):
         open_folder(folder, KIND)
     assert kind_of(folder) == (None if name == "header.json" else KIND)
-
-
-# Headers that are not ours.
-
-
-def test_not_a_folder(tmp_path):
-    with pytest.raises(InputError, match=r"absent is not a folder.*hoptrain data convert"):
-        open_folder(tmp_path / "absent", KIND)
-
-
-def test_foreign_folder(tmp_path):
-    (tmp_path / "x.npy").touch()
-    with pytest.raises(InputError, match=r"has no readable header\.json: it was not written by hoptrain"):
-        open_folder(tmp_path, KIND)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"format": 1}', "[" * 100_000])
-def test_header_that_is_none(folder, text):
-    (folder / "header.json").write_text(text)
-    with pytest.raises(InputError, match=r"no readable header\.json"):
-        open_folder(folder, KIND)
-
-
-def test_header_in_no_encoding(folder):
-    (folder / "header.json").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(InputError, match=r"no readable header\.json"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize("key", ["format", "version", "kind", "arrays", "meta"])
-def test_missing_key(folder, key):
-    edit_header(folder, lambda header: header.pop(key))
-    with pytest.raises(InputError, match=r"no readable header\.json"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize("key", ["file", "dtype", "shape", "crc32"])
-def test_missing_key_of_an_array(folder, key):
-    edit_header(folder, lambda header: header["arrays"]["a"].pop(key))
-    with pytest.raises(InputError, match=r"no readable header\.json"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize(("key", "value"), [("format", "other"), ("version", 2), ("version", 0), ("kind", "words")])
-def test_another_format_version_or_kind(folder, key, value):
-    edit_header(folder, lambda header: header.update({key: value}))
-    with pytest.raises(InputError, match=rf"{value}.*wanted is 'numbers' in hoptrain-arrays 1: convert it again"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize("file", [5, None, ["a.npy"]])
-def test_file_that_is_no_string(folder, file):
-    edit_header(folder, lambda header: header["arrays"]["a"].update(file=file))
-    with pytest.raises(InputError, match=r"no readable header\.json"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize("meta", [None, 5, []])
-def test_meta_that_is_no_object(folder, meta):
-    edit_header(folder, lambda header: header.update(meta=meta))
-    with pytest.raises(InputError, match=r"no readable header\.json"):
-        open_folder(folder, KIND)
-
-
-@pytest.mark.parametrize("file", ["../evil.npy", "/evil.npy", "sub/evil.npy", ".."])
-def test_files_outside_the_folder_are_refused(folder, file):
-    np.save(folder.parent / "evil.npy", ARRAYS["a"])
-    edit_header(folder, lambda header: header["arrays"]["a"].update(file=file, crc32=store.crc32(folder.parent / "evil.npy")))
-    with pytest.raises(InputError, match=r"outside its folder|missing"):
-        open_folder(folder, KIND)
 
 
 # Writing.
@@ -290,7 +180,7 @@ def test_an_existing_destination_is_left_alone(tmp_path, existing):
     else:
         path.mkdir()
         (path / "notes.txt").write_text("precious")
-    with pytest.raises(InputError, match=r"folder cannot be written.*does not exist yet"):
+    with refused(str(path), "cannot written", "exist yet"):
         write(path)
     assert (path if existing == "a file" else path / "notes.txt").read_text() == "precious"
     assert list(tmp_path.iterdir()) == [path]
@@ -326,3 +216,143 @@ def test_many_writers_at_once(tmp_path):
     assert len(np.unique(arrays["a"])) == 1
     assert np.array_equal(arrays["a"], arrays["b"]), "one writer's arrays, whole"
     assert list(tmp_path.iterdir()) == [path]
+
+
+# Damaged files and headers that are not ours.
+
+
+def truncated(folder, keep, verify):
+    data = (folder / "a.npy").read_bytes()
+    (folder / "a.npy").write_bytes(data[:keep])
+    open_folder(folder, KIND, verify=verify)
+
+
+def without_a_file(folder):
+    (folder / "b.npy").unlink()
+    open_folder(folder, KIND)
+
+
+def with_another_array(folder, other):
+    np.save(folder / "a.npy", other)
+    open_folder(folder, KIND, verify=False)
+
+
+def with_a_pickle(folder):
+    np.save(folder / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
+    open_folder(folder, KIND)
+
+
+def with_bytes(folder, name, data):
+    (folder / name).write_bytes(data)
+    open_folder(folder, KIND)
+
+
+def foreign(folder):
+    (folder / "x.npy").touch()
+    open_folder(folder, KIND)
+
+
+def with_header(folder, change):
+    """Open a folder whose header is changed."""
+    header = json.loads((folder / "header.json").read_text())
+    change(header)
+    (folder / "header.json").write_text(json.dumps(header))
+    open_folder(folder, KIND)
+
+
+def with_a_file_elsewhere(folder, file):
+    np.save(folder.parent / "evil.npy", ARRAYS["a"])
+    checksum = store.crc32(folder.parent / "evil.npy")
+    with_header(folder, lambda header: header["arrays"]["a"].update(file=file, crc32=checksum))
+
+
+NO_ARRAY = {"value": "a.npy", "rule": "missing truncated no .npy", "remedy": "remove convert"}
+NO_HEADER = {"value": "header.json", "rule": "no readable written hoptrain", "remedy": "convert"}
+
+FILES = {
+    **{
+        f"a file cut off at {keep}, verify={verify}": Mistake(
+            lambda folder, keep=keep, verify=verify: truncated(folder, keep, verify), **NO_ARRAY
+        )
+        for keep in (0, 10, -1)
+        for verify in (True, False)
+    },
+    "an array without its file": Mistake(without_a_file, value="b.npy", rule="missing truncated no .npy", remedy="remove convert"),
+    **{
+        f"a file that holds {found}": Mistake(
+            lambda folder, other=other: with_another_array(folder, other),
+            value=found,
+            rule="a.npy header <i4 [3, 4]",
+            remedy="convert",
+        )
+        for found, other in (("<i8 [3, 4]", ARRAYS["a"].astype(np.int64)), ("<i4 [4, 3]", ARRAYS["a"].reshape(4, 3)))
+    },
+    "a pickle": Mistake(with_a_pickle, **NO_ARRAY),
+    "a zip file": Mistake(lambda folder: with_bytes(folder, "a.npy", b"PK\x03\x04"), **NO_ARRAY),
+    "an array of a negative length": Mistake(
+        lambda folder: with_bytes(folder, "a.npy", b"\x93NUMPY\x01\x00\x30\x00{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}"),
+        **NO_ARRAY,
+    ),
+}
+
+HEADERS = {
+    "a path to nothing": Mistake(
+        lambda tmp_path: open_folder(tmp_path / "absent", KIND), value="absent", rule="not folder", remedy="hoptrain data convert import"
+    ),
+    "a foreign folder": Mistake(lambda tmp_path: foreign(tmp_path), **NO_HEADER),
+    **{
+        f"a header of {text[:20]!r}": Mistake(lambda folder, text=text: with_bytes(folder, "header.json", text.encode()), **NO_HEADER)
+        for text in ("", "{", "[]", "null", "5", '{"format": 1}', "[" * 100_000)
+    },
+    "a header in no encoding": Mistake(lambda folder: with_bytes(folder, "header.json", b"\xff\xfe\xfa"), **NO_HEADER),
+    **{
+        f"a header without {key}": Mistake(lambda folder, key=key: with_header(folder, lambda header: header.pop(key)), **NO_HEADER)
+        for key in ("format", "version", "kind", "arrays", "meta")
+    },
+    **{
+        f"an array without {key} in the header": Mistake(
+            lambda folder, key=key: with_header(folder, lambda header: header["arrays"]["a"].pop(key)), **NO_HEADER
+        )
+        for key in ("file", "dtype", "shape", "crc32")
+    },
+    **{
+        f"a header of {key} {value}": Mistake(
+            lambda folder, key=key, value=value: with_header(folder, lambda header: header.update({key: value})),
+            value=shown,
+            rule="wanted 'numbers' hoptrain-arrays 1",
+            remedy="convert",
+        )
+        for key, value, shown in (
+            ("format", "other", "format other 1"),
+            ("version", 2, "hoptrain-arrays 2"),
+            ("version", 0, "hoptrain-arrays 0"),
+            ("kind", "words", "'words'"),
+        )
+    },
+    **{
+        f"a file of an array that is {file}": Mistake(
+            lambda folder, file=file: with_header(folder, lambda header: header["arrays"]["a"].update(file=file)), **NO_HEADER
+        )
+        for file in (5, None, ["a.npy"])
+    },
+    **{
+        f"meta of {meta}": Mistake(lambda folder, meta=meta: with_header(folder, lambda header: header.update(meta=meta)), **NO_HEADER)
+        for meta in (None, 5, [])
+    },
+    **{
+        f"a file named {file}": Mistake(
+            lambda folder, file=file: with_a_file_elsewhere(folder, file), value=file, rule="header.json outside folder", remedy="convert"
+        )
+        for file in ("../evil.npy", "/evil.npy", "sub/evil.npy")
+    },
+    "a file that is the folder above": Mistake(
+        lambda folder: with_a_file_elsewhere(folder, ".."), value="folder/..", rule="missing truncated no .npy", remedy="remove convert"
+    ),
+}
+
+MISTAKES = FILES | HEADERS
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -5,9 +5,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import InputError
 from hoptrain.engine.timeline import BatchTimes
 from hoptrain.engine.trace import TraceFile, check_trace_path, trace_path
 
@@ -82,7 +81,7 @@ def test_ranks_write_files_of_their_own():
 def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     for path, reason in ((tmp_path / "nowhere" / "out.json", "No such file"), (tmp_path, "Is a directory")):
         for refuse in (check_trace_path, TraceFile):
-            with pytest.raises(InputError, match=rf"the timeline {path} cannot be written \({reason}.*: name a file in a folder"):
+            with refused(str(path), f"timeline cannot written {reason}", "name file folder open"):
                 refuse(path)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
 from hoptrain.kernels import machine_code
 from hoptrain.kernels.cpu import csc
@@ -134,7 +135,7 @@ def test_folder_above_that_others_may_write_is_refused_unless_sticky(tmp_path, m
 def test_sticky_folder_itself_is_refused(tmp_path):
     (tmp_path / "sticky").mkdir()
     (tmp_path / "sticky").chmod(0o1777)
-    with pytest.raises(PermissionError, match="sticky can be changed by others"):
+    with refused("/sticky", "changed others", error=PermissionError):
         private_folder(tmp_path / "sticky")
 
 

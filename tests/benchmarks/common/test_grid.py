@@ -3,6 +3,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from cases.mistakes import refused
 
 from hoptrain.benchmarks.common import grid, trial
 from hoptrain.benchmarks.common.grid import Grid, key_of, parse_grid, read_grid, read_lines, run_grid
@@ -77,7 +78,7 @@ def test_mistakes(tmp_path, text, message):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(InputError, match=r"absent\.yaml cannot be read"):
+    with refused("absent.yaml", "not read No such file", "YAML configs/bench"):
         read_grid(tmp_path / "absent.yaml", Cell)
 
 
@@ -135,7 +136,7 @@ def test_another_machine(tmp_path, monkeypatch, command):
     run_grid(Grid(cells=[Cell(name="absent")], rounds=1, limit=9), command, tmp_path)
     here = json.loads((tmp_path / "cells.jsonl").read_text())["machine"]
     monkeypatch.setattr(grid, "machine", lambda: here | {"cores": 1000})
-    with pytest.raises(InputError, match="holds results of another machine"):
+    with refused(str(tmp_path), "results another machine cores", "folder --out"):
         run_grid(Grid(cells=[Cell(name="absent")], rounds=2, limit=9), command, tmp_path)
 
 

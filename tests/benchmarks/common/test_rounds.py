@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
 from hoptrain.benchmarks.common import rounds
 from hoptrain.benchmarks.common.rounds import WARMUP, Cost, Paced, time_rounds
-from hoptrain.engine import InputError
 
 
 class Bench:
@@ -92,7 +92,7 @@ def test_amounts_may_change_from_call_to_call():
 
 @pytest.mark.parametrize(("subjects", "rounds"), [({}, 3), ({"a": int}, 0)])
 def test_nothing_to_time(subjects, rounds):
-    with pytest.raises(InputError, match=f"{len(subjects)} subjects in {rounds} rounds: timing needs one"):
+    with refused(f"{len(subjects)} subjects", f"{rounds} rounds timing one", "give more"):
         time_rounds(subjects, rounds)
 
 

@@ -6,11 +6,12 @@ import mmap
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 
 from hoptrain.benchmarks.storage import counts, speed
 from hoptrain.benchmarks.storage.disk import Disk
 from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped
-from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
+from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, Schedule
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.trainers.cli import main
@@ -73,7 +74,7 @@ def test_a_disk_is_read_by_blocks(saved, tmp_path):
     assert len(disk.rates) == 1
     assert Disk(disk_path, 2, 0.05, 9000)(0) > 0
     (tmp_path / "short").write_bytes(b"x")
-    with pytest.raises(InputError, match="has no 4096 bytes in whole blocks"):
+    with refused("short", "no 4096 bytes blocks", "larger data set"):
         Disk(str(tmp_path / "short"), 1, 0.05)
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
 from hoptrain.benchmarks.traffic.hits import hit_rates
-from hoptrain.engine import InputError, Schedule
+from hoptrain.engine import Schedule
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.trainers.cli import main
 
@@ -21,7 +22,7 @@ def test_rates_are_those_of_the_loaders_batches(dataset):
 
 
 def test_a_share_that_there_is_not(dataset):
-    with pytest.raises(InputError, match=r"device_cache is 2: it is bytes such as 2GiB, or a share of the rows such as 0\.1"):
+    with refused("device_cache is 2:", "bytes 2GiB share rows 0.1", "correct"):
         list(hit_rates(dataset, NeighborSampler([2]), Schedule(items=np.arange(3), batch_size=2, seed=0), [2]))
 
 

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+from cases.mistakes import refused
 
 from hoptrain.benchmarks.traffic import predict
 from hoptrain.benchmarks.traffic.count import Access, Moved
 from hoptrain.benchmarks.traffic.predict import DEVICES, LAUNCH_SECONDS, RANDOM_SHARE, device_named, this_device
-from hoptrain.engine import InputError
 
 
 def test_the_time_of_two_launches():
@@ -49,14 +49,14 @@ def test_the_driver_tells(monkeypatch):
     assert device.bandwidth == pytest.approx(3.328e12)
     assert this_device(bandwidth=1000).bandwidth == 1e12
     told.MEMORY_CLOCK_RATE = 0
-    with pytest.raises(InputError, match="does not tell the speed of this GPU's memory: give it by --bandwidth"):
+    with refused("speed", "driver not GPU memory", "--bandwidth GB/s"):
         this_device()
     told.name = "NVIDIA H200"
     assert this_device().bandwidth == DEVICES["h200"].bandwidth
 
 
 def test_wrong_options():
-    with pytest.raises(InputError, match="device model 'v100': known are a100, h100, h200; choose one"):
+    with refused("'v100'", "device model known", "a100 h100 h200"):
         device_named("v100")
-    with pytest.raises(InputError, match="bandwidth is -1: it is above 0"):
+    with refused("bandwidth is -1", "above 0 GB/s", "correct"):
         device_named("h100", bandwidth=-1)

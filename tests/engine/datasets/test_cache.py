@@ -8,14 +8,14 @@ import urllib.request  # noqa: F401 - the user whom some tests become may not re
 from pathlib import Path
 
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.cache import convert_once, converted, downloads, is_folder, unusable
 from hoptrain.engine.datasets.ogb import download as download_module
 from hoptrain.engine.datasets.pyg import load_pyg
 
 NOBODY = 65534
-WRITABLE = r"set \$HOPTRAIN_CACHE, or root, to a folder that you can write$"
+WRITABLE = "set $HOPTRAIN_CACHE root write"
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def others_cache(monkeypatch):
 def test_a_cache_that_may_not_be_read(others_cache):
     root = others_cache(0o700)
     for call in (lambda: converted("digits-knn-1"), lambda: convert_once("digits-knn-1", "dataset", lambda writer: None)):
-        with pytest.raises(InputError, match=rf"^{root}/datasets cannot be read \(Permission denied\): {WRITABLE}"):
+        with refused(f"{root}/datasets", "read Permission denied", WRITABLE):
             call()
-    with pytest.raises(InputError, match=rf"^{root}/downloads cannot be read \(Permission denied\): {WRITABLE}"):
+    with refused(f"{root}/downloads", "read Permission denied", WRITABLE):
         downloads(None)
-    with pytest.raises(InputError, match=rf"^{root}/datasets/x cannot be read \(Permission denied\): {WRITABLE}"):
+    with refused(f"{root}/datasets/x", "read Permission denied", WRITABLE):
         is_folder(root / "datasets" / "x")
 
 
@@ -57,7 +57,7 @@ def test_a_cache_that_may_only_be_read(others_cache):
     root = others_cache(0o755)
     assert converted("x") == root / "datasets" / "x"
     assert not is_folder(root / "datasets" / "x")
-    with pytest.raises(InputError, match=rf"^{root}/datasets/x cannot be written \(Permission denied\): {WRITABLE}"):
+    with refused(f"{root}/datasets/x", "written Permission denied", WRITABLE):
         convert_once("x", "dataset", lambda writer: None)
 
 
@@ -66,9 +66,9 @@ def test_a_download_into_such_a_cache(others_cache, monkeypatch):
     release = download_module.Release("x", 1, "x", None, "none")
     monkeypatch.setattr("hoptrain.engine.datasets.pyg.fetch", lambda name, folder: folder.mkdir())
     root = others_cache(0o755)
-    with pytest.raises(InputError, match=rf"^{root}/downloads cannot be written \(Permission denied\): {WRITABLE}"):
+    with refused(f"{root}/downloads", "written Permission denied", WRITABLE):
         download_module.download(release, root / "downloads" / "x")
-    with pytest.raises(InputError, match=rf"^{root}/downloads cannot be written \(Permission denied\): {WRITABLE}"):
+    with refused(f"{root}/downloads", "written Permission denied", WRITABLE):
         load_pyg("cora", None, 1.0)
 
 

@@ -1,11 +1,10 @@
 """Events: read, divided as PyG divides them, and every mistake in one line."""
 
 import numpy as np
-import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from torch_geometric.data import Data, TemporalData
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.events import Events, load_events
 
 SRC, DST, T = np.array([0, 2, 0, 1]), np.array([3, 4, 3, 4]), np.array([5, 5, 6, 9])
@@ -45,48 +44,103 @@ def test_the_graph_has_each_event_in_both_directions():
     assert set(found) == both | {(v, u, k) for u, v, k in both}
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"t": np.array([5, 7, 6, 9])}, "events: event 2 has time 6 and the one before 7: events are in the order of time; sort them by t"),
-        ({"t": T / 2}, "events: t is float64 and not all of it whole: .*count a smaller unit"),
-        ({"t": T.astype(np.uint64)}, "events: t is uint64"),
-        ({"t": T[:3]}, "events: src 4, dst 4, t 3 entries: an event has one of each"),
-        ({"src": SRC[:0], "dst": SRC[:0], "t": T[:0]}, "events: src 0, dst 0, t 0 entries: .*there is at least one"),
-        ({"src": SRC - 1}, "events: the source of event 0 is vertex -1, but the graph has the 5 vertices 0 to 4"),
-        ({"num_nodes": 4}, "events: the destination of event 1 is vertex 4, but the graph has the 4 vertices 0 to 3"),
-        ({"destinations": np.array([9])}, "events: the entry of destinations, 0 is vertex 9"),
-        ({"src": SRC / 2}, "events: src is a float64 array"),
-        ({"messages": np.zeros((3, 2))}, r"events: messages have shape \(3, 2\): they are a row of numbers for each of 4 events"),
-        ({"messages": np.full((4, 1), np.nan)}, r"events: messages\[0, 0\] is nan"),
-        ({"ends": (0, 2)}, "events: ends are 0 and 2: training has an event at least"),
-        ({"ends": (2, 5)}, "events: ends are 2 and 5"),
-    ],
-)
-def test_mistakes(changes, line):
-    with pytest.raises(InputError, match=line) as caught:
-        events(**changes)
-    assert "\n" not in str(caught.value)
+def file_of_events(folder, **changes):
+    """Write a file of events with changes, and read it."""
+    np.savez(folder / "bent.npz", **{"src": SRC, "dst": DST, "t": T} | changes)
+    return load_events("bent", root=folder)
 
 
-def test_mistakes_of_splits_and_files(tmp_path):
-    with pytest.raises(InputError, match=r"val_share is 0\.6 and test_share 0\.5: both are at least 0 and together below 1"):
-        events().divided(0.6, 0.5)
-    with pytest.raises(InputError, match=r"test has no event: test_share is 0\.01 of 4 events"):
-        events(t=np.array([1, 1, 1, 1])).divided(0, 0.01)
-    with pytest.raises(InputError, match="events has no ends of training and validation"):
-        _ = events().splits
-    with pytest.raises(InputError, match="nowhere is not on this machine"):
-        load_events("nowhere", root=tmp_path)
+def file_without_destinations(tmp_path):
     np.savez(tmp_path / "other.npz", src=SRC)
-    with pytest.raises(InputError, match="has no dst, t: events are src, dst and t"):
-        load_events("other", root=tmp_path)
-    for key, value in (("ends", [2, 3, 4]), ("ends", 2), ("ends", [0.5, 0.7]), ("num_nodes", [7, 8]), ("num_nodes", "7")):
-        np.savez(tmp_path / "bent.npz", src=SRC, dst=DST, t=T, **{key: value})
-        with pytest.raises(InputError, match=rf"bent\.npz: {key} is .* of shape .*: it is (two integers|an integer); correct it"):
-            load_events("bent", root=tmp_path)
-    with pytest.raises(InputError, match="Data has no src, dst, t: events are PyG's TemporalData"):
-        Events.from_pyg(Data(x=torch.zeros(3, 1)))
+    load_events("other", root=tmp_path)
+
+
+def torn_file(tmp_path):
     (tmp_path / "torn.npz").write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"torn.npz cannot be read"):
-        load_events("torn", root=tmp_path)
+    load_events("torn", root=tmp_path)
+
+
+MISTAKES = {
+    "times out of order": Mistake(
+        lambda: events(t=np.array([5, 7, 6, 9])), value="event 2 has time 6", rule="before 7 order time", remedy="sort t"
+    ),
+    "times in halves": Mistake(lambda: events(t=T / 2), value="t is float64", rule="whole numbers 2**53", remedy="smaller unit"),
+    "times without a sign": Mistake(lambda: events(t=T.astype(np.uint64)), value="t is uint64", rule="integers int64", remedy="convert"),
+    "fewer times than events": Mistake(lambda: events(t=T[:3]), value="src 4, dst 4, t 3", rule="event one each", remedy="equal length"),
+    "no events": Mistake(
+        lambda: events(src=SRC[:0], dst=SRC[:0], t=T[:0]), value="src 0, dst 0, t 0", rule="least one", remedy="equal length"
+    ),
+    "a negative source": Mistake(
+        lambda: events(src=SRC - 1), value="vertex -1", rule="source event 5 vertices", remedy="drop larger num_nodes"
+    ),
+    "a destination beyond the vertices": Mistake(
+        lambda: events(num_nodes=4), value="vertex 4", rule="destination event 4 vertices", remedy="drop larger num_nodes"
+    ),
+    "an entry of destinations beyond the vertices": Mistake(
+        lambda: events(destinations=np.array([9])), value="vertex 9", rule="destinations 5 vertices", remedy="larger num_nodes"
+    ),
+    "sources in halves": Mistake(
+        lambda: events(src=SRC / 2), value="src is a float64", rule="ids one-dimensional integer", remedy="convert"
+    ),
+    "fewer messages than events": Mistake(
+        lambda: events(messages=np.zeros((3, 2))), value="(3, 2)", rule="messages row 4 events", remedy="reshape"
+    ),
+    "a message that is no number": Mistake(
+        lambda: events(messages=np.full((4, 1), np.nan)), value="messages[0, 0] is nan", rule="finite", remedy="replace nan_to_num"
+    ),
+    "no event to train on": Mistake(
+        lambda: events(ends=(0, 2)), value="ends are 0 and 2", rule="training event least validation", remedy="correct"
+    ),
+    "an end behind the last event": Mistake(
+        lambda: events(ends=(2, 5)), value="ends are 2 and 5", rule="validation ends most 4", remedy="correct"
+    ),
+    "shares above all events": Mistake(
+        lambda: events().divided(0.6, 0.5), value="0.6", rule="val_share test_share 0.5 below", remedy="correct"
+    ),
+    "a share without an event": Mistake(
+        lambda: events(t=np.array([1, 1, 1, 1])).divided(0, 0.01), value="test_share is 0.01", rule="no event 4", remedy="larger share 0"
+    ),
+    "splits without ends": Mistake(
+        lambda: events().splits, value="events", rule="no ends training validation", remedy="Events(ends=...) divided()"
+    ),
+    "a name without a file": Mistake(
+        lambda tmp_path: load_events("nowhere", root=tmp_path),
+        value="nowhere",
+        rule="not machine nowhere.npz",
+        remedy="put root $HOPTRAIN_DATA",
+    ),
+    "a file without destinations": Mistake(
+        file_without_destinations, value="no dst, t", rule="other.npz events src", remedy="another file"
+    ),
+    **{
+        f"{what} as ends": Mistake(
+            lambda tmp_path, ends=ends: file_of_events(tmp_path, ends=ends),
+            value=shown,
+            rule="bent.npz ends two integers",
+            remedy="correct leave",
+        )
+        for what, ends, shown in (
+            ("three numbers", [2, 3, 4], "int64 of shape (3,)"),
+            ("one number", 2, "int64 of shape ()"),
+            ("fractions", [0.5, 0.7], "float64 of shape (2,)"),
+        )
+    },
+    **{
+        f"{what} as num_nodes": Mistake(
+            lambda tmp_path, size=size: file_of_events(tmp_path, num_nodes=size),
+            value=shown,
+            rule="bent.npz num_nodes integer",
+            remedy="correct leave",
+        )
+        for what, size, shown in (("two numbers", [7, 8], "int64 of shape (2,)"), ("a text", "7", "<U1 of shape ()"))
+    },
+    "Data that has no events": Mistake(
+        lambda: Events.from_pyg(Data(x=torch.zeros(3, 1))), value="no src, dst, t", rule="Data PyG TemporalData", remedy="arrays Events"
+    ),
+    "a file that is torn": Mistake(torn_file, value="torn.npz", rule="read .npz without pickles", remedy="fetch"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -4,8 +4,8 @@ import gzip
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.load_graphs import load_small_graphs
 from hoptrain.engine.datasets.ogb.graphs import MOLECULES, read_molecules
 
@@ -75,22 +75,44 @@ def test_one_label(tmp_path, name, labels, dtype, num_classes):
     assert (graphs.y.dtype, graphs.y.shape, graphs.num_classes) == (dtype, (6,), num_classes)
 
 
-def test_files_that_do_not_fit(cache):
-    place = write(cache, SEVERAL)
-    with gzip.open(place / "raw/edge-feat.csv.gz", "at") as stream:
-        stream.write("0,0,0\n")
-    with pytest.raises(InputError, match=r"edge-feat.csv.gz has 15 rows, the graphs 14"):
-        load_small_graphs("ogbg-molpcba", root=cache)
-    (place / "raw/edge-feat.csv.gz").unlink()
-    with pytest.raises(InputError, match=r"edge-feat.csv.gz is missing or damaged"):
-        load_small_graphs("ogbg-molpcba", root=cache)
-    (place / "RELEASE_v1.txt").unlink()
-    with pytest.raises(InputError, match="is not release 1 of ogbg-molpcba"):
-        load_small_graphs("ogbg-molpcba", root=cache)
-
-
 def test_where_archives_are(cache, monkeypatch):
     assert MOLECULES["ogbg-molhiv"].url == "https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip"
     monkeypatch.delenv("HOPTRAIN_ACCEPT_OGB_LICENCE", raising=False)
-    with pytest.raises(InputError, match="ogbg-mollipo is to be downloaded under the licence MIT"):
+    with refused("ogbg-mollipo", "downloaded licence MIT accepted", "HOPTRAIN_ACCEPT_OGB_LICENCE=1"):
         load_small_graphs("ogbg-mollipo", root=cache)
+
+
+def more_features_than_edges(cache):
+    with gzip.open(write(cache, SEVERAL) / "raw/edge-feat.csv.gz", "at") as stream:
+        stream.write("0,0,0\n")
+    load_small_graphs("ogbg-molpcba", root=cache)
+
+
+def without(folder, file):
+    """Read the set without one of its files."""
+    (write(folder, SEVERAL) / file).unlink()
+    load_small_graphs("ogbg-molpcba", root=folder)
+
+
+MISTAKES = {
+    "more features than edges": Mistake(
+        more_features_than_edges, value="edge-feat.csv.gz has 15 rows", rule="graphs 14", remedy="remove folder downloaded"
+    ),
+    "no features of edges": Mistake(
+        lambda cache: without(cache, "raw/edge-feat.csv.gz"),
+        value="edge-feat.csv.gz",
+        rule="missing damaged",
+        remedy="remove folder downloaded",
+    ),
+    "no mark of the release": Mistake(
+        lambda cache: without(cache, "RELEASE_v1.txt"),
+        value="RELEASE_v1.txt",
+        rule="not release 1 ogbg-molpcba",
+        remedy="remove folder downloaded",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from ogb_case import _own_cache, csv  # noqa: F401
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.datasets.ogb.source import LINK_SCORES, SOURCES
 from hoptrain.samplers import LinkSampler, NeighborSampler
@@ -94,25 +94,54 @@ class Trap:
         return os.system, ("touch sprung",)
 
 
-def test_files_that_hold_something_else(tmp_path, monkeypatch):
+OLD_FORMATS = [{"pickle_protocol": protocol, "_use_new_zipfile_serialization": False} for protocol in (2, 4)]
+
+
+@pytest.mark.parametrize("part", [Trap(), {"edge": Trap()}])
+@pytest.mark.parametrize("options", [{}, *OLD_FORMATS])
+def test_nothing_is_executed(tmp_path, monkeypatch, part, options):
     monkeypatch.chdir(tmp_path)
-    for part, message in (
-        (Trap(), r"train\.pt is missing, damaged, or holds more than arrays"),
-        ({"edge": Trap()}, r"train\.pt is missing, damaged, or holds more than arrays"),
-        ([TRAIN], r"train\.pt holds a list: a split of links is a dictionary of arrays"),
-        ({"edges": TRAIN}, r"holds no split of links \('edge'\): remove the data set's folder"),
-        ({"edge": TRAIN[:, :1]}, r"holds no split of links \(pairs are int64 of shape \(1, 4\)\)"),
-        ({"edge": TRAIN + 5}, r"is vertex \d+, but the graph has the 6 vertices 0 to 5"),
-    ):
-        write(tmp_path, "ogbl-ddi", pooled() | {"train": part})
-        with pytest.raises(InputError, match=message):
-            load_dataset("ogbl-ddi", root=tmp_path)
-    for protocol in (2, 4):
-        write(tmp_path, "ogbl-ddi", pooled() | {"train": {"edge": Trap()}}, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
-        with pytest.raises(InputError, match=r"train\.pt is .* more than arrays \(it names (posix|nt)\.system, which no array needs\)"):
-            load_dataset("ogbl-ddi", root=tmp_path)
-    folder = write(tmp_path, "ogbl-ddi", pooled())
-    (folder / "split" / "target" / "test.pt").write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"test\.pt is missing, damaged"):
+    write(tmp_path, "ogbl-ddi", pooled() | {"train": part}, **options)
+    with refused(f"{os.name}.system", "train.pt more arrays needs", "remove folder downloaded"):
         load_dataset("ogbl-ddi", root=tmp_path)
     assert not (tmp_path / "sprung").exists()
+
+
+def training(folder, part):
+    """Read a set with ``part`` to train on."""
+    write(folder, "ogbl-ddi", pooled() | {"train": part})
+    return load_dataset("ogbl-ddi", root=folder)
+
+
+def torn_file(tmp_path):
+    folder = write(tmp_path, "ogbl-ddi", pooled())
+    (folder / "split" / "target" / "test.pt").write_bytes(b"PK")
+    load_dataset("ogbl-ddi", root=tmp_path)
+
+
+MISTAKES = {
+    "a list": Mistake(
+        lambda tmp_path: training(tmp_path, [TRAIN]), value="list", rule="train.pt links dictionary arrays", remedy="download"
+    ),
+    "no pairs": Mistake(
+        lambda tmp_path: training(tmp_path, {"edges": TRAIN}), value="'edge'", rule="no split links", remedy="remove folder download"
+    ),
+    "one end of each pair": Mistake(
+        lambda tmp_path: training(tmp_path, {"edge": TRAIN[:, :1]}),
+        value="int64 of shape (1, 4)",
+        rule="no split links pairs",
+        remedy="remove folder download",
+    ),
+    "vertices that there are not": Mistake(
+        lambda tmp_path: training(tmp_path, {"edge": TRAIN + 5}),
+        value="vertex 8",
+        rule="edge 6 vertices 5",
+        remedy="drop larger num_nodes",
+    ),
+    "a file that is torn": Mistake(torn_file, value="test.pt", rule="missing damaged", remedy="remove folder downloaded"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from ogb.io.read_graph_raw import read_csv_heterograph_raw, read_node_label_hetero, read_nodesplitidx_split_hetero
 from ogb_case import _own_cache, csv  # noqa: F401
 
-from hoptrain.engine import HeteroDataset, InputError, load_dataset, load_hetero_dataset
+from hoptrain.engine import HeteroDataset, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
 
 SIZES = {"author": 4, "field_of_study": 2, "paper": 5}
@@ -70,7 +71,7 @@ def test_it_is_converted_once_and_its_papers_are_a_set_of_their_own(folder, tmp_
     assert present["ogbn-mag"]
     assert present["ogbn-mag-papers"]
     assert not present["ogbn-arxiv"]
-    with pytest.raises(InputError, match=r"ogbn-mag is a heterogeneous graph .*: task: hetero trains on it"):
+    with refused("ogbn-mag", "heterogeneous not homogeneous", "task: hetero load_hetero_dataset"):
         load_dataset("ogbn-mag", root=tmp_path)
 
 
@@ -81,21 +82,62 @@ def test_reverse_relations(folder, tmp_path):
     assert np.array_equal(edges_by_id(back), np.array(EDGES["author", "writes", "paper"]).T[::-1])
 
 
-@pytest.mark.parametrize(
-    ("file", "rows", "message"),
-    [
-        ("raw/relations/author___writes___paper/edge", [[3, 0], [0, 5]], "author:writes:paper: the destination of edge 1 is vertex 5"),
-        ("raw/relations/author___writes___paper/edge", None, r"author___writes___paper/edge\.csv\.gz is missing or damaged"),
-        ("raw/num-node-dict", [["author", "paper"], [4, 5]], "paper:has_topic:field_of_study joins type 'field_of_study'"),
-        ("raw/node-feat/paper/node-feat", X[:4], r"ogbn-mag, paper: x has shape \(4, 2\)"),
-        ("raw/node-label/paper/node-label", [[0]] * 4, r"ogbn-mag: y is int64 of shape \(4,\)"),
-        ("split/time/paper/test", [[9]], "ogbn-mag: split test names vertex 9"),
-        ("split/time/nodetype-has-split", [SIZES, [False] * 3], r"nodetype-has-split\.csv\.gz names no type"),
-    ],
-)
-def test_wrong_files_are_refused(file, rows, message, folder, tmp_path):
-    path = folder / f"{file}.csv.gz"
-    path.unlink() if rows is None else csv(path, rows)
-    with pytest.raises(InputError, match=message) as caught:
-        load_hetero_dataset("ogbn-mag", root=tmp_path)
-    assert "\n" not in str(caught.value)
+def changed(folder, file, rows):
+    """Read the set with other rows in one of its files."""
+    csv(folder / f"{file}.csv.gz", rows)
+    return load_hetero_dataset("ogbn-mag", root=folder.parent)
+
+
+def relation_without_edges(folder):
+    (folder / "raw/relations/author___writes___paper/edge.csv.gz").unlink()
+    load_hetero_dataset("ogbn-mag", root=folder.parent)
+
+
+MISTAKES = {
+    "a destination that there is not": Mistake(
+        lambda folder: changed(folder, "raw/relations/author___writes___paper/edge", [[3, 0], [0, 5]]),
+        value="vertex 5",
+        rule="author:writes:paper destination edge 1",
+        remedy="drop larger num_nodes",
+    ),
+    "a relation without a file": Mistake(
+        relation_without_edges,
+        value="author___writes___paper/edge.csv.gz",
+        rule="missing damaged",
+        remedy="remove folder downloaded",
+    ),
+    "a type without a number of vertices": Mistake(
+        lambda folder: changed(folder, "raw/num-node-dict", [["author", "paper"], [4, 5]]),
+        value="'field_of_study'",
+        rule="paper:has_topic:field_of_study joins type num_nodes",
+        remedy="add",
+    ),
+    "fewer features than papers": Mistake(
+        lambda folder: changed(folder, "raw/node-feat/paper/node-feat", X[:4]),
+        value="x has shape (4, 2)",
+        rule="ogbn-mag paper row 5",
+        remedy="reshape x",
+    ),
+    "fewer labels than papers": Mistake(
+        lambda folder: changed(folder, "raw/node-label/paper/node-label", [[0]] * 4),
+        value="y is int64 of shape (4,)",
+        rule="ogbn-mag integers 5 targets",
+    ),
+    "a paper to test that there is not": Mistake(
+        lambda folder: changed(folder, "split/time/paper/test", [[9]]),
+        value="vertex 9",
+        rule="ogbn-mag split test 4",
+        remedy="drop",
+    ),
+    "no type with splits": Mistake(
+        lambda folder: changed(folder, "split/time/nodetype-has-split", [SIZES, [False] * 3]),
+        value="nodetype-has-split.csv.gz",
+        rule="no type ogbn-mag labels",
+        remedy="download",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

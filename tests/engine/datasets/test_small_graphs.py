@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from torch_geometric.data import Batch, Data
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.load_graphs import load_small_graphs
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 
@@ -47,38 +47,6 @@ def test_folds_of_our_own(write):
     root = write(fold10=None)
     tests = [load_small_graphs("rings", root=root, fold=fold).splits["test"] for fold in range(10)]
     assert sorted(np.concatenate(tests)) == list(range(COUNT))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"graph_ptr": None}, "holds no small graphs"),
-        ({"graph_ptr": np.arange(COUNT + 1)}, "graph_ptr of shape"),
-        ({"graph_ptr": np.r_[0, np.linspace(0, 90, COUNT).astype(int)]}, "graph 0 has no vertices"),
-        ({"graph_y": np.arange(COUNT) - 1}, "graph 0 of split test has no label"),
-        ({"graph_y": np.where(np.arange(COUNT), np.arange(COUNT) / 3, np.nan)}, "graph 0 of split test has no label .nan."),
-        ({"fold10": np.arange(COUNT) // 2 % 9 + 1}, "with fold 0 no graph is for test: its folds are 1, 2"),
-        ({"fold10": np.zeros(3, np.int64)}, "fold10 is int64"),
-        ({"node_label": None}, "no features"),
-    ],
-)
-def test_files_that_are_wrong(write, changes, words):
-    with pytest.raises(InputError, match=words):
-        load_small_graphs("rings", root=write(**changes))
-
-
-def test_an_edge_between_two_graphs(write):
-    root = write()
-    with np.load(root / "rings.npz") as file:
-        indices = file["indices"]
-    indices[0] = 50
-    with pytest.raises(InputError, match="an edge joins two"):
-        load_small_graphs("rings", root=write(indices=indices))
-
-
-def test_a_fold_that_is_not_there(write):
-    with pytest.raises(InputError, match="fold is 10"):
-        load_small_graphs("rings", root=write(), fold=10)
 
 
 def molecules(count=20, **changes):
@@ -148,37 +116,11 @@ def test_a_folder(tmp_path):
         for name, array in graphs.join(np.arange(5)).items():
             assert np.array_equal(array, again.join(np.arange(5))[name])
         assert {name: ids.tolist() for name, ids in again.splits.items()} == {name: ids.tolist() for name, ids in graphs.splits.items()}
-    with pytest.raises(InputError, match="fold is 2 and mols has splits of its own"):
+    with refused("fold is 2", "mols own splits", "leave out"):
         load_small_graphs("mols", root=tmp_path, fold=2)
     graphs.vertices.save(tmp_path / "one")
-    with pytest.raises(InputError, match="holds one graph, mols: task: nodes reads it"):
+    with refused("mols", "one graph task: nodes", "folder SmallGraphs.save"):
         load_small_graphs("one", root=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("graphs", "words"),
-    [
-        ([], "has no graphs"),
-        (molecules(x=None), "graph 0 has no features of vertices"),
-        ([*molecules(3), *molecules(1, edge_attr=None)], "graph 3 has no edge_attr and others have"),
-        ([*molecules(3), *molecules(1, x=torch.zeros(2, 5))], "graph 3 has 5 columns of x, graph 0 has 3"),
-        ([*molecules(3), *molecules(1, y=None)], "graph 3 has no label"),
-        (molecules(y=torch.tensor([[2, 0]])), r"y\[0, 0\] is 2: labels are in \[-1, 2\)"),
-        (molecules(y=torch.tensor([float("inf")])), "y has infinities"),
-        (molecules(y=torch.tensor([float("nan")])), "has no label"),
-        ([*molecules(19), Data(x=torch.zeros(0, 3), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.zeros(0, 2), y=torch.zeros(1))],
-         "graph 19 has no vertices"),
-    ],
-)  # fmt: skip
-def test_graphs_that_are_wrong(graphs, words):
-    with pytest.raises(InputError, match=words):
-        SmallGraphs.from_pyg(graphs)
-
-
-def test_a_class_that_is_not_there():
-    right = SmallGraphs.from_pyg(molecules())
-    with pytest.raises(InputError, match=r"y\[2\] is 2: labels are in \[-1, 2\); correct it or num_classes"):
-        SmallGraphs(vertices=right.vertices, ptr=right.ptr, y=right.y, num_classes=2)
 
 
 def test_lists_and_tensors_are_taken():
@@ -188,3 +130,117 @@ def test_lists_and_tensors_are_taken():
         again = SmallGraphs(vertices=right.vertices, ptr=as_given(right.ptr), y=as_given(right.y), splits=splits)
         assert (again.ptr.tolist(), again.y.tolist()) == (right.ptr.tolist(), right.y.tolist())
         assert {name: ids.tolist() for name, ids in again.splits.items()} == {"train": list(range(5)), "val": [5, 6, 7]}
+
+
+def changed_file(write, fold=0, **changes):
+    """Write the rings with changes, and read them."""
+    return load_small_graphs("rings", root=write(**changes), fold=fold)
+
+
+def file_with_an_edge_between_two_graphs(write):
+    root = write()
+    with np.load(root / "rings.npz") as file:
+        indices = file["indices"]
+    indices[0] = 50
+    changed_file(write, indices=indices)
+
+
+def graphs_without_vertices():
+    empty = Data(x=torch.zeros(0, 3), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.zeros(0, 2), y=torch.zeros(1))
+    SmallGraphs.from_pyg([*molecules(19), empty])
+
+
+def class_beyond_num_classes():
+    right = SmallGraphs.from_pyg(molecules())
+    SmallGraphs(vertices=right.vertices, ptr=right.ptr, y=right.y, num_classes=2)
+
+
+MISTAKES = {
+    "a file of one graph": Mistake(
+        lambda write: changed_file(write, graph_ptr=None),
+        value="no graph_ptr",
+        rule="no small graphs graph_y",
+        remedy="task: nodes",
+    ),
+    "fewer vertices than the file has": Mistake(
+        lambda write: changed_file(write, graph_ptr=np.arange(COUNT + 1)),
+        value="graph_ptr of shape (21,)",
+        rule="share 90 20 graphs",
+        remedy="correct",
+    ),
+    "a graph without vertices in a file": Mistake(
+        lambda write: changed_file(write, graph_ptr=np.r_[0, np.linspace(0, 90, COUNT).astype(int)]),
+        value="graph 0",
+        rule="no vertices",
+        remedy="drop label",
+    ),
+    "a label of -1 to test": Mistake(
+        lambda write: changed_file(write, graph_y=np.arange(COUNT) - 1), value="(-1)", rule="graph 0 test label", remedy="drop"
+    ),
+    "a target of NaN to test": Mistake(
+        lambda write: changed_file(write, graph_y=np.where(np.arange(COUNT), np.arange(COUNT) / 3, np.nan)),
+        value="(nan)",
+        rule="graph 0 test label",
+        remedy="drop",
+    ),
+    "a fold without graphs": Mistake(
+        lambda write: changed_file(write, fold10=np.arange(COUNT) // 2 % 9 + 1),
+        value="fold 0",
+        rule="no graph test folds",
+        remedy="another fold10",
+    ),
+    "fewer folds than graphs": Mistake(
+        lambda write: changed_file(write, fold10=np.zeros(3, np.int64)),
+        value="fold10 is int64 of shape (3,)",
+        rule="integer 20 graphs",
+        remedy="correct",
+    ),
+    "vertices without features in a file": Mistake(
+        lambda write: changed_file(write, node_label=None), value="rings", rule="no features vertices", remedy="add x node_label"
+    ),
+    "an edge between two graphs": Mistake(
+        file_with_an_edge_between_two_graphs, value="rings", rule="edge joins two small", remedy="correct graph_ptr edges"
+    ),
+    "a fold that there is not": Mistake(lambda write: changed_file(write, fold=10), value="fold is 10", rule="10", remedy="give 0 9"),
+    "no graphs": Mistake(lambda: SmallGraphs.from_pyg([]), value="graphs", rule="no graphs", remedy="give"),
+    "graphs without features": Mistake(
+        lambda: SmallGraphs.from_pyg(molecules(x=None)), value="graph 0", rule="features vertices x", remedy="add transform"
+    ),
+    "a graph without the others' edge_attr": Mistake(
+        lambda: SmallGraphs.from_pyg([*molecules(3), *molecules(1, edge_attr=None)]),
+        value="graph 3",
+        rule="edge_attr all none",
+        remedy="correct",
+    ),
+    "a graph with more columns": Mistake(
+        lambda: SmallGraphs.from_pyg([*molecules(3), *molecules(1, x=torch.zeros(2, 5))]),
+        value="graph 3 has 5",
+        rule="columns x graph 3",
+        remedy="alike",
+    ),
+    "a graph without a label": Mistake(
+        lambda: SmallGraphs.from_pyg([*molecules(3), *molecules(1, y=None)]), value="graph 3", rule="label y", remedy="add transform"
+    ),
+    "a label above 1 among several": Mistake(
+        lambda: SmallGraphs.from_pyg(molecules(y=torch.tensor([[2, 0]]))),
+        value="y[0, 0] is 2",
+        rule="labels [-1, 2)",
+        remedy="correct num_classes",
+    ),
+    "infinite targets": Mistake(
+        lambda: SmallGraphs.from_pyg(molecules(y=torch.tensor([float("inf")]))),
+        value="y has infinities",
+        rule="finite NaN",
+        remedy="replace",
+    ),
+    "NaN as every target": Mistake(
+        lambda: SmallGraphs.from_pyg(molecules(y=torch.tensor([float("nan")]))), value="(-1)", rule="graph 12 test label", remedy="drop"
+    ),
+    "a graph without vertices": Mistake(graphs_without_vertices, value="graph 19", rule="no vertices", remedy="drop label"),
+    "a class beyond num_classes": Mistake(class_beyond_num_classes, value="y[2] is 2", rule="labels [-1, 2)", remedy="correct num_classes"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

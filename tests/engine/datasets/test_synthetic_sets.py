@@ -5,9 +5,9 @@ import math
 import numba
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from scipy.sparse import csr_array
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.datasets.synthetic import RECIPES, affine_bijection, law_start
 from hoptrain.kernels.cpu import synthetic as kernels
@@ -155,12 +155,12 @@ def test_the_start_of_the_law_is_a_cube_root():
 
 @pytest.mark.parametrize("scale", [0, -1, 1.5, float("nan")])
 def test_a_scale_outside_the_range_is_refused(scale):
-    with pytest.raises(InputError, match=r"scale is .*in \(0, 1\]; give for instance"):
+    with refused(f"scale is {float(scale)}", "share synthetic:reddit (0, 1]", "give 0.02"):
         load_dataset("synthetic:reddit", scale=scale)
 
 
 def test_a_scale_that_leaves_too_few_vertices_is_refused():
-    with pytest.raises(InputError, match=r"leaves 2 vertices for the 41 classes of synthetic:reddit"):
+    with refused("scale is 1e-05", "2 vertices 41 synthetic:reddit", "larger scale"):
         load_dataset("synthetic:reddit", scale=1e-5)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from torch_geometric.data import Data
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.triples import Triples, load_triples
 
 REAL = Path(os.environ.get("HOPTRAIN_DATA") or Path(__file__).parents[4] / "shared" / "data") / "kg_fb15k237.npz"
@@ -100,47 +100,104 @@ def test_fb15k_237_as_published():
     assert len(data.unseen()) == 36
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"num_relations": 1}, r"triples: the relation of train triple 1 is 1: relations are 0 to 0; .*state num_relations"),
-        ({"num_nodes": 4}, "triples: the tail of test triple 0 is 4: entities are 0 to 3; .*state num_nodes"),
-        ({"splits": {"train": np.array([[0, 0, -1]])}}, "triples: the tail of train triple 0 is -1"),
-        (
-            {"splits": {"train": np.array(TRAIN), "test": np.array(TRAIN[2:3])}},
-            r"triple \(0, 1, 1\) stands in train and in test: .*\(1 in all\)",
-        ),
-        ({"splits": {"train": np.array(TRAIN + TRAIN)}}, r"triple \(3, 0, 0\) stands twice in train: .*\(4 in all\)"),
-        ({"splits": {"train": np.array(TRAIN), "valid": np.array(VAL)}}, "a split 'valid': triples are split into train, val, test"),
-        ({"splits": {"val": np.array(VAL)}}, "triples has no triples to train on: its splits are val"),
-        ({"splits": {"train": np.array(TRAIN)[:, :2]}}, r"train is int64 of shape \(4, 2\): triples are rows of three integers"),
-        ({"splits": {"train": np.array(TRAIN) / 2}}, "train is float64 of shape"),
-    ],
-)
-def test_mistakes(changes, line):
-    with pytest.raises(InputError, match=line) as caught:
-        triples(**changes)
-    assert "\n" not in str(caught.value)
+def text(folder, content):
+    """Write a folder with a text of triples, and read it."""
+    (folder / "words").mkdir()
+    (folder / "words" / "train.txt").write_bytes(content)
+    return load_triples("words", root=folder)
 
 
-def test_mistakes_of_files(tmp_path):
-    (tmp_path / "words").mkdir()
-    (tmp_path / "words" / "train.txt").write_text("a\tis\tb\n\nc is d\n")
-    with pytest.raises(InputError, match=r"train\.txt, line 3: 1 fields: a line is a head, a relation and a tail, parted by tabs"):
-        load_triples("words", root=tmp_path)
-    (tmp_path / "words" / "train.txt").write_bytes(b"\xff")
-    with pytest.raises(InputError, match=r"train\.txt cannot be read"):
-        load_triples("words", root=tmp_path)
-    np.savez(tmp_path / "other.npz", test=np.array(TEST))
-    with pytest.raises(InputError, match=r"other\.npz has no train"):
-        load_triples("other", root=tmp_path)
-    np.savez(tmp_path / "sizes.npz", train=np.array(TEST), num_relations=np.array([2, 3]))
-    with pytest.raises(InputError, match=r"sizes\.npz: num_relations is int64 of shape \(2,\): it is an integer"):
-        load_triples("sizes", root=tmp_path)
+def file(folder, name, **arrays):
+    """Write a file of triples, and read it."""
+    np.savez(folder / f"{name}.npz", **arrays)
+    return load_triples(name, root=folder)
+
+
+def broken_file(tmp_path):
     (tmp_path / "broken.npz").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"broken\.npz cannot be read"):
-        load_triples("broken", root=tmp_path)
-    with pytest.raises(InputError, match=r"nowhere is not on this machine: .*a folder nowhere with train\.txt"):
-        load_triples("nowhere", root=tmp_path)
-    with pytest.raises(InputError, match="Data has no edge_type"):
-        Triples.from_pyg(Data(edge_index=torch.zeros(2, 1, dtype=torch.long), num_nodes=1))
+    load_triples("broken", root=tmp_path)
+
+
+MISTAKES = {
+    "a relation beyond their number": Mistake(
+        lambda: triples(num_relations=1), value="relation of train triple 1 is 1", rule="relations 0", remedy="correct num_relations"
+    ),
+    "a tail beyond the entities": Mistake(
+        lambda: triples(num_nodes=4), value="tail of test triple 0 is 4", rule="entities 0 3", remedy="correct num_nodes"
+    ),
+    "a negative tail": Mistake(
+        lambda: triples(splits={"train": np.array([[0, 0, -1]])}),
+        value="tail of train triple 0 is -1",
+        rule="entities 0",
+        remedy="correct num_nodes",
+    ),
+    "a triple in two splits": Mistake(
+        lambda: triples(splits={"train": np.array(TRAIN), "test": np.array(TRAIN[2:3])}),
+        value="(0, 1, 1)",
+        rule="train test stated once",
+        remedy="drop (1",
+    ),
+    "a triple twice": Mistake(
+        lambda: triples(splits={"train": np.array(TRAIN + TRAIN)}), value="(3, 0, 0)", rule="twice train stated once", remedy="drop (4"
+    ),
+    "a split that there is not": Mistake(
+        lambda: triples(splits={"train": np.array(TRAIN), "valid": np.array(VAL)}),
+        value="'valid'",
+        rule="split train, val, test",
+        remedy="rename",
+    ),
+    "nothing to train on": Mistake(
+        lambda: triples(splits={"val": np.array(VAL)}), value="val", rule="no triples train splits", remedy="give splits['train']"
+    ),
+    "rows of two numbers": Mistake(
+        lambda: triples(splits={"train": np.array(TRAIN)[:, :2]}),
+        value="train is int64 of shape (4, 2)",
+        rule="triples rows three integers",
+        remedy="convert",
+    ),
+    "triples in halves": Mistake(
+        lambda: triples(splits={"train": np.array(TRAIN) / 2}),
+        value="train is float64",
+        rule="triples rows three integers",
+        remedy="convert",
+    ),
+    "a line without tabs": Mistake(
+        lambda tmp_path: text(tmp_path, b"a\tis\tb\n\nc is d\n"),
+        value="line 3: 1 fields",
+        rule="train.txt head relation tabs",
+        remedy="correct",
+    ),
+    "a text that is not UTF-8": Mistake(
+        lambda tmp_path: text(tmp_path, b"\xff"), value="train.txt", rule="read triple line", remedy="fetch"
+    ),
+    "a file without training": Mistake(
+        lambda tmp_path: file(tmp_path, "other", test=np.array(TEST)),
+        value="no train",
+        rule="other.npz valid test shape",
+        remedy="another file",
+    ),
+    "two numbers as num_relations": Mistake(
+        lambda tmp_path: file(tmp_path, "sizes", train=np.array(TEST), num_relations=np.array([2, 3])),
+        value="int64 of shape (2,)",
+        rule="sizes.npz num_relations integer",
+        remedy="correct leave",
+    ),
+    "a file that is torn": Mistake(broken_file, value="broken.npz", rule="read whole .npz pickles", remedy="fetch"),
+    "a name without a file": Mistake(
+        lambda tmp_path: load_triples("nowhere", root=tmp_path),
+        value="nowhere",
+        rule="not machine nowhere.npz",
+        remedy="folder train.txt root $HOPTRAIN_DATA",
+    ),
+    "Data without relations": Mistake(
+        lambda: Triples.from_pyg(Data(edge_index=torch.zeros(2, 1, dtype=torch.long), num_nodes=1)),
+        value="edge_type",
+        rule="Data triples edges relation",
+        remedy="PyG knowledge graph",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

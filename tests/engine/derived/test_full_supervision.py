@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.derived.full_supervision import fully_supervised
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule, LinkDataModule
@@ -35,9 +36,7 @@ def test_without_others_all_are_trained_on():
 def test_an_option_of_tasks_on_vertices():
     options = {"num_workers": 0, "full_supervision": True}
     assert GraphDataModule(data(CLASSES), NeighborSampler([2]), **options).data.split("train").tolist() == [0, 1, 4]
-    with pytest.raises(InputError, match=r"seven has no labels: .*; leave full_supervision out"):
+    with refused("seven", "no labels vertices trained", "leave full_supervision out"):
         GraphDataModule(data(None), NeighborSampler([2]), **options)
-    with pytest.raises(
-        InputError, match=r"full_supervision with LinkDataModule: it is about labels of vertices, as task: nodes; leave it out"
-    ):
+    with refused("LinkDataModule", "full_supervision labels vertices nodes", "leave out"):
         LinkDataModule(dataset=data(CLASSES), sampler=LinkSampler(NeighborSampler([2])), **options)

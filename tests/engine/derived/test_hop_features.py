@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.engine.derived import hop_features
 from hoptrain.engine.derived.hop_features import open_hop_features
 
@@ -62,7 +63,7 @@ def test_small_features_are_exact(graph, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be(dataset, saved):
-    with pytest.raises(InputError, match="random has no features"):
+    with refused("random", "no features hops made", "data set x"):
         open_hop_features(replace(dataset, x=None), 1)
-    with pytest.raises(InputError, match="num_hops is -1"):
+    with refused("-1", "num_hops features hops", "0 or more"):
         open_hop_features(saved, -1)

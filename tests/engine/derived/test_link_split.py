@@ -4,8 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.derived.link_split import given_links, hold_out_latest, hold_out_links, pairs_without_link
 
 
@@ -79,30 +80,19 @@ def test_given_links_are_those_of_the_splits(with_train):
     assert sorted(edges_of(train)) == [(0, 1), (1, 0)] + ([] if with_train else [(4, 0)])
 
 
-def test_given_splits_share_no_edge():
-    edge_index = np.array([[0, 1, 0, 3], [1, 0, 1, 2]])
-    for splits in ({"train": [0, 1], "test": [2, 1]}, {"val": [3, 1], "test": [1]}):
-        splits = {name: np.array(ids) for name, ids in splits.items()}
-        first, second = splits
-        with pytest.raises(
-            InputError, match=rf"the edge from 1 to 0 is in the splits {first} and {second} of data: .* leave it out of one"
-        ):
-            given_links(Dataset(edge_index=edge_index, edge_splits=splits))
-
-
 @pytest.mark.parametrize("with_train", [True, False])
 def test_copies_and_reverses_of_links_that_are_held_out(with_train):
     """Edges 0 and 3 are the same, 1 is their reverse, 5 is a self loop."""
     edge_index = np.array([[0, 1, 2, 0, 3, 4], [1, 0, 1, 1, 2, 4]])
     splits = {"test": np.array([3]), "val": np.array([5])} | ({"train": np.array([0, 1, 2, 4])} if with_train else {})
     data = Dataset(edge_index=edge_index, edge_splits=splits)
-    with pytest.raises(InputError, match=r"edges to learn from \(2, that from [01] to [01] for one\) .* set data\.shared_links to drop"):
+    with refused("(2, that from 1 to 0", "data edges copies reverses", "data.shared_links drop keep"):
         given_links(data)
     assert sorted(edges_of(given_links(data, "drop")[0])) == [(2, 1), (3, 2)]
     assert len(edges_of(given_links(data, "keep")[0])) == 4
     published = Dataset(edge_index=edge_index, edge_splits=splits, meta={"shared_links": "keep"})
     assert len(edges_of(given_links(published)[0])) == 4
-    with pytest.raises(InputError, match=r"learn from \(2,"):
+    with refused("(2, that from 1 to 0", "data edges copies reverses", "data.shared_links drop keep"):
         given_links(published, "refuse")
 
 
@@ -131,31 +121,81 @@ def test_pairs_of_two_splits_are_apart(graph):
     assert (draw(100, 5, 1, first) == second).all()
     number = 30 * 29 // 2 - len(links_in(graph))
     assert draw(number, 5, 0).shape == (2, number), "all there are"
-    with pytest.raises(InputError, match=rf"^{number + 1} pairs of nodes without a link are asked for, and {number} were found"):
+    with refused(f"{number + 1} pairs", f"without link {number} found", "fewer links another graph"):
         draw(number + 1, 5, 0)
 
 
-@pytest.mark.parametrize("hold_out", [hold_out_links, hold_out_latest])
-@pytest.mark.parametrize(
-    ("shares", "message"),
-    [
-        ({"val": 0.5, "test": 0.5}, "together they are below 1"),
-        ({"val": -0.1}, "each is at least 0"),
-        ({"val": 1e-9}, "the share 1e-09 of 3 links is none: hold out more, or nothing"),
-    ],
-)
-def test_shares_that_cannot_be(hold_out, shares, message):
-    with pytest.raises(InputError, match=message):
-        hold_out(Graph.from_edges([0, 1, 2], [1, 2, 0], times=[0, 1, 2]), shares)
+def held_out_of_a_ring(hold_out, shares):
+    hold_out(Graph.from_edges([0, 1, 2], [1, 2, 0], times=[0, 1, 2]), shares)
 
 
-def test_what_cannot_be():
-    src, dst = np.divmod(np.arange(25), 5)
-    with pytest.raises(InputError, match=r"^4 pairs of nodes without a link are asked for, and 0 were found"):
-        pairs_without_link(Graph.from_edges(src, dst, 5))(4, 0, 0)
-    with pytest.raises(InputError, match="the graph has no times"):
-        hold_out_latest(Graph.from_edges(src, dst, 5), {"val": 0.1})
-    with pytest.raises(InputError, match="no earlier link is left to learn from"):
-        hold_out_latest(Graph.from_edges(src, dst, 5, times=np.zeros(25, int)), {"val": 0.1})
-    with pytest.raises(InputError, match="data has no edge_splits"):
-        given_links(Dataset(graph=Graph.from_edges(src, dst, 5)))
+def given_with(**splits):
+    edge_index = np.array([[0, 1, 0, 3], [1, 0, 1, 2]])
+    given_links(Dataset(edge_index=edge_index, edge_splits={name: np.array(ids) for name, ids in splits.items()}))
+
+
+ALL_LINKS = np.divmod(np.arange(25), 5)
+HOLD_OUT = (hold_out_links, hold_out_latest)
+
+MISTAKES = {
+    **{
+        f"an edge in {first} and {second}": Mistake(
+            lambda splits=splits: given_with(**splits),
+            value="from 1 to 0",
+            rule=f"edge splits {first} {second} data",
+            remedy="leave out one",
+        )
+        for first, second, splits in (
+            ("train", "test", {"train": [0, 1], "test": [2, 1]}),
+            ("val", "test", {"val": [3, 1], "test": [1]}),
+        )
+    },
+    **{
+        f"shares {shares} to {hold_out.__name__}": Mistake(
+            lambda hold_out=hold_out, shares=shares: held_out_of_a_ring(hold_out, shares),
+            value=str(shares),
+            rule="shares at least 0 below 1",
+            remedy="correct",
+        )
+        for hold_out in HOLD_OUT
+        for shares in ({"val": 0.5, "test": 0.5}, {"val": -0.1})
+    },
+    **{
+        f"a share of no link to {hold_out.__name__}": Mistake(
+            lambda hold_out=hold_out: held_out_of_a_ring(hold_out, {"val": 1e-9}),
+            value="1e-09",
+            rule="share 3 links none",
+            remedy="hold out more nothing",
+        )
+        for hold_out in HOLD_OUT
+    },
+    "pairs without a link where all are linked": Mistake(
+        lambda: pairs_without_link(Graph.from_edges(*ALL_LINKS, 5))(4, 0, 0),
+        value="4 pairs",
+        rule="without link 0 found",
+        remedy="fewer links another graph",
+    ),
+    "links by time without times": Mistake(
+        lambda: hold_out_latest(Graph.from_edges(*ALL_LINKS, 5), {"val": 0.1}),
+        value="time",
+        rule="split graph no times",
+        remedy="Graph.from_edges share",
+    ),
+    "links that are all of one time": Mistake(
+        lambda: hold_out_latest(Graph.from_edges(*ALL_LINKS, 5, times=np.zeros(25, int)), {"val": 0.1}),
+        value="{'val': 0.1}",
+        rule="time no earlier link left",
+        remedy="hold out less",
+    ),
+    "given links of a data set without splits": Mistake(
+        lambda: given_links(Dataset(graph=Graph.from_edges(*ALL_LINKS, 5))),
+        value="edge_splits",
+        rule="split given data no",
+        remedy="Dataset share",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -5,11 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from reference.typed import typed_data, typed_graph
 from torch_geometric.data import HeteroData
 from torch_geometric.transforms import AddMetaPaths
 
-from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine import HeteroGraph
 from hoptrain.engine.derived.metapaths import with_metapaths
 
 PATHS = [["paper", "author", "paper"], ["paper", "subject", "paper"], ["subject", "paper", "author", "paper"]]
@@ -73,21 +74,39 @@ def test_steps_as_relations():
     data = typed_data(graph=HeteroGraph.from_edges({"a": 3}, edges), seed_type="a", x={}, y=None, splits={})
     made = with_metapaths(data, [["a:r:a", "a:r:a"], ["a:r:a", "a:s:a"]])
     assert [ends(columns).T.tolist() for columns in made.graph.relations.values()] == [[[0, 2]], [[1, 0]]]
-    with pytest.raises(InputError, match="goes from a to a: relations are a:r:a, a:s:a; write the steps of the metapath as relations"):
+    with refused("['a', 'a']", "metapath relations a:r:a, a:s:a", "write steps relations"):
         with_metapaths(data, [["a", "a"]])
 
 
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ([], r"^metapaths are \[\]: give one or more"),
-        ([PATHS[0], PATHS[0]], "each once"),
-        ([["paper"]], r"^metapath \['paper'\] has no step"),
-        ([["paper", "venue"]], "goes from paper to venue: no relation does, there are "),
-        ([["paper:by:author", "paper:on:subject"]], "is broken: each relation begins where the one before ends"),
-        ([["paper:by:venue"]], "paper:by:venue in metapath .* is no relation: there are author:writes:paper"),
-    ],
-)
-def test_what_does_not_fit(paths, message):
-    with pytest.raises(InputError, match=message):
-        with_metapaths(typed_data(), paths)
+def paths(*given):
+    with_metapaths(typed_data(), list(given))
+
+
+MISTAKES = {
+    "no path": Mistake(lambda: paths(), value="[]", rule="metapaths one or more", remedy="[paper, author, paper]"),
+    "a path twice": Mistake(lambda: paths(PATHS[0], PATHS[0]), value=str([PATHS[0]] * 2), rule="metapaths each once", remedy="give"),
+    "a path of one type": Mistake(lambda: paths(["paper"]), value="['paper']", rule="metapath no step", remedy="two types"),
+    "types that no relation joins": Mistake(
+        lambda: paths(["paper", "venue"]),
+        value="from paper to venue",
+        rule="metapath no relation",
+        remedy="author:writes:paper paper:on:subject correct",
+    ),
+    "relations that do not meet": Mistake(
+        lambda: paths(["paper:by:author", "paper:on:subject"]),
+        value="['paper:by:author', 'paper:on:subject']",
+        rule="metapath broken relation begins ends",
+        remedy="correct",
+    ),
+    "a relation that there is not": Mistake(
+        lambda: paths(["paper:by:venue"]),
+        value="paper:by:venue",
+        rule="metapath no relation",
+        remedy="author:writes:paper correct",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
+from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine import HeteroDataset
 from hoptrain.engine.derived.typed_link_split import given_typed_links, hold_out_typed_links
 from hoptrain.engine.hetero_graph import HeteroGraph
 
@@ -120,40 +120,58 @@ def test_given_links_that_edges_tell_of():
     data = HeteroDataset(
         name="shop", graph=HeteroGraph.from_edges(NUM, edges), seed_type="item", edge_splits={BUYS: {"train": [0, 3], "test": [1, 2]}}
     )
-    with pytest.raises(
-        InputError, match=r"user:buys:item: shop: edges to learn from \(1, that from 0 to 3 for one\) are copies or reverses"
-    ):
+    with refused("(1, that from 0 to 3", "user:buys:item shop copies reverses", "data.shared_links drop keep"):
         given_typed_links(data, {BUYS: BOUGHT})
     for choice, left in (("drop", {(2, 5)}), ("keep", {(0, 3), (2, 5)})):
         split = given_typed_links(data, {BUYS: BOUGHT}, choice)
         assert pairs(split.graph.relations[BUYS]) == left
         assert pairs(split.graph.relations[BOUGHT]) == {(v, u) for u, v in left}
-    with pytest.raises(InputError, match="user:knows:user is not in the graph: it has user:buys:item"):
+    with refused("user:knows:user", "relation not graph", "user:buys:item, item:bought:user choose"):
         given_typed_links(data, {KNOWS: None})
-    with pytest.raises(InputError, match="item:bought:user: split is given and shop has no edge_splits but for training"):
+    with refused("edge_splits", "item:bought:user split given shop", "Dataset share"):
         given_typed_links(data, {BOUGHT: BUYS})
     apart = replace(data, edge_splits={BUYS: {"val": [1], "test": [1, 2]}})
-    with pytest.raises(InputError, match="user:buys:item: the edge from 0 to 3 is in the splits val and test of shop"):
+    with refused("from 0 to 3", "user:buys:item splits val test shop", "leave out one"):
         given_typed_links(apart, {BUYS: BOUGHT})
 
 
-def test_what_cannot_be_held_out():
-    turned = r"relation item:bought:user has the edges of user:buys:item turned round: .* reverse_relation \['item', 'bought', 'user'\]"
-    for call, message in (
-        (lambda: hold_out_typed_links(GRAPH, {BUYS: None}, SHARES), turned),
-        (
-            lambda: hold_out_typed_links(GRAPH, {("user", "owns", "item"): None}, SHARES),
-            "relation user:owns:item is not in the graph: it has user:buys",
-        ),
-        (lambda: hold_out_typed_links(GRAPH, {BUYS: BOUGHT}, {"val": 1.0}), r"shares of the links are {'val': 1.0}"),
-        (
-            lambda: hold_out_typed_links(HeteroGraph.from_edges(NUM, {BUYS: EDGES[BUYS]}), {BUYS: None}, SHARES, by_time=True),
-            "user:buys:item: split is time and the edges have no times: give them to HeteroGraph",
-        ),
-        (
-            lambda: hold_out_typed_links(HeteroGraph.from_edges(NUM, {BUYS: (np.zeros(0, np.int64),) * 2}), {BUYS: None}, SHARES),
-            "relation user:buys:item has no edges",
-        ),
-    ):
-        with pytest.raises(InputError, match=message):
-            call()
+NOT_TIMED = HeteroGraph.from_edges(NUM, {BUYS: EDGES[BUYS]})
+WITHOUT_EDGES = HeteroGraph.from_edges(NUM, {BUYS: (np.zeros(0, np.int64),) * 2})
+
+MISTAKES = {
+    "a reverse relation that is not named": Mistake(
+        lambda: hold_out_typed_links(GRAPH, {BUYS: None}, SHARES),
+        value="item:bought:user",
+        rule="relation edges user:buys:item turned",
+        remedy="exclude reverse reverse_relation ['item', 'bought', 'user']",
+    ),
+    "a relation that there is not": Mistake(
+        lambda: hold_out_typed_links(GRAPH, {("user", "owns", "item"): None}, SHARES),
+        value="user:owns:item",
+        rule="relation not graph",
+        remedy="user:buys:item choose",
+    ),
+    "a share of all links": Mistake(
+        lambda: hold_out_typed_links(GRAPH, {BUYS: BOUGHT}, {"val": 1.0}),
+        value="{'val': 1.0}",
+        rule="user:buys:item shares 0 below 1",
+        remedy="correct",
+    ),
+    "links by time without times": Mistake(
+        lambda: hold_out_typed_links(NOT_TIMED, {BUYS: None}, SHARES, by_time=True),
+        value="time",
+        rule="user:buys:item split edges no times",
+        remedy="HeteroGraph.from_edges share",
+    ),
+    "a relation without edges": Mistake(
+        lambda: hold_out_typed_links(WITHOUT_EDGES, {BUYS: None}, SHARES),
+        value="user:buys:item",
+        rule="relation no edges learnt",
+        remedy="choose",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

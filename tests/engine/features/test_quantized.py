@@ -5,12 +5,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from reference import quantized as reference
 
-from hoptrain.engine import BFLOAT16, Dataset, HeteroDataset, HeteroGraph, InputError, to_bfloat16
+from hoptrain.engine import BFLOAT16, Dataset, HeteroDataset, HeteroGraph, to_bfloat16
 from hoptrain.engine.arrays import as_float32
 from hoptrain.engine.features.quantized import FORMATS, Columns, QuantizedRows, quantize
 from hoptrain.kernels.cpu.storage import quantized as kernels
@@ -105,9 +106,9 @@ def test_is_in_the_place_of_an_array(features):
     assert repr(rows) == f"QuantizedRows({features}, shape=(10, 5))"
     with pytest.raises(IndexError):
         np.take(rows, [10], axis=0)
-    with pytest.raises(InputError, match="by axis=0"):
+    with refused("axis 1", "np.take quantised rows", "axis=0 np.asarray"):
         np.take(rows, ids, axis=1)
-    with pytest.raises(InputError, match="an index of rows alone"):
+    with refused("(0, 0)", "index quantised rows", "np.asarray"):
         rows[0, 0]
     with pytest.raises(ValueError, match="copy=False"):
         np.asarray(rows, copy=False)
@@ -137,24 +138,6 @@ def test_floating_formats_round_to_the_nearest():
     assert quantize(x, "float16").tolist() == x.astype(np.float16).tolist()
     assert quantize(x, "float16")[0].tolist() == [1, 1 + 2.0**-9]
     assert np.array_equal(quantize(x, "bfloat16"), to_bfloat16(x))
-
-
-@pytest.mark.parametrize(
-    ("value", "features", "message"),
-    [
-        (np.nan, "int8", r"^x\[2, 1\] is nan: features are finite in float32; replace it$"),
-        (1e300, "int4", r"^x\[2, 1\] is inf: features are finite"),
-        (np.inf, "bfloat16", r"^x\[2, 1\] is inf: features are finite"),
-        (7e4, "float16", r"^x\[2, 1\] is 70000: this format reaches to 65504; scale the column, or take bfloat16$"),
-        (1e38, "int8", r"^x\[2, 1\] is 1e\+38: this format reaches to 8.50706e\+37"),
-        (0, "int2", "^features is 'int2': it is one of int8, int4, float16, bfloat16"),
-    ],
-)
-def test_what_cannot_be_is_refused(value, features, message):
-    x = np.zeros((4, 2))
-    x[2, 1] = value
-    with pytest.raises(InputError, match=message):
-        quantize(x, features)
 
 
 def graphs(x, edge_attr):
@@ -198,31 +181,81 @@ def test_what_is_not_narrowed(tmp_path):
     x = np.random.default_rng(8).random((4, 2)).astype(np.float32)
     graphs(x, None).save(tmp_path / "int8", features="int8")
     for features in FORMATS:
-        with pytest.raises(
-            InputError, match=r"^small: x is int8 already: it would be rounded twice; convert the data set that it was made from$"
-        ):
+        with refused("int8 already", "small x rounded twice", "convert data set made"):
             Dataset.open(tmp_path / "int8").save(tmp_path / "twice", features=features)
-    with pytest.raises(InputError, match=r"^small: features as int8, and x is uint8: that makes none smaller; leave it out"):
+    with refused("uint8", "small features int8 smaller", "leave out narrower format"):
         graphs(np.ones((4, 2), np.uint8), None).save(tmp_path / "twice", features="int8")
-    with pytest.raises(InputError, match="and there are none"):
+    with refused("none", "small features int8 smaller", "leave out"):
         graphs(None, None).save(tmp_path / "twice", features="int8")
-    with pytest.raises(InputError, match="features is 'int16'"):
+    with refused("'int16'", "features one", "int8, int4, float16, bfloat16"):
         graphs(x, None).save(tmp_path / "twice", features="int16")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["int8"]
-
-
-def test_codes_that_cannot_be_are_refused():
-    columns = Columns("int4", np.ones(3, np.float32), np.zeros(3, np.float32))
-    for codes in (np.zeros((4, 3), np.uint8), np.zeros((4, 2), np.int8)):
-        with pytest.raises(InputError, match=r"int4 of 3 columns is uint8 \(4, 2\); quantise it again$"):
-            graphs(QuantizedRows(codes, columns), None)
-    with pytest.raises(InputError, match="edge_attr has shape"):
-        graphs(None, QuantizedRows(np.zeros((3, 2), np.uint8), columns))
-    with pytest.raises(InputError, match="not finite"):
-        graphs(QuantizedRows(np.zeros((4, 2), np.uint8), replace(columns, zero=np.array([0, np.nan, 0], np.float32))), None)
 
 
 def test_ranges_stop_at_what_float32_cannot_multiply():
     low, high = np.zeros(1, np.float32), np.zeros(1, np.float32)
     assert kernels.column_ranges(np.array([[kernels.MOST]], np.float32), low, high, np.ones(1, bool))
     assert not kernels.column_ranges(np.array([[-1.01 * kernels.MOST]], np.float32), low, high, np.ones(1, bool))
+
+
+# Mistakes.
+
+
+def quantized(value, features):
+    x = np.zeros((4, 2))
+    x[2, 1] = value
+    quantize(x, features)
+
+
+THREE = Columns("int4", np.ones(3, np.float32), np.zeros(3, np.float32))
+NOT_FINITE = replace(THREE, zero=np.array([0, np.nan, 0], np.float32))
+
+MISTAKES = {
+    **{
+        f"{value} as {features}": Mistake(
+            lambda value=value, features=features: quantized(value, features),
+            value=f"x[2, 1] is {shown}",
+            rule="features finite float32",
+            remedy="replace",
+        )
+        for value, features, shown in ((np.nan, "int8", "nan"), (1e300, "int4", "inf"), (np.inf, "bfloat16", "inf"))
+    },
+    **{
+        f"{value} as {features}": Mistake(
+            lambda value=value, features=features: quantized(value, features),
+            value=shown,
+            rule=f"x[2, 1] format reaches {most}",
+            remedy="scale column bfloat16",
+        )
+        for value, features, shown, most in ((7e4, "float16", "70000", "65504"), (1e38, "int8", "1e+38", "8.50706e+37"))
+    },
+    "a format that there is not": Mistake(
+        lambda: quantized(0, "int2"), value="'int2'", rule="features one", remedy="int8, int4, float16, bfloat16"
+    ),
+    **{
+        f"codes of {shown}": Mistake(
+            lambda codes=codes: graphs(QuantizedRows(codes, THREE), None),
+            value=shown,
+            rule="small x codes 3 columns",
+            remedy="int4 uint8 (4, 2) quantise",
+        )
+        for shown, codes in (("uint8 of shape (4, 3)", np.zeros((4, 3), np.uint8)), ("int8 of shape (4, 2)", np.zeros((4, 2), np.int8)))
+    },
+    "codes of too few edges": Mistake(
+        lambda: graphs(None, QuantizedRows(np.zeros((3, 2), np.uint8), THREE)),
+        value="(3, 3)",
+        rule="small edge_attr row edge",
+        remedy="5 reshape",
+    ),
+    "a zero of a column that is not finite": Mistake(
+        lambda: graphs(QuantizedRows(np.zeros((4, 2), np.uint8), NOT_FINITE), None),
+        value="zero",
+        rule="small x scale finite",
+        remedy="quantise",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

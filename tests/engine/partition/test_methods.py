@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hoptrain.engine import Graph, InputError, load_dataset
+from hoptrain.engine import Graph, load_dataset
 from hoptrain.engine.partition import columns as columns_module
 from hoptrain.engine.partition import methods
 from hoptrain.engine.partition.columns import Columns, contract
@@ -137,9 +138,9 @@ def test_graphs_without_edges_and_without_vertices():
 
 def test_bad_input():
     graph, _ = communities(2, 5)
-    with pytest.raises(InputError, match="parts is 11: a graph of 10 vertices has 1 to 10 parts; correct it"):
+    with refused("11", "parts graph 10 vertices", "1 to 10 correct"):
         assign(graph, 11)
-    with pytest.raises(InputError, match="method is 'spectral': a graph is parted by stream, metis, range; choose one"):
+    with refused("'spectral'", "method graph parted", "stream, metis, range choose"):
         assign(graph, 2, "spectral")
 
 

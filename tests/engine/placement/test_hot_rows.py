@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hoptrain.engine import InputError
 from hoptrain.engine.placement.hot_rows import hottest, num_cached, slots_of
 
 
@@ -30,13 +30,28 @@ def test_sizes(size, number):
     assert num_cached(size, 1000, 100) == number
 
 
-@pytest.mark.parametrize("size", [0, -0.5, 1.5, 2048, "2048", "many", "GiB", "1.2.3", "2XB", "2gib", float("nan")])
-def test_what_is_no_size(size):
-    with pytest.raises(InputError, match=r"device_cache is .*: it is bytes such as 2GiB, or a share of the rows such as 0.1"):
-        num_cached(size, 1000, 100)
+MISTAKES = {
+    **{
+        f"a size of {size!r}": Mistake(
+            lambda size=size: num_cached(size, 1000, 100),
+            value=f"device_cache is {size}",
+            rule="bytes 2GiB share rows",
+            remedy="0.1 correct",
+        )
+        for size in (0, -0.5, 1.5, 2048, "2048", "many", "GiB", "1.2.3", "2XB", "2gib", float("nan"))
+    },
+    **{
+        f"{size} without room for a row": Mistake(
+            lambda size=size: num_cached(size, 1000, 100),
+            value=str(size),
+            rule="device_cache 1,000 rows 100 room",
+            remedy="give more leave out",
+        )
+        for size in ("99B", 0.0001)
+    },
+}
 
 
-@pytest.mark.parametrize("size", ["99B", 0.0001])
-def test_a_size_without_room_for_a_row(size):
-    with pytest.raises(InputError, match=r"of 1,000 rows of 100 bytes it has room for none"):
-        num_cached(size, 1000, 100)
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-import pytest
 import torch
+from cases.mistakes import refused
 from ranks import in_threads, meetings
 
 from hoptrain.engine.placement.meeting import meeting_of
@@ -22,7 +22,7 @@ def test_all_hear_all_again_and_again(monkeypatch):
 def test_a_rank_that_does_not_come_is_named(monkeypatch):
     ranks = meetings(3, monkeypatch, patience_s=0.05)
     ranks[0]._store.set(f"{ranks[0]._name}.0.0", "1")
-    with pytest.raises(RuntimeError, match=r"rank 1 has not said where it is within 0 s: all ranks have to iterate their loaders alike"):
+    with refused("rank 1", "said where within 0", "ranks iterate loaders alike", RuntimeError):
         ranks[2].exchange("where it is", 1)
 
 

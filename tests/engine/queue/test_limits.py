@@ -8,9 +8,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from cases.mistakes import refused
 from reference.tasks import Faulty, Numbers
 
-from hoptrain.engine import InputError, WorkerError
+from hoptrain.engine import WorkerError
 from hoptrain.engine.queue import shared_memory
 from hoptrain.engine.queue.ahead import run_inline
 
@@ -100,7 +101,7 @@ def test_memory_that_runs_out_in_mid_run_is_one_line_and_the_pool_serves_on(pool
     batches = pool.run(0, range(4))
     held = next(batches)  # one slot of two: the worker cannot come as far as the large batch
     resource.prlimit(pool.pids()[0], resource.RLIMIT_FSIZE, (4 << 20, resource.RLIM_INFINITY))
-    with pytest.raises(InputError, match=r"cannot reserve 40 MiB of shared memory"):
+    with refused("40 MiB", "cannot reserve shared memory", "smaller batch_size num_workers prefetch slots_dir"):
         values(batches)
     del held
     resource.prlimit(pool.pids()[0], resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -139,7 +140,7 @@ def test_a_replacement_for_which_there_is_no_file_left_is_an_error_and_the_pool_
     held = [next(batches) for _ in range(8)]  # every slot is mapped
     no_more_files()
     os.kill(pool.pids()[0], 9)
-    with pytest.raises(WorkerError, match=r"^worker 0 cannot be started \(Too many open files\): 'ulimit -a' shows"):
+    with refused("worker 0", "cannot started open files", "ulimit num_workers prefetch", WorkerError):
         values(batches)
     no_more_files()
     del held
@@ -149,7 +150,7 @@ def test_a_replacement_for_which_there_is_no_file_left_is_an_error_and_the_pool_
 def test_a_slot_for_whose_mapping_there_is_no_file_left_is_an_error_and_the_pool_serves_on(pool_of, no_more_files):
     pool = pool_of(Numbers(), 2)
     no_more_files()
-    with pytest.raises(WorkerError, match=r"^a batch of worker 0 cannot be mapped \(Too many open files\): 'ulimit -a' shows"):
+    with refused("worker 0", "batch mapped open files", "ulimit num_workers prefetch", WorkerError):
         values(pool.run(0, range(4)))
     no_more_files()
     assert values(pool.run(1, range(20))) == [10 * (100 + step) for step in range(20)]
@@ -157,7 +158,7 @@ def test_a_slot_for_whose_mapping_there_is_no_file_left_is_an_error_and_the_pool
 
 def test_no_file_left_at_the_start_is_the_users_mistake(pool_of, no_more_files):
     no_more_files()
-    with pytest.raises(InputError, match="2 workers need 84 open files"):
+    with refused("2 workers", "84 open files use", "ulimit num_workers prefetch"):
         pool_of(Numbers(), 2)
 
 
@@ -171,9 +172,7 @@ def test_a_queue_in_files_has_no_names_and_the_same_batches(pool_of, tmp_path):
 
 
 def test_a_slots_dir_that_is_not_there(pool_of, tmp_path):
-    with pytest.raises(
-        InputError, match=r"^slots_dir \S+/nowhere cannot hold the queue's files: give a folder that exists and can be written$"
-    ):
+    with refused(str(tmp_path / "nowhere"), "slots_dir cannot hold queue's files", "folder exists written"):
         pool_of(Numbers(), 1, slots_dir=str(tmp_path / "nowhere"))
 
 

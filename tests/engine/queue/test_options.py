@@ -1,20 +1,26 @@
 """The options of the queue: what cannot be is refused, what is not given stays at its default."""
 
-import pytest
+from cases.mistakes import Mistake, each_of
 
-from hoptrain.engine import InputError
 from hoptrain.engine.queue.options import QueueOptions
 
+MISTAKES = {
+    "no batch in advance": Mistake(lambda: QueueOptions(prefetch=0), value="prefetch is 0", rule="at least 1", remedy="correct"),
+    "a timeout of nothing": Mistake(
+        lambda: QueueOptions(stall_timeout=0), value="stall_timeout is 0", rule="at least 0.1", remedy="correct"
+    ),
+    "fewer restarts than none": Mistake(
+        lambda: QueueOptions(max_restarts=-1), value="-1", rule="max_restarts at least 0", remedy="correct"
+    ),
+    "a folder that there is not": Mistake(
+        lambda: QueueOptions(slots_dir="/no/such"),
+        value="/no/such",
+        rule="slots_dir cannot hold queue's files",
+        remedy="folder exists written",
+    ),
+}
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"prefetch": 0}, "prefetch is 0: it is at least 1"),
-        ({"stall_timeout": 0}, "stall_timeout is 0: it is at least 0.1"),
-        ({"max_restarts": -1}, "max_restarts is -1: it is at least 0"),
-        ({"slots_dir": "/no/such"}, "slots_dir /no/such cannot hold the queue's files"),
-    ],
-)
-def test_what_cannot_be(options, message):
-    with pytest.raises(InputError, match=message):
-        QueueOptions(**options)
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from reference.tasks import Numbers, Unloadable
 
 from hoptrain.engine import InputError, WorkerError
@@ -51,7 +52,7 @@ def test_a_run_that_is_broken_off_leaves_nothing_in_the_next(pool_of):
     first = pool.run(0, range(50))
     next(first)
     assert values(pool.run(1, range(6))) == [(step, [100 + step] * 10) for step in range(6)]
-    with pytest.raises(WorkerError, match="no longer valid"):
+    with refused("batch 1", "iterator no longer valid", "take new iterator", WorkerError):
         next(first)
 
 
@@ -133,7 +134,7 @@ def test_a_task_that_cannot_be_loaded_says_why(pool_of):
 
 def test_a_task_that_cannot_be_sent_is_the_users_mistake():
     task = Numbers(actions={0: threading.Lock()})
-    with pytest.raises(InputError, match="cannot be sent to worker processes"):
+    with refused("'_thread.lock'", "sampler cannot sent worker", "keep out num_workers=0"):
         WorkerPool(task, 1)
 
 
@@ -143,7 +144,7 @@ def test_close_is_idempotent_and_ends_iterators(pool_of):
     next(batches)
     pool.close()
     pool.close()
-    with pytest.raises(WorkerError, match="its loader was closed"):
+    with refused("batch 1", "iterator loader closed", "take new iterator", WorkerError):
         list(batches)
 
 

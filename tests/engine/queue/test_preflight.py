@@ -4,9 +4,10 @@ import os
 import resource
 
 import pytest
+from cases.mistakes import refused
 from reference.tasks import Numbers
 
-from hoptrain.engine import InputError, machine
+from hoptrain.engine import machine
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.preflight import check_files, check_memory, free_space
 
@@ -22,9 +23,7 @@ def few_files():
 
 
 def test_too_few_files_are_an_error_before_any_worker(few_files):
-    with pytest.raises(
-        InputError, match=rf"64 workers need 704 open files and \d+ of {few_files} are in use: raise the limit with 'ulimit -n \d+'"
-    ):
+    with refused("64 workers", f"704 open files {few_files} use", "limit ulimit num_workers prefetch"):
         WorkerPool(Numbers(), 64)
 
 
@@ -34,17 +33,13 @@ def test_enough_files(few_files):
 
 def test_memory():
     check_memory(2, 3, 1 << 20)
-    needs = "8 workers with 3 batches of 1310720 MiB each need 31457280 MiB"
-    with pytest.raises(
-        InputError,
-        match=needs + r" and \d+ MiB are free: use fewer num_workers, less prefetch, ",
-    ):
+    with refused("8 workers", "3 batches 1310720 31457280 free", "fewer num_workers less prefetch"):
         check_memory(8, 3, 1 << 40)
 
 
 def test_the_space_of_slots_dir_counts_instead_of_memory(tmp_path):
     check_memory(1, 1, free_space(str(tmp_path)) // 2, str(tmp_path))
-    with pytest.raises(InputError, match=rf"MiB are free in slots_dir {tmp_path}: use fewer num_workers"):
+    with refused(str(tmp_path), "8 workers MiB free slots_dir", "fewer num_workers less prefetch"):
         check_memory(8, 3, 1 << 50, str(tmp_path))
 
 
@@ -88,5 +83,5 @@ def test_files_in_the_page_cache_of_a_control_group_count_as_free(tmp_path, monk
 def test_more_workers_than_the_cores_bear(monkeypatch):
     monkeypatch.setattr(machine, "cgroup_cores", lambda: 1.5)
     assert machine.usable_cores() == 1
-    with pytest.raises(InputError, match=r"num_workers is 33: .* may use 1 cores; give at most 32 workers a core"):
+    with refused("33", "num_workers process use 1 cores", "at most 32 core"):
         WorkerPool(Numbers(), 33)

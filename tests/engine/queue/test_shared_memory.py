@@ -4,9 +4,9 @@ import os
 import pickle
 
 import numpy as np
-import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file, check_whole, dumps, mapped_files, reserve, shared_array
 
 LARGE = SHARE_FROM_BYTES // 8
@@ -67,12 +67,12 @@ def test_a_mapped_file_that_is_cut_off_is_named_before_it_is_read(tmp_path):
     files = mapped_files(array, np.arange(3))
     check_whole(files)
     os.truncate(path, 5000)
-    with pytest.raises(InputError, match=r"rows.npy has 5,000 bytes, and had 160,128: it was cut off while it was in use; copy it again"):
+    with refused("5,000 bytes", f"{path} had 160,128 cut", "copy"):
         check_whole(files)
-    with pytest.raises(InputError, match=r"rows.npy cannot be mapped \(.*\): it was removed or cut off while it was in use"):
+    with refused(str(path), "cannot mapped removed cut", "copy"):
         pickle.loads(text)
     path.unlink()
-    with pytest.raises(InputError, match=r"rows.npy cannot be mapped"):
+    with refused(str(path), "cannot mapped removed cut", "copy"):
         pickle.loads(text)
 
 
@@ -99,7 +99,7 @@ def test_reserve_says_what_to_change_when_memory_is_short(monkeypatch):
 
     fd = anonymous_file("test")
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(MemoryError, match=r"cannot reserve 3 MiB of shared memory \(No space left on device\): use a smaller batch_size"):
+    with refused("3 MiB", "cannot reserve shared memory space", "smaller batch_size num_workers prefetch slots_dir", MemoryError):
         reserve(fd, 3 << 20)
     os.close(fd)
 

@@ -2,6 +2,7 @@ import os
 
 import pytest
 import yaml
+from cases.mistakes import refused
 
 from hoptrain.engine.storage.given_yaml import check_yaml, read_yaml
 
@@ -35,6 +36,9 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
     (tmp_path / "large").write_text("a" * 100)
     monkeypatch.setattr("hoptrain.engine.storage.given_yaml._MOST_BYTES", 10)
-    for name, reason in (("fifo", "no regular file"), ("bytes", "decode"), ("large", "larger than")):
-        with pytest.raises((OSError, ValueError), match=reason):
-            read_yaml(tmp_path / name)
+    with refused("file", "no regular", error=OSError):
+        read_yaml(tmp_path / "fifo")
+    with pytest.raises(UnicodeDecodeError):
+        read_yaml(tmp_path / "bytes")
+    with refused("0 MiB", "larger", error=ValueError):
+        read_yaml(tmp_path / "large")

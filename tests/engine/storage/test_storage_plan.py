@@ -4,11 +4,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.kernels.cpu.storage import plan as plan_kernels
 from hoptrain.samplers import LaborSampler, LadiesSampler, NeighborSampler, SampleLoader
@@ -201,5 +202,5 @@ def test_what_is_foreseen_has_a_bound():
 def test_a_step_that_does_not_fit_is_refused():
     plan = plan_of(10, 3, 2)
     plan.foresee(np.arange(4))
-    with pytest.raises(InputError, match="3 slots, and a step uses 4 rows: give more"):
+    with refused("3 slots", "step 4 rows", "give more"):
         plan.next(1)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.engine.features.quantized import quantize
 from hoptrain.engine.storage import take
@@ -39,7 +40,7 @@ def test_a_file_that_is_cut_off_is_one_line(table, tmp_path, monkeypatch):
     monkeypatch.setattr(take, "available_memory", lambda: 0)
     with (tmp_path / "x.npy").open("r+b") as file:
         file.truncate(5000)
-    with pytest.raises(InputError, match=r"x\.npy ends at byte 5,000, and row 999 at .*cut off"):
+    with refused("byte 5,000", f"{tmp_path / 'x.npy'} row 999 cut", "convert copy"):
         take.take_rows(table, np.array([999]))
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
 
-from hoptrain.engine import InputError
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows, as_words
 from hoptrain.kernels.cuda.gather import count_ids, count_placed, word_dtype
@@ -83,5 +83,5 @@ def test_the_widest_word_that_divides_a_row(row_bytes, width):
 
 
 def test_an_unknown_placement():
-    with pytest.raises(InputError, match="placement is 'disk'"):
+    with refused("'disk'", "placement feature store", "device pinned auto choose"):
         DeviceRows(np.zeros((3, 2)), DeviceStream(), placement="disk")

@@ -1,8 +1,8 @@
 """Configurations by name."""
 
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.configs import FOLDER, known, with_paths
 
@@ -18,7 +18,7 @@ def test_a_name_becomes_a_path_behind_config_only(tmp_path, monkeypatch):
     assert with_paths(["fit", "--config"]) == ["fit", "--config"]
     (tmp_path / "quickstart").mkdir()  # a run's folder may be called so, too
     assert with_paths(["-c", "quickstart"]) == ["-c", QUICKSTART]
-    with pytest.raises(InputError, match=r"--config quickstrat: no file and no configuration has this name; did you mean quickstart\?"):
+    with refused("quickstrat", "--config no file configuration name", "mean quickstart?"):
         with_paths(["fit", "--config", "quickstrat"])
 
 

@@ -4,8 +4,9 @@ import argparse
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.trainers.commands import data as command
 
 
@@ -65,7 +66,7 @@ def test_info_verifies_folders_above_the_limit_too(small, monkeypatch):
     content[-1] ^= 1
     (small / "x.npy").write_bytes(content)
     Dataset.open(small)
-    with pytest.raises(InputError, match="does not match its checksum"):
+    with refused("x.npy", "checksum altered damaged", "remove convert"):
         hoptrain("info", small)
 
 
@@ -90,18 +91,18 @@ def test_convert_takes_a_name_and_a_scale(tmp_path):
 
 def test_convert_does_not_write_over_anything(small):
     before = {file.name: file.read_bytes() for file in small.iterdir()}
-    with pytest.raises(InputError, match="small exists"):
+    with refused("small exists", "folders written over", "remove another"):
         hoptrain("convert", "digits-knn", small)
     assert {file.name: file.read_bytes() for file in small.iterdir()} == before
 
 
 def test_mistakes_reach_the_caller():
-    with pytest.raises(InputError, match="did you mean digits-knn"):
+    with refused("'digits'", "no data set file folder", "digits-knn"):
         hoptrain("info", "digits")
 
 
 def test_partition_writes_parts_and_info_shows_them(small, tmp_path, capsys):
-    with pytest.raises(InputError, match="parts is 0: a graph of"):
+    with refused("parts is 0", "graph 5 vertices 1", "correct"):
         hoptrain("partition", small, tmp_path / "parts", "--parts", 0)
     assert capsys.readouterr().out == ""
     assert hoptrain("partition", small, tmp_path / "parts", "--parts", 2, "--method", "range") == 0

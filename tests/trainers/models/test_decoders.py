@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.trainers.models import ranks
 from hoptrain.trainers.models.decoders import make_decoder
 
@@ -69,7 +70,7 @@ def test_filtered_ranks(name, most, monkeypatch):
 
 
 def test_mistakes():
-    with pytest.raises(InputError, match="decoder is 'dots': it is one of dot, mlp, hadamard, distmult, complex; did you mean dot"):
+    with refused("'dots'", "mlp hadamard distmult complex", "mean dot?"):
         make_decoder("dots", 4)
-    with pytest.raises(InputError, match="out_channels is 5 with decoder complex: half of them are imaginary; give an even number"):
+    with refused("out_channels is 5", "decoder complex half imaginary", "even"):
         make_decoder("complex", 5)

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 from ranks.command import here
 
-from hoptrain.engine import Dataset, InputError, to_bfloat16
+from hoptrain.engine import Dataset, to_bfloat16
 from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.models import GNN
@@ -98,26 +99,43 @@ def test_by_name_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert (name, float(value) > 0.9) == ("test accuracy", True)
 
 
-@pytest.mark.parametrize("arch", ["gine", "nnconv"])
-def test_some_are_nothing_without(arch):
-    with pytest.raises(InputError, match=f"edge_channels is 0 with arch {arch}: it reads features of edges; give the Dataset edge_attr"):
-        GNN(arch, 3, 8, 2, 2)
+def apply_gine(data, sampler):
+    """A model of two features of an edge to a batch of the data."""
+    batch = next(iter(SampleLoader(data, sampler, batch_size=9))).to("cpu")
+    model_of("gine", 1)(batch.x, batch.blocks, torch.zeros(len(batch.x)))
 
 
-def test_other_features_than_the_model_was_made_for():
-    model = model_of("gine", 1)
-    for data, width in ((replace(DATA, edge_attr=None), 0), (replace(DATA, edge_attr=DATA.edge_attr[:, :1]), 1)):
-        batch = next(iter(SampleLoader(data, NeighborSampler([4]), batch_size=9))).to("cpu")
-        with pytest.raises(InputError, match=f"the model takes 2 features of an edge, the batch has {width}"):
-            model(batch.x, batch.blocks, torch.zeros(len(batch.x)))
+MISTAKES = {
+    **{
+        f"{arch} without features of edges": Mistake(
+            lambda arch=arch: GNN(arch, 3, 8, 2, 2),
+            value=f"arch {arch}",
+            rule="edge_channels 0 features edges",
+            remedy="Dataset edge_attr arch",
+        )
+        for arch in ("gine", "nnconv")
+    },
+    "data without features of edges": Mistake(
+        lambda: apply_gine(replace(DATA, edge_attr=None), NeighborSampler([4])),
+        value="has 0",
+        rule="model 2 features edge batch",
+        remedy="Dataset.edge_attr",
+    ),
+    "data with fewer features of edges": Mistake(
+        lambda: apply_gine(replace(DATA, edge_attr=DATA.edge_attr[:, :1]), NeighborSampler([4])),
+        value="has 1",
+        rule="model 2 features edge batch",
+        remedy="Dataset.edge_attr",
+    ),
+    "weights of edges": Mistake(
+        lambda: apply_gine(DATA, LaborSampler([4])), value="arch gine", rule="weights sampler edges", remedy="sage gcn gin pyg"
+    ),
+    "heads that cannot share the width": Mistake(
+        lambda: GNN("gatv2", 3, 9, 2, 2, heads=2), value="hidden_channels 9", rule="shared 2 heads", remedy="multiple"
+    ),
+}
 
 
-def test_weights_of_edges_are_refused():
-    batch = next(iter(SampleLoader(DATA, LaborSampler([4]), batch_size=9))).to("cpu")
-    with pytest.raises(InputError, match="arch gine cannot use the weights of this sampler's edges"):
-        model_of("gine", 1)(batch.x, batch.blocks, torch.zeros(len(batch.x)))
-
-
-def test_heads_share_the_width():
-    with pytest.raises(InputError, match="hidden_channels 9 cannot be shared by 2 heads"):
-        GNN("gatv2", 3, 9, 2, 2, heads=2)
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

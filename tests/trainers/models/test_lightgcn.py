@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from torch_geometric.nn import LightGCN as OfPyG
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LaborSampler, NeighborSampler
 from hoptrain.trainers.models.inference import exact_logits
 from hoptrain.trainers.models.lightgcn import LightGCN
@@ -55,13 +56,17 @@ def test_sampled_neighbours_stand_for_the_others(graph, sampler):
     assert (error < 5 * each.std(0) / 3000**0.5 + 1e-6).all()
 
 
-def test_what_cannot_be():
-    for sizes, options, message in (
-        ((8, 8, 4, 2), {}, "arch lightgcn with 2 layers from 8 over 8 to 4 channels: it keeps their number"),
-        ((8, 4, 8, 2), {}, "from 8 over 4 to 8 channels"),
-        ((8, 8, 8, 0), {}, "with 0 layers"),
-        ((8, 8, 8, 2), {"dropout": 0.5}, "dropout is 0.5 with arch lightgcn: its layers have no weights and no options; leave it out"),
-        ((8, 8, 8, 2), {"heads": 4, "norm": "none"}, "heads is 4 with arch lightgcn"),
-    ):
-        with pytest.raises(InputError, match=message):
-            LightGCN(*sizes, **options)
+SIZES_RULE = {"rule": "lightgcn layers channels number", "remedy": "hidden_channels out_channels width"}
+OPTIONS_RULE = {"rule": "lightgcn layers no weights options", "remedy": "leave out"}
+MISTAKES = {
+    "fewer channels at the end": Mistake(lambda: LightGCN(8, 8, 4, 2), value="to 4 channels", **SIZES_RULE),
+    "fewer channels in the middle": Mistake(lambda: LightGCN(8, 4, 8, 2), value="over 4", **SIZES_RULE),
+    "no layers": Mistake(lambda: LightGCN(8, 8, 8, 0), value="0 layers", **SIZES_RULE),
+    "dropout": Mistake(lambda: LightGCN(8, 8, 8, 2, dropout=0.5), value="dropout is 0.5", **OPTIONS_RULE),
+    "heads": Mistake(lambda: LightGCN(8, 8, 8, 2, heads=4, norm="none"), value="heads is 4", **OPTIONS_RULE),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 
 from hoptrain.engine import Dataset, InputError
@@ -100,37 +101,6 @@ def test_a_run(tmp_path):
     assert trainer.callback_metrics["train_loss"] < 0.5 * np.log(3)
 
 
-def test_weights_of_a_sampler_are_refused():
-    batch = next(iter(SampleLoader(DATA, LaborSampler([4]), batch_size=9))).to("cpu")
-    with pytest.raises(InputError, match=r"arch torch_geometric.nn.GraphConv cannot use the weights of this sampler's edges"):
-        model_of("GraphConv", 1)(batch.x, batch.blocks, torch.zeros(len(batch.x)))
-
-
-@pytest.mark.parametrize(
-    ("arch", "args", "message"),
-    [
-        ("torch_geometric.nn.GCNConv", None, "gives a vertex another output from its in-edges alone than from the whole graph"),
-        ("torch_geometric.nn.TAGConv", {"K": 2}, "gives a vertex another output"),
-        ("torch_geometric.nn.GATConv", {"heads": 2}, "gives 16 channels where 8 channels are wanted: correct arch_args"),
-        ("torch_geometric.nn.GrafConv", None, "did you mean GraphConv"),
-        ("torch_geometric.nn.Linear", None, "a name with dots is torch_geometric.nn.CLASS"),
-        ("os.system", None, "a name with dots is torch_geometric.nn.CLASS"),
-        ("torch_geometric.nn.GINConv", None, "missing 1 required positional argument: 'nn'; give its arguments by name"),
-        ("torch_geometric.nn.GraphConv", {"agr": "mean"}, "unexpected keyword argument 'agr'"),
-        ("sage", {"aggr": "max"}, "arch_args with arch sage: they are those of a convolution named by its class"),
-    ],
-)
-def test_mistakes(arch, args, message):
-    with pytest.raises(InputError, match=message) as caught:
-        GNN(arch, 8, 8, 8, 2, arch_args=args)
-    assert "\n" not in str(caught.value)
-
-
-def test_not_of_dgl():
-    with pytest.raises(InputError, match="it is a convolution of PyG's; leave conv out"):
-        GNN("torch_geometric.nn.GraphConv", 8, 8, 8, 2, conv="dgl")
-
-
 def test_named_graphsage_is_arch_sage():
     """The same weights and outputs as the layer of ours."""
     torch.manual_seed(0)
@@ -138,3 +108,72 @@ def test_named_graphsage_is_arch_sage():
     torch.manual_seed(0)
     ours = make_layer("sage", 8, 8)
     torch.testing.assert_close(named.lin_l.weight, ours.lin_l.weight, rtol=0, atol=0)
+
+
+def apply_to_weights_of_edges():
+    batch = next(iter(SampleLoader(DATA, LaborSampler([4]), batch_size=9))).to("cpu")
+    model_of("GraphConv", 1)(batch.x, batch.blocks, torch.zeros(len(batch.x)))
+
+
+def build(arch, args=None, **options):
+    GNN(arch, 8, 8, 8, 2, arch_args=args, **options)
+
+
+MISTAKES = {
+    "weights of edges": Mistake(
+        apply_to_weights_of_edges, value="torch_geometric.nn.GraphConv", rule="arch weights sampler edges", remedy="sage gcn gin pyg"
+    ),
+    "a layer that reads degrees of sources": Mistake(
+        lambda: build("torch_geometric.nn.GCNConv"), value="GCNConv", rule="another output in-edges whole graph", remedy="arch gcn one hop"
+    ),
+    "a layer of several hops": Mistake(
+        lambda: build("torch_geometric.nn.TAGConv", {"K": 2}),
+        value="TAGConv",
+        rule="another output in-edges whole graph",
+        remedy="arch gcn one hop",
+    ),
+    "more channels than are wanted": Mistake(
+        lambda: build("torch_geometric.nn.GATConv", {"heads": 2}),
+        value="16 channels",
+        rule="GATConv 8 channels wanted",
+        remedy="arch_args heads concat: false",
+    ),
+    "a name close to a class": Mistake(
+        lambda: build("torch_geometric.nn.GrafConv"),
+        value="'torch_geometric.nn.GrafConv'",
+        rule="name dots torch_geometric.nn.CLASS",
+        remedy="mean GraphConv",
+    ),
+    "a class that is no convolution": Mistake(
+        lambda: build("torch_geometric.nn.Linear"),
+        value="'torch_geometric.nn.Linear'",
+        rule="name dots",
+        remedy="torch_geometric.nn.CLASS convolution PyG",
+    ),
+    "a name of another package": Mistake(
+        lambda: build("os.system"), value="'os.system'", rule="name dots", remedy="torch_geometric.nn.CLASS convolution PyG"
+    ),
+    "an argument that is missing": Mistake(
+        lambda: build("torch_geometric.nn.GINConv"),
+        value="'nn'",
+        rule="GINConv arch_args {} missing argument",
+        remedy="arguments name",
+    ),
+    "an argument that there is not": Mistake(
+        lambda: build("torch_geometric.nn.GraphConv", {"agr": "mean"}),
+        value="{'agr': 'mean'}",
+        rule="GraphConv arch_args unexpected argument",
+        remedy="arguments name",
+    ),
+    "arguments of a layer of ours": Mistake(
+        lambda: build("sage", {"aggr": "max"}), value="arch sage", rule="arch_args convolution class", remedy="torch_geometric.nn.GraphConv"
+    ),
+    "a convolution of PyG's by DGL": Mistake(
+        lambda: build("torch_geometric.nn.GraphConv", conv="dgl"), value="conv dgl", rule="GraphConv convolution PyG", remedy="leave conv"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

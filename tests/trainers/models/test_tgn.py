@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 from torch_geometric.nn.models.tgn import IdentityMessage, TGNMemory
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.models.tgn import EventMemory, EventTensors
 
 SIZES = 3, 8, 4  # messages, memory, time
@@ -97,7 +97,5 @@ def test_a_state_that_is_loaded_goes_on(memories):
     ours.reset_state()
     assert not ours.memory.any()
     assert (ours.num_taken, int(ours.msg_s_store.max())) == (0, -1)
-    with pytest.raises(
-        InputError, match=r"events 50 to 59 for a memory that has taken in 90: it takes them in their order; use the events"
-    ):
+    with refused("events 50 to 59", "memory taken 90 order", "events shares trained"):
         other.take_in(50, 60)

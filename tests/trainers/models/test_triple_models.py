@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from torch_geometric.nn import RGCNConv, kge
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.triples import Triples
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers.seeds.triples import TripleSampler
@@ -108,10 +108,22 @@ def test_filtered_ranks_are_counted_out():
     assert found.tolist() == slow
 
 
-def test_mistakes():
-    with pytest.raises(InputError, match="hidden_channels is 7 with decoder rotate: half of them are imaginary; give an even number"):
-        score_named("rotate", 7)
-    with pytest.raises(InputError, match=r"decoder is 'distmul': it is one of .*did you mean distmult"):
-        score_named("distmul", 8)
-    with pytest.raises(InputError, match=r"hidden_channels is 12 and num_blocks 5: .*share the channels evenly"):
-        models.EntityEncoder(10, 4, 12, 1, 5, 0.0)
+MISTAKES = {
+    "an odd width of complex numbers": Mistake(
+        lambda: score_named("rotate", 7), value="hidden_channels is 7", rule="decoder rotate half imaginary", remedy="even"
+    ),
+    "a decoder that there is not": Mistake(
+        lambda: score_named("distmul", 8), value="'distmul'", rule="decoder one complex transe rotate", remedy="mean distmult?"
+    ),
+    "blocks that cannot share the width": Mistake(
+        lambda: models.EntityEncoder(10, 4, 12, 1, 5, 0.0),
+        value="hidden_channels is 12",
+        rule="num_blocks 5 share channels evenly",
+        remedy="correct",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -1,6 +1,7 @@
 """The option ``partitions`` of a data module: one machine with all parts learns what it does without, and what does not go with parts is one line."""
 
 import pytest
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer, seed_everything
 
 from hoptrain import GraphDataModule, LinkDataModule, NeighborSampler, NodeClassifier
@@ -33,27 +34,43 @@ def test_one_machine_with_all_parts(parts):
     assert learnt(partitions=parts) == learnt()
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"dataset": "cora"}, r"dataset is cora, and .*parts holds the parts of digits-knn: set dataset to digits-knn"),
-        ({"features": "walks"}, r"features is walks with partitions: features lie in the parts, .* leave it out"),
-        ({"in_memory": True}, r"in_memory is True with partitions: .* leave it out"),
-        ({"root": "somewhere"}, r"root is somewhere with partitions: .* leave it out"),
-        ({"scale": 0.5}, r"scale is 0.5, and .*parts holds the parts of digits-knn at 1.0: correct it"),
-        ({"partitions": "nowhere"}, r"nowhere holds no parts of a data set"),
-    ],
-)
-def test_what_does_not_go_with_parts(parts, options, line):
-    with pytest.raises(InputError, match=line):
-        GraphDataModule(**({"dataset": "digits-knn", "sampler": NeighborSampler([3]), "partitions": parts} | options))
-
-
-def test_tasks_without_parts(parts):
-    with pytest.raises(InputError, match=r"partitions with LinkDataModule: parts are for tasks on vertices, as task: nodes; leave it out"):
-        LinkDataModule("digits-knn", LinkSampler(NeighborSampler([3])), partitions=parts)
-
-
 def test_a_connection_that_broke_is_no_first_cause():
     kind, _ = report(InputError("rows of other machines do not come any more: one of them has ended, and says why (gloo: closed)"))
     assert kind == "lost"
+
+
+def with_parts(parts, **options):
+    return GraphDataModule(**({"dataset": "digits-knn", "sampler": NeighborSampler([3]), "partitions": parts} | options))
+
+
+MISTAKES = {
+    "parts of another data set": Mistake(
+        lambda parts: with_parts(parts, dataset="cora"), value="dataset is cora", rule="holds parts digits-knn", remedy="set digits-knn"
+    ),
+    **{
+        f"{name} with parts": Mistake(
+            lambda parts, name=name, value=value: with_parts(parts, **{name: value}),
+            value=f"{name} is {value}",
+            rule="partitions features parts",
+            remedy="leave out",
+        )
+        for name, value in (("features", "walks"), ("in_memory", True), ("root", "somewhere"))
+    },
+    "parts of another scale": Mistake(
+        lambda parts: with_parts(parts, scale=0.5), value="scale is 0.5", rule="holds parts digits-knn 1.0", remedy="correct"
+    ),
+    "a folder without parts": Mistake(
+        lambda: with_parts("nowhere"), value="nowhere", rule="no parts data set", remedy="folder hoptrain data partition"
+    ),
+    "a task without parts": Mistake(
+        lambda parts: LinkDataModule("digits-knn", LinkSampler(NeighborSampler([3])), partitions=parts),
+        value="LinkDataModule",
+        rule="partitions parts tasks vertices",
+        remedy="task: nodes leave out",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -6,9 +6,9 @@ import time
 
 import pytest
 import torch
+from cases.mistakes import refused
 from pipeline_case import Failing, chunk_loss
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan, RankError, run_ranks
 
 
@@ -36,7 +36,7 @@ def test_a_stage_that_fails_ends_all(how, words):
 
 
 def test_ranks_that_are_late():
-    with pytest.raises(RankError, match="rank 0 did not end in time"):
+    with refused("rank 0", "not end time", "deadline_s", RankError):
         run_ranks(time.sleep, 1, 100, deadline_s=0.5)
-    with pytest.raises(InputError, match=r"0 processes for posix\.getpid"):
+    with refused("0 processes", "posix.getpid", "one module function"):
         run_ranks(os.getpid, 0)

@@ -2,11 +2,10 @@
 
 import copy
 
-import pytest
 import torch
+from cases.mistakes import refused
 from torch import nn
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.pipeline.optimizers import named_state, own_state, whole_state
 
 
@@ -41,5 +40,5 @@ def test_parts_make_the_whole_and_the_whole_gives_the_parts():
 def test_one_group_of_parameters():
     module = nn.Linear(2, 2)
     optimizer = torch.optim.SGD([{"params": [module.weight]}, {"params": [module.bias]}])
-    with pytest.raises(InputError, match="2 groups of parameters in a pipeline"):
+    with refused("2 groups", "parameters pipeline stages state", "single group"):
         named_state(optimizer, module)

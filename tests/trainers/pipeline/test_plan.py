@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pipeline_case import make_chunk, make_model
 from torch import nn
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.pipeline import Chunk, Plan, layer_seconds
 from hoptrain.trainers.pipeline.pipeline import check_model
 
@@ -70,52 +70,14 @@ def test_times_of_layers():
     assert len(layer_seconds(make_model("gat", 3), make_chunk(np.arange(9), 3), lambda out, _: out.sum(), rounds=1)) == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"stages": 0}, "stages is 0"),
-        ({"chunks": 0}, "chunks is 0"),
-        ({"schedule": "zero-bubble"}, "schedule is 'zero-bubble'"),
-        ({"stages": 2, "balance": (2, 0)}, r"balance \[2, 0\] leaves a stage empty"),
-        ({"stages": 2, "balance": (2, 1, 1)}, "for 2 stages: give each its number of layers, 2 numbers"),
-        ({"stages": 2, "schedule": "interleaved-1f1b", "balance": (2, 1)}, "give 4 numbers, or a larger multiple of 2"),
-    ],
-)
-def test_plans_that_cannot_be(options, words):
-    with pytest.raises(InputError, match=words):
-        Plan(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"stages": 4}, "2 layers for 4 runs of layers"),
-        ({"stages": 2, "schedule": "interleaved-1f1b"}, "a stage would be empty; use fewer stages, another schedule or a deeper model"),
-        ({"stages": 2, "balance": (2, 1)}, r"balance \[2, 1\] is for 3 layers, the model has 2"),
-    ],
-)
-def test_plans_that_a_model_is_too_shallow_for(options, words):
-    with pytest.raises(InputError, match=words):
-        check_model(make_model("sage", 2), Plan(**options))
-
-
-def test_models_that_cannot_be_divided():
+def with_batch_statistics():
     model = make_model("sage", 3)
     model.norms[1] = nn.BatchNorm1d(8)
-    assert check_model(model, Plan(stages=2, chunks=1)) == [range(2), range(2, 3)]
-    with pytest.raises(InputError, match=r"norms\.1 is a BatchNorm1d, whose statistics are those of a whole batch, .* 4 chunks"):
-        check_model(model, Plan(stages=2, chunks=4))
-    model = make_model("sage", 3)
-    model.scale = nn.Parameter(torch.ones(1))
-    with pytest.raises(InputError, match="scale belongs to no layer, and no stage could train it"):
-        check_model(model, Plan(stages=2))
-    with pytest.raises(InputError, match="Linear cannot be cut into stages"):
-        check_model(nn.Linear(2, 2), Plan(stages=2))
+    return model
 
 
-def test_a_world_of_another_size():
-    with pytest.raises(InputError, match="3 processes for data 2 x stages 2: start 4"):
-        Plan(stages=2, data=2).check_world(3)
+def test_batch_statistics_of_one_chunk():
+    assert check_model(with_batch_statistics(), Plan(stages=2, chunks=1)) == [range(2), range(2, 3)]
 
 
 @pytest.mark.parametrize(("schedule", "stages"), [("gpipe", 4), ("1f1b", 4), ("interleaved-1f1b", 2), ("interleaved-1f1b", 4)])
@@ -126,3 +88,67 @@ def test_schedules_get_a_number_of_chunks_that_they_take(schedule, stages):
         assert slots < chunks + stages
         assert schedule != "1f1b" or slots >= stages
         assert schedule != "interleaved-1f1b" or slots % max(1, slots // stages) == 0
+
+
+def shallow(**options):
+    check_model(make_model("sage", 2), Plan(**options))
+
+
+def parameter_of_no_layer():
+    model = make_model("sage", 3)
+    model.scale = nn.Parameter(torch.ones(1))
+    check_model(model, Plan(stages=2))
+
+
+MISTAKES = {
+    "no stages": Mistake(lambda: Plan(stages=0), value="stages is 0", rule="pipeline one stage", remedy="1"),
+    "no chunks": Mistake(lambda: Plan(chunks=0), value="chunks is 0", rule="pipeline one chunk", remedy="1"),
+    "a schedule that there is not": Mistake(
+        lambda: Plan(schedule="zero-bubble"), value="'zero-bubble'", rule="schedule", remedy="gpipe 1f1b interleaved-1f1b"
+    ),
+    "a stage without layers": Mistake(
+        lambda: Plan(stages=2, balance=(2, 0)), value="[2, 0]", rule="balance stage empty layer", remedy="2 positive numbers"
+    ),
+    "a balance for more stages": Mistake(
+        lambda: Plan(stages=2, balance=(2, 1, 1)), value="[2, 1, 1]", rule="balance 2 stages layers", remedy="2 numbers"
+    ),
+    "a balance for stages that are not interleaved": Mistake(
+        lambda: Plan(stages=2, schedule="interleaved-1f1b", balance=(2, 1)),
+        value="[2, 1]",
+        rule="balance 2 interleaved runs",
+        remedy="4 numbers multiple 2",
+    ),
+    "fewer layers than stages": Mistake(
+        lambda: shallow(stages=4), value="2 layers", rule="4 stages 1f1b empty", remedy="fewer stages deeper model"
+    ),
+    "fewer layers than interleaved runs": Mistake(
+        lambda: shallow(stages=2, schedule="interleaved-1f1b"),
+        value="2 layers",
+        rule="4 runs stages interleaved-1f1b",
+        remedy="fewer stages another schedule deeper",
+    ),
+    "a balance for a deeper model": Mistake(
+        lambda: shallow(stages=2, balance=(2, 1)), value="[2, 1]", rule="balance 3 layers model 2", remedy="correct"
+    ),
+    "statistics of whole batches in chunks": Mistake(
+        lambda: check_model(with_batch_statistics(), Plan(stages=2, chunks=4)),
+        value="norms.1",
+        rule="BatchNorm1d statistics 4 chunks",
+        remedy="norm: layer one chunk",
+    ),
+    "a parameter of no layer": Mistake(parameter_of_no_layer, value="scale", rule="no layer stage train", remedy="modules_of module"),
+    "a model without layers": Mistake(
+        lambda: check_model(nn.Linear(2, 2), Plan(stages=2)),
+        value="Linear",
+        rule="cut stages",
+        remedy="num_layers layer shape modules_of",
+    ),
+    "a world of another size": Mistake(
+        lambda: Plan(stages=2, data=2).check_world(3), value="3 processes", rule="data 2 stages 2", remedy="start 4 trainer.devices"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

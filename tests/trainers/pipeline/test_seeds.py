@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pipeline_case import make_model
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import ClusterSampler, NeighborSampler, SampleLoader
 from hoptrain.trainers.pipeline import ChunkLoader, cut_by_index
 
@@ -92,15 +92,35 @@ def test_a_range_without_seeds_is_no_chunk(dataset):
     assert np.array_equal(batch.chunks[0].seeds, seeds)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "options", "words"),
-    [
-        (NeighborSampler([2]), {"batch_size": 32, "chunks": 33}, "33 chunks of a batch of 24 seeds: .* use at most 24 chunks"),
-        (NeighborSampler([2]), {"batch_size": 120, "chunks": 150, "chunking": "by-index"}, "150 chunks of 200 vertices"),
-        (ClusterSampler(4), {"chunks": 2}, "chunks of ClusterSampler's batches"),
-        (NeighborSampler([2]), {"chunks": 2, "device": "cuda"}, "set num_workers 1"),
-    ],
-)
-def test_chunks_that_cannot_be(dataset, sampler, options, words):
-    with pytest.raises(InputError, match=words):
-        ChunkLoader(dataset, sampler, **options)
+SAMPLER = NeighborSampler([2])
+MISTAKES = {
+    "more chunks than seeds": Mistake(
+        lambda dataset: ChunkLoader(dataset, SAMPLER, batch_size=32, chunks=33),
+        value="33 chunks",
+        rule="batch 24 seeds every chunk",
+        remedy="24 chunks larger batches",
+    ),
+    "more chunks by index than vertices fill": Mistake(
+        lambda dataset: ChunkLoader(dataset, SAMPLER, batch_size=120, chunks=150, chunking="by-index"),
+        value="150 chunks",
+        rule="200 vertices last none",
+        remedy="fewer chunks",
+    ),
+    "chunks of clusters": Mistake(
+        lambda dataset: ChunkLoader(dataset, ClusterSampler(4), chunks=2),
+        value="ClusterSampler",
+        rule="chunks batches seeds cut",
+        remedy="another sampler",
+    ),
+    "chunks of bulks on a device": Mistake(
+        lambda dataset: ChunkLoader(dataset, SAMPLER, chunks=2, device="cuda"),
+        value="num_workers 0",
+        rule="chunks sampler_device cuda bulks",
+        remedy="num_workers 1",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

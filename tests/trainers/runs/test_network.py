@@ -5,10 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from ranks.on_machines import free_port
 from torch import distributed
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.runs import network
 from hoptrain.trainers.runs.network import check_files, check_interfaces, check_port, is_one_machine, prepare_network
 from hoptrain.trainers.runs.roll_call import serve
@@ -23,24 +23,13 @@ def _environment(monkeypatch):
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize("port", ["70000", "abc", "0", "-1", "", "1.5", " 80", "²", "65536", "9" * 5000])
-def test_a_port_that_is_none(port):
-    with pytest.raises(
-        InputError, match=r"^MASTER_PORT is .*: it must be a number in \[1, 65535\]; give one that is free, or unset it on one machine$"
-    ):
-        check_port(port)
-
-
 @pytest.mark.parametrize("port", [None, "1", "29500", "65535", "029500"])
 def test_a_port(port):
     check_port(port)
 
 
 def test_an_interface_that_is_none():
-    with pytest.raises(
-        InputError,
-        match=r"^GLOO_SOCKET_IFNAME is 'lo,nosuch0': it must name network interfaces of this machine, which has .*\blo\b.*; give",
-    ):
+    with refused("'lo,nosuch0'", "GLOO_SOCKET_IFNAME network interfaces machine", "lo, give unset"):
         check_interfaces("lo,nosuch0")
     for value in ("lo", "", None):
         check_interfaces(value)
@@ -48,22 +37,10 @@ def test_an_interface_that_is_none():
 
 def test_too_few_files(monkeypatch):
     monkeypatch.setattr(network.resource, "getrlimit", lambda _: (32, 1024))
-    with pytest.raises(
-        InputError, match=r"^this process may open 32 files: each of 2 ranks needs 72; raise the limit with 'ulimit -n 72'$"
-    ):
+    with refused("32 files", "process open 2 ranks 72", "limit 'ulimit -n 72'"):
         check_files(2)
     monkeypatch.setattr(network.resource, "getrlimit", lambda _: (72, 1024))
     check_files(2)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "start"),
-    [("MASTER_PORT", "abc", "MASTER_PORT is 'abc'"), ("GLOO_SOCKET_IFNAME", "nosuch0", "GLOO_SOCKET_IFNAME is 'nosuch0'")],
-)
-def test_the_environment_is_checked(monkeypatch, variable, value, start):
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(InputError, match=f"^{start}"):
-        prepare_network(SimpleNamespace(num_nodes=1, world_size=2))
 
 
 @pytest.mark.parametrize(
@@ -113,3 +90,46 @@ def test_a_process_group_listens_on_the_loopback_alone(monkeypatch):
     finally:
         distributed.destroy_process_group()
         del store
+
+
+def prepare_with(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    prepare_network(SimpleNamespace(num_nodes=1, world_size=2))
+
+
+MISTAKES = {
+    **{
+        f"the port {name}": Mistake(
+            lambda port=port: check_port(port), value=f"'{port}'", rule="MASTER_PORT number [1, 65535]", remedy="free unset one machine"
+        )
+        for name, port in (
+            ("above the last", "70000"),
+            ("just above the last", "65536"),
+            ("of 5000 digits", "9" * 5000),
+            ("0", "0"),
+            ("-1", "-1"),
+            ("1.5", "1.5"),
+            ("as a word", "abc"),
+            ("of no letters", ""),
+            ("behind a blank", " 80"),
+            ("as a raised digit", "²"),
+        )
+    },
+    "a port in the environment": Mistake(
+        lambda monkeypatch: prepare_with(monkeypatch, "MASTER_PORT", "abc"),
+        value="'abc'",
+        rule="MASTER_PORT number [1, 65535]",
+        remedy="free unset one machine",
+    ),
+    "an interface in the environment": Mistake(
+        lambda monkeypatch: prepare_with(monkeypatch, "GLOO_SOCKET_IFNAME", "nosuch0"),
+        value="'nosuch0'",
+        rule="GLOO_SOCKET_IFNAME network interfaces machine",
+        remedy="give unset",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

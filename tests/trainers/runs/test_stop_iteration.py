@@ -1,6 +1,7 @@
 """A StopIteration that a hook raises is no end of the data."""
 
 import pytest
+from cases.mistakes import refused
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn, ones, optim
 
@@ -50,9 +51,7 @@ on_validation_epoch_end on_validation_end on_train_end on_fit_end"""
 @pytest.mark.parametrize("hook", HOOKS.split())
 def test_a_hook_that_raises_stop_iteration_ends_the_run(hook):
     callback = type("Wrong", (Callback,), {hook: stop})()
-    with pytest.raises(
-        RuntimeError, match=f"Wrong.{hook} raised StopIteration, which Lightning would take for the end of the data"
-    ) as caught:
+    with refused(f"Wrong.{hook}", "StopIteration Lightning end data", error=RuntimeError) as caught:
         trainer_with(callback).fit(Model(), [0] * 2, [0] * 2)
     assert caught.traceback[-1].name == "stop"
 
@@ -70,7 +69,7 @@ def test_a_hook_that_raises_stop_iteration_ends_the_run(hook):
 )
 def test_a_module_that_raises_stop_iteration_ends_the_run(method, run):
     module = type("Wrong", (Model,), {method: stop})()
-    with pytest.raises(RuntimeError, match=f"{method} raised StopIteration"):
+    with refused(f".{method}", "StopIteration Lightning end data", error=RuntimeError):
         getattr(trainer_with(), run)(module, [0] * 2, **({"val_dataloaders": [0] * 2} if run == "fit" else {}))
 
 

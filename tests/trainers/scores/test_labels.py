@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Trainer
 from sklearn import metrics
 from sklearn.utils.class_weight import compute_class_weight
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.samplers import MVSSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.scores.labels import Labels, class_weights
@@ -78,7 +79,7 @@ def test_class_weights_are_scikit_learns():
     expected = compute_class_weight("balanced", classes=np.arange(3), y=y)
     assert class_weights(y, Labels("classes", 3)).tolist() == pytest.approx(expected)
     assert class_weights(y, Labels("classes", 4))[3] == 0
-    with pytest.raises(InputError, match="class_weight is balanced and the labels are targets: only classes have weights"):
+    with refused("class_weight is balanced", "labels targets only classes", "leave out"):
         class_weights(y.astype(float), Labels("targets", 1))
 
 
@@ -135,18 +136,41 @@ def test_classes_that_count_alike():
     assert float(trainer.callback_metrics["val_loss"]) == pytest.approx(expected.mean().item(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("y", "options", "message"),
-    [
-        (classes, {"score": "macro"}, "score is 'macro' and the labels are classes: these are scored by acc, macro_f1"),
-        (several, {"score": "r2"}, "the model tells 3 targets of a regression for a vertex, data has 3 labels, several a vertex"),
-        (lambda x: x[:, 0], {}, "num_classes is 1 with score acc: .* targets are scored by rmse, mae or r2"),
-        (lambda x: x[:, :2], {}, "the model tells 2 classes, one a vertex, data has 2 targets of a regression for a vertex"),
-        (several, {"class_weight": "balanced"}, "class_weight is balanced and the labels are labels"),
-        (classes, {"class_weight": "equal"}, "class_weight is 'equal'"),
-        (lambda x: x[:, 0], {"score": "mae", "sampler": MVSSampler(NeighborSampler([3]), num_draws=4)}, "MVSSampler with targets"),
-    ],
-)
-def test_mistakes(y, options, message):
-    with pytest.raises(InputError, match=message):
-        fitted(y, **options)
+def fit_targets_with_norms_of_errors():
+    fitted(lambda x: x[:, 0], score="mae", sampler=MVSSampler(NeighborSampler([3]), num_draws=4))
+
+
+MISTAKES = {
+    "a score that there is not": Mistake(
+        lambda: fitted(classes, score="macro"), value="'macro'", rule="score labels classes", remedy="acc macro_f1 auc"
+    ),
+    "labels scored as targets": Mistake(
+        lambda: fitted(several, score="r2"),
+        value="3 targets",
+        rule="model data 3 labels",
+        remedy="score num_classes multilabel",
+    ),
+    "a target scored as classes": Mistake(
+        lambda: fitted(lambda x: x[:, 0]), value="num_classes is 1", rule="score acc classes two targets", remedy="rmse mae r2"
+    ),
+    "two targets scored as classes": Mistake(
+        lambda: fitted(lambda x: x[:, :2]),
+        value="2 classes",
+        rule="model data 2 targets",
+        remedy="score num_classes multilabel",
+    ),
+    "weights of classes for several labels": Mistake(
+        lambda: fitted(several, class_weight="balanced"), value="balanced", rule="class_weight labels only classes", remedy="leave out"
+    ),
+    "a word for the weights": Mistake(
+        lambda: fitted(classes, class_weight="equal"), value="'equal'", rule="class_weight", remedy="balanced left out"
+    ),
+    "a sampler by norms for targets": Mistake(
+        fit_targets_with_norms_of_errors, value="MVSSampler", rule="targets regression norms probabilities", remedy="another sampler"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 from ogb.linkproppred import Evaluator
 from sklearn.metrics import average_precision_score
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.models.ranks import ranks_among
 from hoptrain.trainers.scores.links import PooledScore, RankScore, title_of
 
@@ -102,7 +102,7 @@ def test_ranks_of_a_run_add_up(kind, score):
 def test_names():
     assert [title_of(name) for name in ("auc", "ap", "mrr", "hits@20")] == ["ROC AUC", "average precision", "MRR", "Hits@20"]
     for wrong in ("hits", "hits@0", "hits@-1", "hits@2.5", "mr", ""):
-        with pytest.raises(InputError, match=r"links are scored by auc, ap, mrr or hits@K"):
+        with refused(f"'{wrong}'", "links scored", "auc ap mrr hits@K recall@K"):
             PooledScore(wrong)
-    with pytest.raises(InputError, match="score is auc: here each link has a rank among pairs of its own; give mrr or hits@K"):
+    with refused("score is auc", "link rank pairs own", "mrr hits@K"):
         RankScore("auc")

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 from conftest import make_graph
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import ASGCNSampler, LadiesSampler, Workspace
 from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule
 from hoptrain.trainers.tasks.adaptive import sampling_variance
@@ -136,7 +136,7 @@ def test_it_needs_its_sampler(dataset, tmp_path):
     module = GraphDataModule(str(tmp_path / "data"), LadiesSampler([5]), num_workers=0)
     model = AdaptiveNodeClassifier(module.num_features, module.num_classes, 1)
     trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
-    with pytest.raises(InputError, match=r"AdaptiveNodeClassifier with LadiesSampler: .*use one"):
+    with refused("LadiesSampler", "AdaptiveNodeClassifier learns scores", "ASGCNSampler use"):
         trainer.fit(model, module)
-    with pytest.raises(InputError, match="variance_weight is -1"):
+    with refused("variance_weight is -1", "variance fall", "0 more"):
         AdaptiveNodeClassifier(3, 2, 1, -1)

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from cuda_case import needs_cuda
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.images.load import ImageSet
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.engine.derived.made_features import degree_features, walk_features
@@ -42,11 +43,6 @@ def test_features_are_made_where_there_are_none_and_in_place_of_those_there_are(
             np.testing.assert_array_equal(batch.x, np.take(module.data.x, batch.node_ids, axis=0))
         finally:
             loader.close()
-
-
-def test_without_them_the_option_is_named(folders):
-    with pytest.raises(InputError, match=r"random has no features: .*features: walks \(or degrees\)"):
-        GraphDataModule(str(folders / "bare"), NeighborSampler([3]))
 
 
 def test_features_know_nothing_of_links_that_are_held_out(folders):
@@ -99,19 +95,6 @@ def test_every_task_takes_data_in_memory(folders, dataset):
     assert sorted(len(batch.x.x) for batch in graphs.train_dataloader()) == [4, 8]
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda data: GraphDataModule(data, NeighborSampler([3]), root="x"), "root is x with data in memory"),
-        (lambda data: HopDataModule(data, scale=0.5), "scale is 0.5 with data in memory"),
-        (lambda data: SmallGraphsDataModule(rings(data), fold=3), "fold is 3 with data in memory: .* leave it out"),
-    ],
-)
-def test_options_of_a_name_with_data_in_memory(dataset, make, words):
-    with pytest.raises(InputError, match=words):
-        make(dataset)
-
-
 def on_gpu(number):
     """What a data module asks of its trainer."""
     return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda", number)))
@@ -142,7 +125,7 @@ def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
 def test_a_gpu_of_its_own_is_for_processes(dataset):
     module = GraphDataModule(dataset, NeighborSampler([3]), sampler_device="cuda:1", num_workers=0)
     module.trainer = on_gpu(3)
-    with pytest.raises(InputError, match="sampler_device is cuda:1 with num_workers 0, and the training runs on cuda:3"):
+    with refused("cuda:1", "sampler_device num_workers 0 training cuda:3", "num_workers cuda"):
         module.make_loader(0, 1, 0)
 
 
@@ -153,12 +136,39 @@ def test_memory_for_features_is_asked_for_by_the_data_module(dataset, tmp_path):
     with module.make_loader(0, 1, 0) as loader:
         for batch in loader:
             np.testing.assert_array_equal(batch.x, dataset.x[batch.node_ids])
-    with pytest.raises(InputError, match="features lie in memory"):
+    with refused("features lie in memory", "rows file folder", "save open"):
         GraphDataModule(dataset, NeighborSampler([3]), memory="40KiB").make_loader(0, 1, 0)
 
 
 def test_a_device_cache_is_asked_for_by_the_data_module(dataset):
     module = GraphDataModule(dataset, NeighborSampler([3]), sampler_device="cuda", device_cache="2KiB")
     assert module.make_loader(0, 1, 0)._of_feed["device_cache"] == "2KiB"
-    with pytest.raises(InputError, match=r"device_cache is 0.1: it is memory of a GPU that samples"):
+    with refused("device_cache is 0.1", "memory GPU samples", "leave out"):
         GraphDataModule(dataset, NeighborSampler([3]), device_cache=0.1).make_loader(0, 1, 0)
+
+
+MISTAKES = {
+    "no features": Mistake(
+        lambda folders: GraphDataModule(str(folders / "bare"), NeighborSampler([3])),
+        value="random",
+        rule="no features model",
+        remedy="features: walks degrees",
+    ),
+    "a root with data in memory": Mistake(
+        lambda dataset: GraphDataModule(dataset, NeighborSampler([3]), root="x"),
+        value="root is x",
+        rule="data memory name",
+        remedy="leave out",
+    ),
+    "a scale with data in memory": Mistake(
+        lambda dataset: HopDataModule(dataset, scale=0.5), value="scale is 0.5", rule="data memory name", remedy="leave out"
+    ),
+    "a fold with data in memory": Mistake(
+        lambda dataset: SmallGraphsDataModule(rings(dataset), fold=3), value="fold is 3", rule="data memory name", remedy="leave out"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.engine.derived.link_split import share_out_edges
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import EdgeDataModule, EdgePredictor
@@ -120,27 +121,68 @@ def test_labels_are_learnt():
 SPLITS = {"val": np.arange(20)}
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: EdgeDataModule(data(), NeighborSampler([4])), "dealt out by a LinkSampler with num_negatives 0"),
-        (lambda: EdgeDataModule(data(), sampler(num_negatives=1)), "dealt out by a LinkSampler with num_negatives 0"),
-        (lambda: EdgeDataModule(data(edge_y=None), sampler()), "data has no labels of edges: give Dataset edge_y"),
-        (lambda: EdgeDataModule(data(edge_splits=SPLITS), sampler()), "edge_splits val: with a split train"),
-        (lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [40]}), sampler(), val_share=0.1), "without shares of other edges"),
-        (
-            lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [3]}), sampler()),
-            r"the edge from \d+ to \d+ is in the splits val and train",
-        ),
-        (lambda: data(edge_y=np.zeros(449)), "data, edges: y has shape"),
-        (lambda: data(edge_y=np.full(450, -2)), r"data, edges: y\[0\] is -2"),
-        (lambda: data(edge_splits={"val": [450]}), "split val names edge 450: edges are 0 to 449"),
-        (lambda: data(edge_splits={"val": [4, 4]}), "split val names an edge twice"),
-        (lambda: data(edge_splits=SPLITS, negatives={"val": np.zeros((2, 19, 3), int)}), "negatives of val are int64 of shape"),
-        (lambda: data(negatives={"val": np.full((2, 9), 60)}), "negatives of val leave the vertices 0 to 59"),
-        (lambda: fitted(data(), score="r2"), "tells 2 targets of a regression for an edge, data has 2 classes, one an edge"),
-    ],
-)
-def test_mistakes(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
+MISTAKES = {
+    "a sampler of vertices": Mistake(
+        lambda: EdgeDataModule(data(), NeighborSampler([4])),
+        value="is NeighborSampler(fanouts=[4]",
+        rule="sampler labelled edges",
+        remedy="LinkSampler num_negatives 0 without edges",
+    ),
+    "a sampler with negatives": Mistake(
+        lambda: EdgeDataModule(data(), sampler(num_negatives=1)),
+        value="num_negatives=1",
+        rule="sampler labelled edges",
+        remedy="LinkSampler num_negatives 0 without edges",
+    ),
+    "no labels": Mistake(
+        lambda: EdgeDataModule(data(edge_y=None), sampler()), value="data", rule="no labels edges", remedy="Dataset edge_y task: links"
+    ),
+    "splits without one to train on": Mistake(
+        lambda: EdgeDataModule(data(edge_splits=SPLITS), sampler()),
+        value="edge_splits val:",
+        rule="split train shares other edges",
+        remedy="correct one",
+    ),
+    "a share beside a split to train on": Mistake(
+        lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [40]}), sampler(), val_share=0.1),
+        value="edge_splits val, train:",
+        rule="split train shares other edges",
+        remedy="correct one",
+    ),
+    "an edge of two splits": Mistake(
+        lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [3]}), sampler()),
+        value="edge from 30 to 55",
+        rule="splits val train data known",
+        remedy="leave out",
+    ),
+    "fewer labels than edges": Mistake(lambda: data(edge_y=np.zeros(449)), value="(449,)", rule="y shape 450 edges", remedy="reshape"),
+    "labels below -1": Mistake(
+        lambda: data(edge_y=np.full(450, -2)), value="y[0] is -2", rule="data edges labels", remedy="correct num_classes"
+    ),
+    "a split of an edge that there is not": Mistake(
+        lambda: data(edge_splits={"val": [450]}), value="edge 450", rule="split val 0 449", remedy="drop split"
+    ),
+    "an edge twice in a split": Mistake(
+        lambda: data(edge_splits={"val": [4, 4]}), value="val", rule="split edge twice", remedy="np.unique(ids)"
+    ),
+    "negatives of fewer links": Mistake(
+        lambda: data(edge_splits=SPLITS, negatives={"val": np.zeros((2, 19, 3), int)}),
+        value="(2, 19, 3)",
+        rule="negatives val int64 20",
+        remedy="correct",
+    ),
+    "negatives of vertices that there are not": Mistake(
+        lambda: data(negatives={"val": np.full((2, 9), 60)}), value="val", rule="negatives leave vertices 0 59", remedy="correct"
+    ),
+    "classes scored as targets": Mistake(
+        lambda: fitted(data(), score="r2"),
+        value="2 targets",
+        rule="model data 2 classes",
+        remedy="score num_classes multilabel",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 from ranks.command import here, hoptrain
 from ranks.on_machines import START_S
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.events import Events
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.tasks.events.data import EventDataModule
@@ -193,21 +193,39 @@ def test_mistakes(folder, capsys, options, line):
     assert line in said[-1]
 
 
-def test_mistakes_in_python(folder, capsys):
+def test_events_are_not_predicted(folder, capsys):
     assert command("predict", "--untrained") == 2
     assert "predict with events: what a pair scores depends on the time" in capsys.readouterr().err
-    ended = Events(src=[0, 1], dst=[2, 3], t=[0, 1], ends=(1, 2))
-    with pytest.raises(InputError, match=r"val_share is 0\.1 and test_share None: events says its ends itself; leave them out"):
-        EventDataModule(ended, val_share=0.1)
-    with pytest.raises(InputError, match="events has no test events: its splits are train, val; give test_share"):
-        EventDataModule(ended).test_dataloader()
-    trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
-    with pytest.raises(InputError, match=r"run it with trainer.fit\(model, datamodule=EventDataModule"):
-        trainer.fit(EventPredictor(4, 1), [0])
 
 
 def test_the_nodes_memory_is_not_averaged(tmp_path):
     """Lightning's callback would average buffers too, which here are what the events wrote; without them it works."""
-    with pytest.raises(InputError, match=r"^EMAWeightAveraging averages buffers, .* of EventPredictor .* give it use_buffers: false$"):
+    with refused("EMAWeightAveraging", "averages buffers EventPredictor", "use_buffers: false"):
         fit(tmp_path, callbacks=[EMAWeightAveraging()])
     fit(tmp_path, callbacks=[EMAWeightAveraging(use_buffers=False)], max_epochs=1)
+
+
+ENDED = Events(src=[0, 1], dst=[2, 3], t=[0, 1], ends=(1, 2))
+
+
+def fit_data_without_events():
+    trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    trainer.fit(EventPredictor(4, 1), [0])
+
+
+MISTAKES = {
+    "a share of events that have their ends": Mistake(
+        lambda: EventDataModule(ENDED, val_share=0.1), value="val_share is 0.1", rule="test_share None events ends", remedy="leave out"
+    ),
+    "no events to test on": Mistake(
+        lambda: EventDataModule(ENDED).test_dataloader(), value="events", rule="no test train val", remedy="test_share"
+    ),
+    "data without events": Mistake(
+        fit_data_without_events, value="EventPredictor", rule="needs events", remedy="trainer.fit(model, datamodule=EventDataModule("
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes_in_python(mistake, request):
+    mistake.check(request)

@@ -5,11 +5,11 @@ import logging
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Trainer
 from torch import nn
 from torch_geometric.nn import GraphSAGE, SAGEConv
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import LaborSampler, NeighborSampler, VRGCNSampler
 from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule, NodeClassifier
 
@@ -113,44 +113,10 @@ def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path)
     assert "datamodule_hyper_parameters" not in content, "the data in memory"
     loaded = NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", model=Blocks(), weights_only=True)
     assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in task.state_dict().items())
-    with pytest.raises(
-        InputError, match=r"model is 'Blocks': a checkpoint has a module's weights.*load_from_checkpoint\(path, model=...\)"
-    ):
+    with refused("'Blocks'", "checkpoint weights name", "nn.Module load_from_checkpoint(path, model=...)"):
         NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", weights_only=True)
-    with pytest.raises(InputError, match=r"the checkpoint is of another kind of model: .* is in one of the two only"):
+    with refused("model.bias", "checkpoint another model one only", "data configuration task"):
         NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", model=nn.Linear(7, 3), weights_only=True)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: NodeClassifier(model=Blocks(), arch="gat"), "arch with a model of your own: .* leave it out"),
-        (lambda: NodeClassifier(7, 3, 2, takes="edge_index"), "takes is edge_index without a model of your own"),
-        (lambda: NodeClassifier(model=3), "model is 3: .* give the nn.Module itself"),
-        (lambda: NodeClassifier(num_classes=3), "without a model and without its sizes: give in_channels, num_classes and num_layers"),
-        (lambda: AdaptiveNodeClassifier(7, 3, 2, model=Blocks()), "AdaptiveNodeClassifier with a model of your own"),
-    ],
-)
-def test_options_that_do_not_go_together(make, words):
-    with pytest.raises(InputError, match=words):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("task", "fanouts", "words"),
-    [
-        (NodeClassifier(model=Layers()), [3], r"the model takes 7 features and 2 blocks, random with this sampler gives 7 and 1"),
-        (NodeClassifier(5, 3, 2), [3, 3], r"the model takes 5 features and 2 blocks, random with this sampler gives 7 and 2"),
-        (
-            NodeClassifier(model=Blocks(4)),
-            [3, 3],
-            r"returned torch.float32 of shape \(40, 4\): it gives floating scores of shape \(40, 3\)",
-        ),
-    ],
-)
-def test_a_model_for_other_data(dataset, task, fanouts, words):
-    with pytest.raises(InputError, match=words):
-        fit(dataset, task, NeighborSampler(fanouts))
 
 
 @pytest.mark.parametrize("sampler", [NeighborSampler([3, 3]), VRGCNSampler([2, 2])])
@@ -167,3 +133,54 @@ def test_ddp_sends_nothing_of_the_data(dataset, sampler):
         torch.distributed.destroy_process_group()
     assert dataset.graph.num_nodes not in {size for shape in sent for size in shape}
     assert len(sent) == len([name for name, _ in task.named_buffers() if name in task.state_dict()])
+
+
+MISTAKES = {
+    "an option of our model beside one's own": Mistake(
+        lambda: NodeClassifier(model=Blocks(), arch="gat"), value="arch", rule="model own builds GNN", remedy="leave out"
+    ),
+    "what a model takes without a model": Mistake(
+        lambda: NodeClassifier(7, 3, 2, takes="edge_index"), value="edge_index", rule="takes without model own", remedy="model leave out"
+    ),
+    "a number in place of a model": Mistake(
+        lambda: NodeClassifier(model=3),
+        value="model is 3",
+        rule="checkpoint weights command line",
+        remedy="nn.Module NodeClassifier(model=...)",
+    ),
+    "neither a model nor its sizes": Mistake(
+        lambda: NodeClassifier(num_classes=3),
+        value="NodeClassifier",
+        rule="without model sizes",
+        remedy="in_channels num_classes num_layers",
+    ),
+    "a model of one's own for adaptive sampling": Mistake(
+        lambda: AdaptiveNodeClassifier(7, 3, 2, model=Blocks()),
+        value="AdaptiveNodeClassifier",
+        rule="model own GNN last layer",
+        remedy="leave model",
+    ),
+    "a sampler of fewer hops than blocks": Mistake(
+        lambda dataset: fit(dataset, NodeClassifier(model=Layers()), NeighborSampler([3])),
+        value="7 features and 2 blocks",
+        rule="model random sampler 1",
+        remedy="data hops",
+    ),
+    "a model for fewer features": Mistake(
+        lambda dataset: fit(dataset, NodeClassifier(5, 3, 2), NeighborSampler([3, 3])),
+        value="5 features and 2 blocks",
+        rule="model random sampler 7",
+        remedy="data hops",
+    ),
+    "a model for more classes": Mistake(
+        lambda dataset: fit(dataset, NodeClassifier(model=Blocks(4)), NeighborSampler([3, 3])),
+        value="(40, 4)",
+        rule="torch.float32 floating (40, 3)",
+        remedy="forward",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

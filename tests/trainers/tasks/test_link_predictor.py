@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import RichProgressBar
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.runs.callbacks import ProgressBar
@@ -174,23 +175,67 @@ def test_hard_negatives_are_those_that_score_highest():
     assert with_hard_negatives(scores[:2], labels[:2], 2)[0].tolist() == [0.5, -0.5]  # in_batch, of a single link
 
 
-def test_mistakes(folder):
-    for wrong in (NeighborSampler([5]), sampler(edges=[0, 1])):
-        with pytest.raises(InputError, match="links are dealt out by a LinkSampler without edges"):
-            LinkDataModule(dataset=str(folder), sampler=wrong, num_workers=0)
-    own = {"val": np.zeros((2, 12, 2), int), "test": np.zeros((2, 12, 2), int)}
-    for make, message in (
-        (lambda: judged(groups(), {"score": "auc"}, eval_negatives="all"), "score is auc: here each link has a rank"),
-        (lambda: judged(groups(), {}, eval_negatives="given"), "eval_negatives is given and data has none for the 12 links of val"),
-        (lambda: judged(groups(negatives=own), {}, split="share"), "has none for the"),
-        (lambda: judged(groups(), {}, val_share=0.2), "split is given with val_share 0.2 and test_share 0.1: .* leave them out"),
-        (lambda: judged(groups(), {}, split="random"), "split is 'random': it is one of share, time, given"),
-        (lambda: judged(groups(), {"hard_negatives": 4}), "hard_negatives is 4 and the sampler's num_negatives 3"),
-        (lambda: LinkPredictor(4, 2, hard_negatives=0), "hard_negatives is 0: at least one"),
-        (lambda: LinkPredictor(4, 2, score="recall"), "links are scored by auc, ap, mrr or hits@K"),
-    ):
-        with pytest.raises(InputError, match=message):
-            make()
+def fit_data_without_a_graph():
     trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
-    with pytest.raises(InputError, match=r"run it with trainer.fit\(model, datamodule=LinkDataModule"):
-        trainer.fit(LinkPredictor(4, 2), [0])
+    trainer.fit(LinkPredictor(4, 2), [0])
+
+
+NEGATIVES = {"val": np.zeros((2, 12, 2), int), "test": np.zeros((2, 12, 2), int)}
+MISTAKES = {
+    "a sampler of vertices": Mistake(
+        lambda folder: LinkDataModule(dataset=str(folder), sampler=NeighborSampler([5]), num_workers=0),
+        value="NeighborSampler(fanouts=[5]",
+        rule="links held out",
+        remedy="LinkSampler without edges",
+    ),
+    "a sampler of links with edges": Mistake(
+        lambda folder: LinkDataModule(dataset=str(folder), sampler=sampler(edges=[0, 1]), num_workers=0),
+        value="sampler is LinkSampler(",
+        rule="links held out",
+        remedy="LinkSampler without edges",
+    ),
+    "a score that has no ranks": Mistake(
+        lambda: judged(groups(), {"score": "auc"}, eval_negatives="all"),
+        value="score is auc",
+        rule="link rank pairs own",
+        remedy="mrr hits@K recall@K precision@K ndcg@K",
+    ),
+    "negatives that are not given": Mistake(
+        lambda: judged(groups(), {}, eval_negatives="given"),
+        value="12 links of val",
+        rule="eval_negatives given data none",
+        remedy="Dataset negatives uniform all",
+    ),
+    "negatives of links that are given, for others": Mistake(
+        lambda: judged(groups(negatives=NEGATIVES), {}, split="share"),
+        value="7 links of val",
+        rule="eval_negatives given data none",
+        remedy="Dataset negatives uniform all",
+    ),
+    "shares beside links that are given": Mistake(
+        lambda: judged(groups(), {}, val_share=0.2),
+        value="val_share 0.2",
+        rule="split given test_share 0.1 edge_splits",
+        remedy="leave out",
+    ),
+    "a word for the split": Mistake(
+        lambda: judged(groups(), {}, split="random"), value="'random'", rule="split one", remedy="share time given"
+    ),
+    "more hard negatives than there are": Mistake(
+        lambda: judged(groups(), {"hard_negatives": 4}), value="hard_negatives is 4", rule="num_negatives 3", remedy="num_negatives more"
+    ),
+    "no hard negatives": Mistake(
+        lambda: LinkPredictor(4, 2, hard_negatives=0), value="hard_negatives is 0", rule="one negatives counts", remedy="leave out"
+    ),
+    "a score without its K": Mistake(
+        lambda: LinkPredictor(4, 2, score="recall"), value="'recall'", rule="links scored", remedy="auc ap mrr hits@K recall@K"
+    ),
+    "data without a graph": Mistake(
+        fit_data_without_a_graph, value="LinkPredictor", rule="needs graph", remedy="trainer.fit(model, datamodule=LinkDataModule("
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch_geometric.nn import LightGCN as OfPyG
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
@@ -149,45 +150,6 @@ def with_edge(source, destination):
     return shop(graph=Graph.from_edges(src, dst, USERS + ITEMS), edge_splits={"test": np.array([0])})
 
 
-def test_mistakes():
-    x = np.ones((USERS + ITEMS, 4), np.float32)
-    for make, message in (
-        (
-            lambda: parts(with_edge(25, 30), feed={"shared_links": "drop"}),
-            r"vertices 25 and 30 are linked in the graph and destinations is \(20, 50\): both are among them",
-        ),
-        (lambda: parts(with_edge(2, 30)), r"edges to learn from \(1, that from \d+ to \d+ for one\) are copies or reverses of links"),
-        (lambda: parts(feed={"shared_links": "no"}), "shared_links is 'no': it is one of refuse, drop, keep"),
-        (lambda: parts(shop(edge_splits={}), feed={"shared_links": "drop"}), "shared_links is drop and split share: .* leave it out"),
-        (lambda: parts(destinations=(20, 40)), r"are linked in val and destinations is \(20, 40\): neither is among them"),
-        (lambda: parts(feed={"eval_negatives": "uniform"}), "eval_negatives is uniform and the sampler has destinations"),
-        (lambda: fit(*parts(score="recall@31")), "score is recall@31 and there are 30 destinations: K is at most their number"),
-        (
-            lambda: fit(*parts(destinations=None, feed={"eval_negatives": "uniform"})),
-            "score is recall@5 and eval_negatives is not all: the best are those of all destinations; set it to all",
-        ),
-        (lambda: fit(*parts(score="mrr")), "score is mrr and the sampler has destinations: .* give recall@K, precision@K or ndcg@K"),
-        (lambda: parts(embeddings="none"), "the vertices have no features: .* learns a vector for each of the 50"),
-        (lambda: parts(shop(x=x)), "embeddings is dense and a vertex has 4 features: vectors are learnt for those without"),
-        (lambda: parts(shop(x=x), embeddings="none", arch="sage"), "l2 is 0.01 with embeddings none"),
-        (lambda: parts(l2=-1.0), "l2 is -1.0 with embeddings dense: it is at least 0"),
-        (lambda: parts(loss="warp"), "loss is 'warp': it is one of bce, bpr"),
-        (lambda: parts(embeddings="yes"), "embeddings is 'yes': it is one of none, sparse, dense"),
-        (
-            lambda: fit(*parts(destinations=None, negatives="pairs", feed={"eval_negatives": "all"})),
-            r"loss is bpr and the sampler's negatives \"pairs\": it compares destinations of one source",
-        ),
-        (lambda: fit(*parts(num_negatives=0)), "the sampler's num_negatives is 0: links are learnt beside pairs that are none"),
-        (lambda: fit(*parts(embeddings="sparse"), gradient_clip_val=1.0), "torch does not clip sparse gradients"),
-        (
-            lambda: fit(parts()[0], LinkPredictor(0, 2, 49, embeddings="dense", score="recall@5")),
-            "the model has vectors of 49 vertices, shop has 50",
-        ),
-    ):
-        with pytest.raises(InputError, match=message):
-            make()
-
-
 def test_the_configuration_trains(tmp_path, monkeypatch, capsys):
     """By the command line, which gives a model all options that it has."""
     monkeypatch.chdir(tmp_path)
@@ -195,3 +157,82 @@ def test_the_configuration_trains(tmp_path, monkeypatch, capsys):
     small = ["--data.dataset", "shop", f"--data.sampler.destinations=[{USERS}, {USERS + ITEMS}]", "--trainer.max_epochs=1"]
     assert main(["fit", "--config", "gowalla_lightgcn", *small, "--trainer.enable_progress_bar=false"]) == 0
     assert "test Recall@20 " in capsys.readouterr().out
+
+
+X = np.ones((USERS + ITEMS, 4), np.float32)
+MISTAKES = {
+    "an edge between two destinations": Mistake(
+        lambda: parts(with_edge(25, 30), feed={"shared_links": "drop"}),
+        value="vertices 25 and 30",
+        rule="linked graph destinations (20, 50)",
+        remedy="correct leave out",
+    ),
+    "a copy of what is held out": Mistake(
+        lambda: parts(with_edge(2, 30)), value="shop", rule="edges learn 1 copies held", remedy="data.shared_links drop keep"
+    ),
+    "a word for shared links": Mistake(
+        lambda: parts(feed={"shared_links": "no"}), value="'no'", rule="shared_links one", remedy="refuse drop keep"
+    ),
+    "shared links of shares": Mistake(
+        lambda: parts(shop(edge_splits={}), feed={"shared_links": "drop"}),
+        value="shared_links is drop",
+        rule="split share no copies",
+        remedy="leave out",
+    ),
+    "a link that leads to no destination": Mistake(
+        lambda: parts(destinations=(20, 40)), value="(20, 40)", rule="linked val destinations neither", remedy="correct leave out"
+    ),
+    "pairs of any vertices beside destinations": Mistake(
+        lambda: parts(feed={"eval_negatives": "uniform"}), value="uniform", rule="eval_negatives sampler destinations", remedy="all given"
+    ),
+    "a K above the destinations": Mistake(
+        lambda: fit(*parts(score="recall@31")), value="recall@31", rule="score 30 destinations K", remedy="correct"
+    ),
+    "a score of the best beside some": Mistake(
+        lambda: fit(*parts(destinations=None, feed={"eval_negatives": "uniform"})),
+        value="recall@5",
+        rule="eval_negatives not best destinations",
+        remedy="set all",
+    ),
+    "ranks beside destinations": Mistake(
+        lambda: fit(*parts(score="mrr")), value="score is mrr", rule="sampler destinations ranks", remedy="recall@K precision@K ndcg@K"
+    ),
+    "neither features nor vectors": Mistake(
+        lambda: parts(embeddings="none"), value="50", rule="vertices no features", remedy="data.features: walks degrees embeddings: sparse"
+    ),
+    "vectors beside features": Mistake(
+        lambda: parts(shop(x=X)), value="4 features", rule="embeddings dense vectors without", remedy="leave out"
+    ),
+    "l2 without vectors": Mistake(
+        lambda: parts(shop(x=X), embeddings="none", arch="sage"), value="l2 is 0.01", rule="embeddings none vectors", remedy="leave out"
+    ),
+    "l2 below 0": Mistake(lambda: parts(l2=-1.0), value="l2 is -1.0", rule="embeddings dense least 0", remedy="leave out"),
+    "a word for the loss": Mistake(lambda: parts(loss="warp"), value="'warp'", rule="loss one", remedy="bce bpr"),
+    "a word for embeddings": Mistake(lambda: parts(embeddings="yes"), value="'yes'", rule="embeddings one", remedy="none sparse dense"),
+    "a loss of one source with pairs": Mistake(
+        lambda: fit(*parts(destinations=None, negatives="pairs", feed={"eval_negatives": "all"})),
+        value='"pairs"',
+        rule="loss bpr negatives source",
+        remedy='"uniform" loss: bce',
+    ),
+    "no negatives": Mistake(
+        lambda: fit(*parts(num_negatives=0)), value="num_negatives is 0", rule="sampler links pairs", remedy="data.sampler num_negatives 1"
+    ),
+    "clipping of sparse gradients": Mistake(
+        lambda: fit(*parts(embeddings="sparse"), gradient_clip_val=1.0),
+        value="gradient_clip_val",
+        rule="embeddings sparse torch clip gradients",
+        remedy="leave embeddings: dense",
+    ),
+    "a model of fewer vertices": Mistake(
+        lambda: fit(parts()[0], LinkPredictor(0, 2, 49, embeddings="dense", score="recall@5")),
+        value="49 vertices",
+        rule="model vectors shop 50",
+        remedy="data set",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

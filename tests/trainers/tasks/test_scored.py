@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 from torch import nn
 from torchmetrics.classification import MulticlassF1Score
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
@@ -34,27 +34,6 @@ def fit(model, module):
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (lambda scores: None, "NoneType"),
-        (lambda scores: scores[:, :1], r"torch.float32 of shape \(16, 1\)"),
-        (lambda scores: torch.cat([scores, scores], 1), r"torch.float32 of shape \(16, 6\)"),
-        (lambda scores: scores[1:], r"torch.float32 of shape \(15, 3\)"),
-        (lambda scores: scores.argmax(1), r"torch.int64 of shape \(16,\)"),
-        (lambda scores: scores.long(), r"torch.int64 of shape \(16, 3\)"),
-    ],
-)
-def test_scores_of_vertices(dataset, tmp_path, change, found):
-    dataset.save(tmp_path / "data")
-    module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
-    model = Model(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
-    model.change = change
-    rule = r"it gives floating scores of shape \(16, 3\), a row for each example of the batch; correct its forward"
-    with pytest.raises(InputError, match=f"^the model of Model returned {found}: {rule}$"):
-        fit(model, module)
-
-
 def test_a_loss_counts_each_example_once():
     """Also where batches differ in size."""
     model = NodeClassifier(4, 3, 1, hidden_channels=8)
@@ -63,31 +42,8 @@ def test_a_loss_counts_each_example_once():
     assert model.losses["val"].compute() == 4
 
 
-def test_scores_of_items():
-    model = ItemClassifier(nn.Linear(4, 5), 3)
-    with pytest.raises(InputError, match=r"^the model of ItemClassifier returned torch.float32 of shape \(2, 5\): .* shape \(2, 3\)"):
-        model.chunk_loss(model.model(torch.ones(2, 4)), (torch.zeros(2, dtype=torch.int64), 2))
-
-
-def test_vectors_of_links(dataset, tmp_path):
-    dataset.save(tmp_path / "data")
-    module = LinkDataModule(dataset=str(tmp_path / "data"), sampler=LinkSampler(NeighborSampler([3])), batch_size=16, num_workers=0, seed=4)
-    model = LinkPredictor(module.num_features, module.num_hops, hidden_channels=8, out_channels=4)
-    model.model.register_forward_hook(lambda _, inputs, vectors: vectors[:, :3])
-    with pytest.raises(InputError, match=r"^the model of LinkPredictor returned torch.float32 of shape \(\d+, 3\): .*\(\d+, 4\)"):
-        fit(model, module)
-
-
-@pytest.mark.parametrize("make", [partial(NodeClassifier, num_classes=3), LinkPredictor])
-def test_a_metric_is_no_name_of_a_score(make):
-    with pytest.raises(
-        InputError, match=r"^score is MulticlassF1Score\(\): it takes a name, such as \w+; .* override make_scores in a subclass of"
-    ):
-        make(7, num_layers=2, score=MulticlassF1Score(3))
-
-
 def test_a_metric_of_ones_own(dataset, tmp_path):
-    """The remedy of the message above."""
+    """The remedy of the message below."""
     dataset.save(tmp_path / "data")
     module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=1)
 
@@ -97,3 +53,62 @@ def test_a_metric_of_ones_own(dataset, tmp_path):
 
     fit(model := Own(7, 3, 2), module)
     assert isinstance(model.scores["val"], MulticlassF1Score)
+
+
+def fit_with_changed_scores(dataset, change):
+    module = GraphDataModule(dataset, NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
+    model = Model(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
+    model.change = change
+    fit(model, module)
+
+
+def score_items_by_a_wider_layer():
+    model = ItemClassifier(nn.Linear(4, 5), 3)
+    model.chunk_loss(model.model(torch.ones(2, 4)), (torch.zeros(2, dtype=torch.int64), 2))
+
+
+def fit_links_with_narrower_vectors(dataset):
+    module = LinkDataModule(dataset=dataset, sampler=LinkSampler(NeighborSampler([3])), batch_size=16, num_workers=0, seed=4)
+    model = LinkPredictor(module.num_features, module.num_hops, hidden_channels=8, out_channels=4)
+    model.model.register_forward_hook(lambda _, inputs, vectors: vectors[:, :3])
+    fit(model, module)
+
+
+MISTAKES = {
+    **{
+        name: Mistake(
+            lambda dataset, change=change: fit_with_changed_scores(dataset, change),
+            value=f"returned {found}:",
+            rule="Model floating (16, 3)",
+            remedy="correct forward",
+        )
+        for name, change, found in (
+            ("no scores", lambda scores: None, "NoneType"),
+            ("scores of one class", lambda scores: scores[:, :1], "torch.float32 of shape (16, 1)"),
+            ("scores of more classes", lambda scores: torch.cat([scores, scores], 1), "torch.float32 of shape (16, 6)"),
+            ("scores of fewer vertices", lambda scores: scores[1:], "torch.float32 of shape (15, 3)"),
+            ("classes in place of scores", lambda scores: scores.argmax(1), "torch.int64 of shape (16,)"),
+            ("scores in whole numbers", lambda scores: scores.long(), "torch.int64 of shape (16, 3)"),
+        )
+    },
+    "items' scores of more classes": Mistake(
+        score_items_by_a_wider_layer, value="(2, 5)", rule="ItemClassifier torch.float32 floating (2, 3)", remedy="forward"
+    ),
+    "narrower vectors of links": Mistake(
+        fit_links_with_narrower_vectors, value=", 3)", rule="LinkPredictor torch.float32 floating , 4)", remedy="forward"
+    ),
+    **{
+        f"a metric as the score of {kind}": Mistake(
+            lambda make=make: make(7, num_layers=2, score=MulticlassF1Score(3)),
+            value="MulticlassF1Score()",
+            rule="score name acc",
+            remedy="torchmetrics make_scores subclass",
+        )
+        for kind, make in (("vertices", partial(NodeClassifier, num_classes=3)), ("links", LinkPredictor))
+    },
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

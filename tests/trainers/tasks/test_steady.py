@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer, seed_everything
 
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.tasks.steady import SteadyDataModule, SteadyStateClassifier
 
@@ -92,15 +93,20 @@ def test_a_run_that_goes_on_has_the_table_to_the_bit(data, tmp_path):
     assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in resumed.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_layers": 2}, "a sampler of 2 hops with task steady: .*; give one fanout"),
-        ({"updates": 0}, "updates is 0: it is at least 1"),
-        ({"step": 0.0}, "step is 0.0: the share of the new state is above 0 and at most 1"),
-        ({"dropout": 1.0}, "dropout is 1.0: the share that is dropped"),
-    ],
-)
-def test_wrong_numbers(options, words):
-    with pytest.raises(InputError, match=words):
-        SteadyStateClassifier(**{"in_channels": 6, "num_classes": 3, "num_layers": 1, "num_vertices": NUM} | options)
+def classifier(**options):
+    return SteadyStateClassifier(**{"in_channels": 6, "num_classes": 3, "num_layers": 1, "num_vertices": NUM} | options)
+
+
+MISTAKES = {
+    "a sampler of two hops": Mistake(
+        lambda: classifier(num_layers=2), value="2 hops", rule="sampler steady states stand", remedy="one fanout [-1]"
+    ),
+    "no updates": Mistake(lambda: classifier(updates=0), value="updates is 0", rule="least 1", remedy="give 64"),
+    "a step of nothing": Mistake(lambda: classifier(step=0.0), value="step is 0.0", rule="share new state above 0", remedy="give 0.5"),
+    "all dropped": Mistake(lambda: classifier(dropout=1.0), value="dropout is 1.0", rule="share dropped 0 below 1", remedy="give 0.5"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from ranks.command import TWO_RANKS, here, hoptrain
 from ranks.on_machines import START_S
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.triples import Triples
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.cli import main
@@ -227,16 +227,34 @@ def test_mistakes(folder, capsys, options, line):
     assert line in said[-1]
 
 
-def test_mistakes_in_python(tmp_path):
-    with pytest.raises(InputError, match=r"the data are a list: give a name, or a Triples in memory"):
-        TripleDataModule([])
-    with pytest.raises(InputError, match="unseen is 'drop': it is one of refuse, keep"):
-        module_of(unseen="drop")
-    bare = Triples(splits={"train": groups().splits["train"]}, name="bare")
-    with pytest.raises(InputError, match="bare has no test triples: its splits are train; add some"):
-        TripleDataModule(bare).test_dataloader()
-    assert len(TripleDataModule(bare).val_dataloader()) == 0
-    with pytest.raises(InputError, match="the model has num_layers 1, triples with this sampler 0: use the data and the sampler"):
-        trainer_of(tmp_path).fit(model_of(module_of()), module_of(()))
-    with pytest.raises(InputError, match=r"run it with trainer.fit\(model, datamodule=TripleDataModule"):
-        trainer_of(tmp_path).fit(model_of(module_of()), [0])
+BARE = Triples(splits={"train": groups().splits["train"]}, name="bare")
+
+
+def test_triples_without_a_split_to_validate_on():
+    assert len(TripleDataModule(BARE).val_dataloader()) == 0
+
+
+MISTAKES = {
+    "a list of triples": Mistake(lambda: TripleDataModule([]), value="list", rule="data", remedy="name Triples memory"),
+    "a word for what is unseen": Mistake(lambda: module_of(unseen="drop"), value="'drop'", rule="unseen one", remedy="refuse keep"),
+    "no triples to test on": Mistake(
+        lambda: TripleDataModule(BARE).test_dataloader(), value="bare", rule="no test triples splits train", remedy="add"
+    ),
+    "a sampler of fewer hops than layers": Mistake(
+        lambda tmp_path: trainer_of(tmp_path).fit(model_of(module_of()), module_of(())),
+        value="num_layers 1",
+        rule="model triples sampler 0",
+        remedy="data sampler",
+    ),
+    "data without triples": Mistake(
+        lambda tmp_path: trainer_of(tmp_path).fit(model_of(module_of()), [0]),
+        value="TriplePredictor",
+        rule="needs triples",
+        remedy="trainer.fit(model, datamodule=TripleDataModule(",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes_in_python(mistake, request):
+    mistake.check(request)

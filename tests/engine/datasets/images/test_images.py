@@ -8,8 +8,8 @@ import tarfile
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.images.load import load_images
 
 RNG = np.random.default_rng(0)
@@ -97,23 +97,9 @@ def test_a_pickle_runs_nothing(tmp_path, batches):
             return os.mkdir, (str(marker),)
 
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").write_bytes(pickle.dumps({b"data": Evil(), b"labels": [1]}))
-    with pytest.raises(InputError, match=r"data_batch_3 .* names (posix|nt)\.mkdir"):
+    with refused(f"{os.name}.mkdir", "data_batch_3 no batch CIFAR-10", "fetch archive again"):
         load_images("cifar10", root=tmp_path)
     assert not marker.exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps({b"labels": [1]}), pickle.dumps({b"data": 3, b"labels": [1]})])
-def test_a_damaged_batch(tmp_path, batches, content):
-    write_archive(tmp_path, batches, "python", packed=False)
-    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(content)
-    with pytest.raises(InputError, match=r"test_batch in .* is no batch of CIFAR-10"):
-        load_images("cifar10", root=tmp_path)
-
-
-def test_a_damaged_archive(tmp_path):
-    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz cannot be read"):
-        load_images("cifar10", root=tmp_path)
 
 
 def write_npz(path, **changes):
@@ -135,27 +121,6 @@ def test_an_npz(tmp_path, monkeypatch):
     assert isinstance(images.x, np.memmap)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"train_x": np.zeros((30, 4, 6, 3))}, "train_x is float64"),
-        ({"test_x": np.zeros((5, 9, 6, 3), np.uint8)}, "test_x is uint8 of shape"),
-        ({"test_y": np.array([0, 1])}, "test_y is int64 of shape"),
-        ({"train_y": np.full(30, -1)}, "train_y is int64"),
-    ],
-)
-def test_an_npz_that_holds_something_else(tmp_path, changes, words):
-    write_npz(tmp_path / "flowers.npz", **changes)
-    with pytest.raises(InputError, match=words):
-        load_images("flowers", root=tmp_path)
-
-
-def test_a_graph_is_no_set_of_images(tmp_path):
-    np.savez(tmp_path / "graph.npz", indptr=np.arange(3), indices=np.arange(2))
-    with pytest.raises(InputError, match="is no set of images"):
-        load_images("graph", root=tmp_path)
-
-
 def test_digits():
     images = load_images("digits")
     assert (images.shape, images.white, images.num_classes) == ((8, 8, 1), 16, 10)
@@ -163,16 +128,91 @@ def test_digits():
     assert sum(len(ids) for ids in images.splits.values()) == 1797
 
 
-def test_what_is_not_there(tmp_path):
-    with pytest.raises(InputError, match=f"images 'cifar10' are not on this machine .looked in {tmp_path}.: put cifar-10-batches-py"):
-        load_images("cifar10", root=tmp_path)
-    with pytest.raises(InputError, match=r"put cats\.npz there, or take 'digits'"):
-        load_images("cats")
-    with pytest.raises(InputError, match="is not a folder"):
-        load_images("cats", root=tmp_path / "nowhere")
-
-
 def test_real_photographs(data_root):
     images = load_images("cifar10_lossless4k", root=data_root)
     assert (images.shape, images.num_classes) == ((32, 32, 3), 10)
     assert images.y[:4].tolist() == [6, 9, 9, 4], "frog, truck, truck, deer begin data_batch_1"
+
+
+def damaged_batch(folder, batches, content):
+    """Write the archive's folder with a batch of other content, and read it."""
+    write_archive(folder, batches, "python", packed=False)
+    (folder / "cifar-10-batches-py" / "test_batch").write_bytes(content)
+    return load_images("cifar10", root=folder)
+
+
+def damaged_archive(tmp_path):
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"no archive")
+    load_images("cifar10", root=tmp_path)
+
+
+def changed_npz(folder, **changes):
+    """Write a file of images with changes, and read it."""
+    write_npz(folder / "flowers.npz", **changes)
+    return load_images("flowers", root=folder)
+
+
+def graph_as_images(tmp_path):
+    np.savez(tmp_path / "graph.npz", indptr=np.arange(3), indices=np.arange(2))
+    load_images("graph", root=tmp_path)
+
+
+MISTAKES = {
+    **{
+        f"{what} as a batch": Mistake(
+            lambda tmp_path, batches, content=content: damaged_batch(tmp_path, batches, content),
+            value="test_batch",
+            rule="no batch CIFAR-10",
+            remedy="fetch archive again",
+        )
+        for what, content in (
+            ("an empty file", b""),
+            ("garbage", b"garbage"),
+            ("a pickle without pixels", pickle.dumps({b"labels": [1]})),
+            ("a pickle with one number", pickle.dumps({b"data": 3, b"labels": [1]})),
+        )
+    },
+    "an archive that is none": Mistake(damaged_archive, value="cifar-10-binary.tar.gz", rule="read", remedy="fetch archive again"),
+    "images as fractions": Mistake(
+        lambda tmp_path: changed_npz(tmp_path, train_x=np.zeros((30, 4, 6, 3))),
+        value="train_x is float64",
+        rule="uint8 (N, one size",
+        remedy="convert",
+    ),
+    "images of another size to test": Mistake(
+        lambda tmp_path: changed_npz(tmp_path, test_x=np.zeros((5, 9, 6, 3), np.uint8)),
+        value="test_x is uint8 of shape (5, 9, 6, 3)",
+        rule="images one size",
+        remedy="convert",
+    ),
+    "fewer classes than images": Mistake(
+        lambda tmp_path: changed_npz(tmp_path, test_y=np.array([0, 1])),
+        value="test_y is int64 of shape (2,)",
+        rule="one class 5 images",
+        remedy="correct",
+    ),
+    "negative classes": Mistake(
+        lambda tmp_path: changed_npz(tmp_path, train_y=np.full(30, -1)),
+        value="train_y is int64",
+        rule="class 0 30 images",
+        remedy="correct",
+    ),
+    "a graph": Mistake(graph_as_images, value="graph.npz", rule="no set images train_x", remedy="another file"),
+    "CIFAR-10 that is not there": Mistake(
+        lambda tmp_path: load_images("cifar10", root=tmp_path),
+        value="'cifar10'",
+        rule="not machine looked",
+        remedy="put cifar-10-batches-py .tar.gz 'digits'",
+    ),
+    "images without a folder": Mistake(
+        lambda: load_images("cats"), value="'cats'", rule="not machine root $HOPTRAIN_DATA", remedy="put cats.npz 'digits'"
+    ),
+    "a root that is no folder": Mistake(
+        lambda tmp_path: load_images("cats", root=tmp_path / "nowhere"), value="nowhere", rule="root not folder", remedy="create another"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

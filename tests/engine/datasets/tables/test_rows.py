@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.tables import rows
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.rows import Table
@@ -83,12 +83,6 @@ def test_headers_and_marks_are_looked_at(text, names, has_header, tmp_path):
     assert (table.names, table.has_header) == (names, has_header)
 
 
-def test_two_columns_of_one_name(tmp_path):
-    (tmp_path / "t").write_text("id,a,a\n1,2,3\n")
-    with pytest.raises(InputError, match="two columns of one name: its columns are id, a, a; correct the header"):
-        Table(tmp_path / "t")
-
-
 def test_progress_ends_at_the_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "BYTES", 10)
     (tmp_path / "t").write_text("1 2\n" * 20)
@@ -100,42 +94,6 @@ def test_progress_ends_at_the_whole(tmp_path, monkeypatch):
     assert shares[-1] == (1.0, 20)
 
 
-def test_a_file_that_is_cut_off_or_damaged(tmp_path):
-    whole = gzip.compress("".join(f"{i} {i * 7919 % 1000}\n" for i in range(5000)).encode())
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2 : len(whole) // 2 + 40] = bytes(40)
-    for content in (whole[:-20], bytes(damaged)):
-        (tmp_path / "t.gz").write_bytes(content)
-        with pytest.raises(InputError, match=r"t\.gz cannot be read|t\.gz, line"):
-            list(Table(tmp_path / "t.gz").pieces({"0": "id", "1": "id"}, BadRows()))
-
-
-@pytest.mark.parametrize("text", ["{}\n", "1 2\n{}\n", "1 2\n3 4\n{}"])
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch, text, pack):
-    """Some MB of gzip may hold some GB."""
-    monkeypatch.setattr("hoptrain.engine.datasets.tables.rows.BYTES", 2)
-    path = tmp_path / ("t.gz" if pack is gzip.compress else "t.csv")
-    path.write_bytes(pack(text.format("7" * (20 << 20)).encode()))
-    with pytest.raises(InputError, match="has a line of more than 16 MiB"):
-        list(Table(path, delimiter=" ").pieces({"0": "id", "1": "id"}, BadRows()))
-
-
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
-    for name in ("t.csv", "t.gz", "t.parquet"):
-        os.mkfifo(tmp_path / name)
-        with pytest.raises(InputError, match="it is no regular file"):
-            Table(tmp_path / name)
-
-
-def test_whole_numbers_of_parquet_have_to_fit(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install hoptrain[parquet]")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pyarrow.table({"a": pyarrow.array([1, 2**63], pyarrow.uint64())}), tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"column a has 9223372036854775808: whole numbers are less than 2\*\*63"):
-        list(Table(tmp_path / "t.parquet").pieces({"a": "id"}, BadRows()))
-
-
 @pytest.mark.parametrize("is_fast", [True, False])
 def test_spaces_around_a_cell_do_not_count(is_fast, tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text('src, dst ,a\na, b,1 \n b ,c, 2\n" c ","a b", 3 \n')
@@ -145,3 +103,74 @@ def test_spaces_around_a_cell_do_not_count(is_fast, tmp_path, monkeypatch):
     [piece] = table.pieces({"src": "key", "dst": "key", "a": "number"}, BadRows())
     assert table.names == ["src", "dst", "a"]
     assert [piece.columns[name].tolist() for name in table.names] == [["a", "b", "c"], ["b", "c", "a b"], [1, 2, 3]]
+
+
+def two_columns_of_one_name(tmp_path):
+    (tmp_path / "t").write_text("id,a,a\n1,2,3\n")
+    Table(tmp_path / "t")
+
+
+def compressed(folder, bent):
+    """Read a file of what ``bent`` makes of a compressed table."""
+    content = gzip.compress("".join(f"{i} {i * 7919 % 1000}\n" for i in range(5000)).encode())
+    (folder / "t.gz").write_bytes(bent(content))
+    list(Table(folder / "t.gz").pieces({"0": "id", "1": "id"}, BadRows()))
+
+
+def damaged(content):
+    half = len(content) // 2
+    return content[:half] + bytes(40) + content[half + 40 :]
+
+
+def line_of_20_mib(folder, monkeypatch, name, text):
+    """Some MB of gzip may hold some GB."""
+    monkeypatch.setattr(rows, "BYTES", 2)
+    content = text.format("7" * (20 << 20)).encode()
+    (folder / name).write_bytes(gzip.compress(content) if name == "t.gz" else content)
+    list(Table(folder / name, delimiter=" ").pieces({"0": "id", "1": "id"}, BadRows()))
+
+
+def pipe(folder, name):
+    os.mkfifo(folder / name)
+    Table(folder / name)
+
+
+def whole_number_beyond_int64(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install hoptrain[parquet]")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"a": pyarrow.array([1, 2**63], pyarrow.uint64())}), tmp_path / "t.parquet")
+    list(Table(tmp_path / "t.parquet").pieces({"a": "id"}, BadRows()))
+
+
+MISTAKES = {
+    "two columns of one name": Mistake(two_columns_of_one_name, value="id, a, a", rule="two columns one name", remedy="correct header"),
+    "a file that is cut off": Mistake(
+        lambda tmp_path: compressed(tmp_path, lambda content: content[:-20]), value="t.gz", rule="not read", remedy="correct write anew"
+    ),
+    # Whether its bytes or one of its lines cannot be read is zlib's.
+    "a file that is damaged": Mistake(lambda tmp_path: compressed(tmp_path, damaged), value="t.gz", rule="t.gz", remedy="correct"),
+    **{
+        f"a line without end {place} of {name}": Mistake(
+            lambda tmp_path, monkeypatch, name=name, text=text: line_of_20_mib(tmp_path, monkeypatch, name, text),
+            value=name,
+            rule="line 16 MiB row",
+            remedy="write anew",
+        )
+        for place, text in (("at the start", "{}\n"), ("in the middle", "1 2\n{}\n"), ("at the end", "1 2\n3 4\n{}"))
+        for name in ("t.csv", "t.gz")
+    },
+    **{
+        f"a pipe called {name}": Mistake(
+            lambda tmp_path, name=name: pipe(tmp_path, name), value=name, rule="read regular file", remedy="correct write anew"
+        )
+        for name in ("t.csv", "t.gz", "t.parquet")
+    },
+    "a whole number beyond int64": Mistake(
+        whole_number_beyond_int64, value="9223372036854775808", rule="column whole less 2**63", remedy="convert texts"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 
-from hoptrain.engine import InputError, load_hetero_dataset
+from hoptrain.engine import load_hetero_dataset
 
 
 @pytest.fixture(autouse=True)
@@ -50,25 +51,6 @@ def test_what_a_file_holds(tmp_path):
         assert (data.meta["source"], data.meta["not_carried"]) == ("here", ["node_type"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"meta": {"target": "paper"}}, "meta has node_types None and target 'paper': it states the number of vertices of each type"),
-        ({"meta": {"node_types": {"paper": 2, "author": 3}, "target": "venue"}}, "target 'venue': it states .* and one of the types"),
-        ({"rel_author__paper_indices": None}, "has no rel_author__paper_indices beside its indptr"),
-        ({"rel_a__b__c__d_indptr": np.zeros(3)}, "rel_a__b__c__d_indptr names no relation: it is rel_SOURCE__DESTINATION_indptr"),
-        ({"author_x_indices": np.array([9, 0])}, "x_indices leaves the .* entries of x_shape"),
-        ({"rel_author__paper_indices": np.array([0, 3, 1])}, "3"),
-        ({"y": np.array([1, -2])}, r"y\[1\] is -2: labels are in"),
-    ],
-)
-def test_what_is_refused(tmp_path, changes, message):
-    write(tmp_path / "small.npz", **changes)
-    with pytest.raises(InputError, match=message) as caught:
-        load_hetero_dataset("small", root=tmp_path)
-    assert "\n" not in str(caught.value)
-
-
 def test_acm_has_its_published_counts(data_root):
     if not (data_root / "hetero_acm.npz").exists():
         pytest.skip("hetero_acm.npz is absent")
@@ -78,3 +60,60 @@ def test_acm_has_its_published_counts(data_root):
     assert {kind: rows.shape for kind, rows in data.x.items()} == {"paper": (4019, 1902), "author": (7167, 1902)}
     assert (data.seed_type, data.num_classes) == ("paper", 3)
     assert [len(data.split(f"train_{number}")) for number in (20, 40, 60)] == [60, 120, 180]
+
+
+def changed(folder, **changes):
+    """Write the file with changes, and read it."""
+    write(folder / "small.npz", **changes)
+    return load_hetero_dataset("small", root=folder)
+
+
+MISTAKES = {
+    "no types of vertices": Mistake(
+        lambda tmp_path: changed(tmp_path, meta={"target": "paper"}),
+        value="node_types None",
+        rule="meta target 'paper' number",
+        remedy="add",
+    ),
+    "labels of a type that there is not": Mistake(
+        lambda tmp_path: changed(tmp_path, meta={"node_types": {"paper": 2, "author": 3}, "target": "venue"}),
+        value="target 'venue'",
+        rule="meta node_types types y",
+        remedy="add",
+    ),
+    "a relation without indices": Mistake(
+        lambda tmp_path: changed(tmp_path, rel_author__paper_indices=None),
+        value="rel_author__paper_indices",
+        rule="beside indptr relation both",
+        remedy="correct",
+    ),
+    "a relation of four names": Mistake(
+        lambda tmp_path: changed(tmp_path, rel_a__b__c__d_indptr=np.zeros(3)),
+        value="rel_a__b__c__d_indptr",
+        rule="relation rel_SOURCE__DESTINATION_indptr rel_SOURCE__NAME__DESTINATION_indptr",
+        remedy="rename",
+    ),
+    "sparse features beyond the columns": Mistake(
+        lambda tmp_path: changed(tmp_path, author_x_indices=np.array([9, 0])),
+        value="[3, 4]",
+        rule="x_indices x_shape column F",
+        remedy="fetch again",
+    ),
+    "an author that there is not": Mistake(
+        lambda tmp_path: changed(tmp_path, rel_author__paper_indices=np.array([0, 3, 1])),
+        value="vertex 3",
+        rule="author:to:paper source edge 1",
+        remedy="drop larger num_nodes",
+    ),
+    "a negative label": Mistake(
+        lambda tmp_path: changed(tmp_path, y=np.array([1, -2])),
+        value="y[1] is -2",
+        rule="labels [-1, 2)",
+        remedy="correct num_classes",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

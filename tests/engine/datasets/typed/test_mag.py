@@ -3,9 +3,10 @@
 import numba
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from scipy.sparse import csr_array
 
-from hoptrain.engine import InputError, load_dataset, load_hetero_dataset
+from hoptrain.engine import load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets.synthetic import affine_bijection, law_start
 from hoptrain.kernels.cpu import synthetic as kernels
 
@@ -126,14 +127,12 @@ def test_classes_are_learnable_with_the_graph_only():
 
 @pytest.mark.parametrize("scale", [0, 0.0005, 1.5, float("nan")])
 def test_a_scale_outside_the_range_is_refused(scale):
-    with pytest.raises(
-        InputError, match=r"scale is .*: it is the share of synthetic:mag to generate, .* from 0\.00095 on; give for instance"
-    ):
+    with refused(f"scale is {float(scale)}", "share synthetic:mag most 0.00095", "give 0.02"):
         load(scale=scale)
 
 
 def test_it_is_no_plain_graph():
-    with pytest.raises(InputError, match="synthetic:mag is a heterogeneous graph"):
+    with refused("synthetic:mag", "heterogeneous not homogeneous", "task: hetero load_hetero_dataset"):
         load_dataset("synthetic:mag", scale=0.001)
 
 

@@ -1,9 +1,9 @@
 """What a machine has of the graph: its own vertices' columns, as they stand in the whole one."""
 
 import numpy as np
-import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.topology.columns import own_columns
 from hoptrain.engine.partition.topology.trade import packed, trade, unpacked
@@ -37,7 +37,7 @@ def test_messages():
     arrays = [np.arange(3, dtype=np.int32), np.empty(0, np.uint64), np.array([0.5], np.float32)]
     back = unpacked(packed(*arrays), np.int32, np.uint64, np.float32)
     assert [(a.dtype, a.tolist()) for a in back] == [(a.dtype, a.tolist()) for a in arrays]
-    with pytest.raises(InputError, match=r"a message of 40 bytes came .* machines run other versions; install one"):
+    with refused("40 bytes", "message machine other versions", "install one"):
         unpacked(packed(*arrays), np.int32, np.uint64)
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from ranks import in_threads
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import GRAPH, open_partition, write_partition
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
@@ -43,9 +44,7 @@ def test_a_machine_has_its_edges_alone(data, parted):
 def test_what_needs_all_edges_is_refused(parted):
     graph = pickle.loads(pickle.dumps(open_partition(parted).data.graph))
     for what in ("indices", "weights"):
-        with pytest.raises(
-            InputError, match=r"parts has the graph in parts, each on its machine: this needs all edges at once; write parts .* whole"
-        ):
+        with refused(str(parted), "graph parts machine all edges", "write whole hoptrain partition --graph"):
             getattr(graph, what)
     assert (graph.num_nodes, graph.num_edges, graph.edge_ids) == (50, 300, None)
 
@@ -60,14 +59,12 @@ def test_whether_any_edge_has_a_weight_is_known_everywhere(data, tmp_path, weigh
 
 
 def test_what_cannot_be_parted(data, tmp_path):
-    with pytest.raises(InputError, match=r"graph is 'part': it is one of whole, parted"):
+    with refused("'part'", "graph one", "whole, parted"):
         write_partition(data, tmp_path / "parts", 3, graph="part")
     edges = Dataset(name="made", graph=data.graph, x=data.x, edge_attr=np.zeros((300, 2)))
-    with pytest.raises(InputError, match=r"made has features of edges, which stay with a whole graph: leave graph='parted' out"):
+    with refused("made", "features edges stay whole", "leave graph='parted' out"):
         write_partition(edges, tmp_path / "parts", 3, graph="parted")
-    with pytest.raises(
-        InputError, match=r"parts is 1 with graph='parted': a machine alone has the graph whole; take more parts, or leave it out"
-    ):
+    with refused("parts is 1", "graph='parted' machine alone whole", "more parts leave out"):
         write_partition(data, tmp_path / "parts", 1, graph="parted")
     assert not (tmp_path / "parts").exists()
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 from cpp.machines import Host
 from cpp.nvrtc import FOLDER
 from cuda_case import TESTED, _quick_simulator, needs_cuda, put_stand_in, simulated, to_host  # noqa: F401
@@ -153,7 +154,7 @@ def test_no_rows_are_no_launch(cupy):
 @simulated
 def test_ids_with_gaps_are_refused(cupy):
     rows = DeviceRows(np.zeros((3, 4), np.float32), DeviceStream(), placement="device")
-    with pytest.raises(ValueError, match=r"an array of shape \(2,\) is not contiguous: .*; copy it before"):
+    with refused("(2,)", "array shape not contiguous", "copy", ValueError):
         rows.gather_here(torch.zeros(4, dtype=torch.int64)[::2])
 
 

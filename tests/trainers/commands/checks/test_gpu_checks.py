@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 from cuda_case import simulated
 from numba import cuda
 
@@ -33,7 +34,7 @@ def copy_nothing(source, target, stream=0):
 
 def test_numba_s_own_target_is_found(on_device, monkeypatch):
     monkeypatch.setattr(cuda, "implementation", "Built-in", raising=False)
-    with pytest.raises(Wrong, match="Numba's own CUDA target in place of NVIDIA's"):
+    with refused("Numba's own CUDA target", "NVIDIA's", error=Wrong):
         gpu_numba.versions()
     monkeypatch.setattr(cuda, "implementation", "NVIDIA", raising=False)
     assert gpu_numba.versions().startswith("NVIDIA's: numba-cuda 0.")
@@ -51,10 +52,12 @@ def test_a_driver_older_than_the_compiler_is_found(on_device, monkeypatch, drive
     assert str(wrong.value if fails else found) == f"a GPU, compute capability 9.0, driver for CUDA {version}, compiler of CUDA 13.1"
 
 
-@pytest.mark.parametrize("check", [gpu_numba.kernel, gpu_numba.host_memory])
-def test_a_kernel_that_does_nothing_is_found(monkeypatch, check):
+@pytest.mark.parametrize(
+    ("check", "what"), [(gpu_numba.kernel, "a copy by a kernel"), (gpu_numba.host_memory, "mapped memory read by a kernel")]
+)
+def test_a_kernel_that_does_nothing_is_found(monkeypatch, check, what):
     monkeypatch.setattr(gpu_numba, "copy", copy_nothing)
-    with pytest.raises(Wrong, match="other numbers than it should give"):
+    with refused(what, "other numbers 1000", error=Wrong):
         check()
 
 
@@ -71,7 +74,7 @@ def test_machine_code_that_is_not_read_is_found(on_device, monkeypatch, hits):
     if hits:
         assert "machine code of another process" in gpu_numba.kernel_again()
     else:
-        with pytest.raises(Wrong, match=r"compiled anew, in .* nothing was read from /a/folder"):
+        with refused("/a/folder", "compiled anew nothing read", error=Wrong):
             gpu_numba.kernel_again()
 
 
@@ -82,7 +85,7 @@ def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch,
     monkeypatch.setattr(gpu_numba, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number))
     monkeypatch.setattr(gpu_numba, "lend", lambda shape, dtype: (lent, "handle"))
     monkeypatch.setattr(gpu_numba, "borrow", lambda handle, shape, dtype: lent[shift:] if handle == "handle" else None)
-    with pytest.raises(Wrong, match="a row read by a second process") if shift else nullcontext():
+    with refused("a row", "second process other numbers", error=Wrong) if shift else nullcontext():
         gpu_numba.ipc()
 
 
@@ -134,16 +137,16 @@ def test_what_works_is_fine(stand_in, check):
     assert check()
 
 
-@pytest.mark.parametrize("check", SHARED)
-def test_a_launch_that_is_lost_is_found(stand_in, monkeypatch, check):
+@pytest.mark.parametrize(("check", "what"), [(gpu_torch.stream, "torch, Numba and torch again"), (gpu_torch.torch_to_numba, "a tensor")])
+def test_a_launch_that_is_lost_is_found(stand_in, monkeypatch, check, what):
     monkeypatch.setattr(gpu_torch, "copy", copy_nothing)
-    with pytest.raises(Wrong, match="other numbers than it should give"):
+    with refused(what, "other numbers 999 1000", error=Wrong):
         check()
 
 
 def test_a_copy_in_the_place_of_shared_memory_is_found(stand_in, monkeypatch):
     monkeypatch.setattr(cuda, "as_cuda_array", lambda tensor: Lent(tensor.clone()))
-    with pytest.raises(Wrong, match=r"the array lies at 0x.*: it was copied"):
+    with refused("0x", "array tensor copied", error=Wrong):
         gpu_torch.torch_to_numba()
 
 
@@ -151,14 +154,14 @@ def test_a_copy_in_the_place_of_shared_memory_is_found(stand_in, monkeypatch):
 def test_a_tensor_that_is_a_copy_is_found(stand_in, monkeypatch, copied):
     monkeypatch.setattr(cuda, "to_device", lambda array: Lent(torch.from_numpy(array.copy())))
     stand_in.as_tensor = lambda array, device: torch.tensor(array.inside._ary) if copied else torch.from_numpy(array.inside._ary)
-    with pytest.raises(Wrong, match="it was copied") if copied else nullcontext():
+    with refused("0x", "array tensor copied", error=Wrong) if copied else nullcontext():
         gpu_torch.numba_to_torch()
 
 
 def test_torch_without_a_gpu_is_found(on_device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(Wrong, match="built for the CPU only, sees no GPU where Numba sees one"):
+    with refused(torch.__version__, "CPU only no GPU Numba", error=Wrong):
         gpu_torch.same_gpus()
 
 
@@ -169,7 +172,7 @@ def test_gpus_in_another_order_are_found(on_device, monkeypatch, order):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
     monkeypatch.setattr(cuda, "gpus", [SimpleNamespace(uuid=f"GPU-{uuid}") for uuid in order])
-    with pytest.raises(Wrong, match="torch sees the GPUs GPU-a, GPU-b, Numba GPU-b, GPU-a") if order == "ba" else nullcontext():
+    with refused("GPU-a, GPU-b, Numba GPU-b, GPU-a", "torch sees GPUs", error=Wrong) if order == "ba" else nullcontext():
         assert gpu_torch.same_gpus().endswith("sees the GPUs that Numba sees: 2")
 
 
@@ -218,24 +221,24 @@ def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fai
     monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: Reused(blocks))
     monkeypatch.setattr(gpu_engine, "fill_rows", {((64, 1), 256, 0, 0): lambda block, value: block.fill_(value)})
     monkeypatch.setattr(gpu_engine, "torch", SimpleNamespace(stack=lambda parts: torch.stack([part.sum() for part in parts])))
-    with pytest.raises(Wrong, match="sums of rows that were dropped at once") if fails else nullcontext():
+    with refused("sums of rows", "dropped other numbers", error=Wrong) if fails else nullcontext():
         gpu_engine.memory_of_torch()
 
 
 @pytest.mark.parametrize(
-    ("capture", "fault"),
+    ("capture", "fault", "rule"),
     [
-        (lambda work: work, None),
-        (lambda work: work() or work, "a launch that is captured and not to run yet"),
-        (lambda work: lambda: None, "a graph's replay"),
-        (lambda work: None, "nothing was captured"),
+        (lambda work: work, None, None),
+        (lambda work: work() or work, "a launch that is captured", "not run yet other numbers"),
+        (lambda work: lambda: None, "a graph's replay", "other numbers"),
+        (lambda work: None, "nothing", "captured"),
     ],
 )
-def test_a_graph_that_captures_or_replays_wrongly_is_found(monkeypatch, capture, fault):
+def test_a_graph_that_captures_or_replays_wrongly_is_found(monkeypatch, capture, fault, rule):
     stream = SimpleNamespace(numba=cuda.stream(), empty=cuda.device_array, capture=capture, synchronize=lambda: None)
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
     monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: stream)
-    with pytest.raises(Wrong, match=fault) if fault else nullcontext():
+    with refused(fault, rule, error=Wrong) if fault else nullcontext():
         gpu_engine.graph_capture()
 
 
@@ -248,11 +251,11 @@ def test_which_kernels_gather_is_told(monkeypatch, reason, found):
     assert gpu_engine.gather().startswith(found)
 
 
-@pytest.mark.parametrize("nth", [0, 1, 2])
-def test_rows_that_are_gathered_wrongly_are_found(monkeypatch, nth):
+@pytest.mark.parametrize(("nth", "place"), [(0, "device"), (1, "pinned"), (2, "pinned with hot rows on the device")])
+def test_rows_that_are_gathered_wrongly_are_found(monkeypatch, nth, place):
     wrong = [number == nth for number in range(3)]
     monkeypatch.setattr(gpu_engine, "to_host", lambda rows: np.asarray(rows) + wrong.pop(0))
-    with pytest.raises(Wrong, match=r"rows of a table, (device|pinned)"):
+    with refused(f", {place}: ", "rows table other numbers", error=Wrong):
         gpu_engine.gather()
     assert len(wrong) == 2 - nth
 
@@ -263,21 +266,21 @@ def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
     with pytest.raises(RuntimeWarning, match="cannot be page-locked"):
         gpu_engine.locked_pages()
     monkeypatch.setattr(gpu_engine, "page_lock", lambda pages: None)
-    with pytest.raises(Wrong, match="torch does not take them for locked"):
+    with refused("the queue's pages", "CUDA registered torch locked", error=Wrong):
         gpu_engine.locked_pages()
 
 
 @pytest.mark.parametrize(
     ("found", "fault"),
     [
-        (lambda pages: None, "the driver does not register pages"),
-        (lambda pages: cuda.to_device(pages(False) + 1), "registered pages read by a kernel"),
+        (lambda pages: None, ("pages of a file without a name", "driver register")),
+        (lambda pages: cuda.to_device(pages(False) + 1), ("registered pages", "kernel other numbers")),
     ],
 )
 def test_shared_pages_that_a_kernel_cannot_read_are_found(monkeypatch, found, fault):
     assert gpu_engine.shared_pages() == "a kernel reads pages that ranks share"
     monkeypatch.setattr(gpu_engine, "registered", found)
-    with pytest.raises(Wrong, match=fault):
+    with refused(*fault, error=Wrong):
         gpu_engine.shared_pages()
 
 
@@ -292,5 +295,5 @@ def test_a_batch_that_differs_is_found(graph, monkeypatch, place):
         return host
 
     monkeypatch.setattr(gpu_engine, "to_host", to_host)
-    with pytest.raises(Wrong, match=rf"schedule sample, bulk 0, batch 0, {names[place]}: other numbers than it should give \(1 of "):
+    with refused(f"{names[place]}: ", "sample bulk 0 numbers", error=Wrong):
         gpu_engine.sampling()

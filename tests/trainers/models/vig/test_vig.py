@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from cases.mistakes import Mistake, each_of
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.models.vig.gnn import ViG
 from hoptrain.trainers.models.vig.layers import Grid, MaxRelativeConv, Nearest, SumConv
 
@@ -120,17 +120,22 @@ def test_layers_are_what_a_pipeline_needs():
     assert owned == [name for name, _ in model.named_parameters()]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"patch": 3}, "patch is 3"),
-        ({"neighbors": 17}, "17 neighbors: at least one block, and from 1 to 16"),
-        ({"num_blocks": 0}, "0 blocks"),
-        ({"width": 9}, "conv_width is 9: 4 heads"),
-        ({"width": 0}, "width is 0"),
-        ({"ffn_width": -1}, "ffn_width is -1"),
-    ],
-)
-def test_sizes_that_do_not_fit(options, words):
-    with pytest.raises(InputError, match=words):
-        small(**options)
+MISTAKES = {
+    "patches that do not cover the image": Mistake(
+        lambda: small(patch=3), value="patch is 3", rule="squares cover image 8", remedy="common divisor"
+    ),
+    "more neighbours than vertices": Mistake(
+        lambda: small(neighbors=17), value="17 neighbors", rule="5 blocks one block vertices", remedy="1 16"
+    ),
+    "no blocks": Mistake(lambda: small(num_blocks=0), value="0 blocks", rule="3 neighbors one block", remedy="1 16"),
+    "a width that heads cannot share": Mistake(
+        lambda: small(width=9), value="conv_width is 9", rule="4 heads share channels", remedy="multiple 4"
+    ),
+    "no width": Mistake(lambda: small(width=0), value="width is 0", rule="model needs", remedy="1 more"),
+    "a width below 0": Mistake(lambda: small(ffn_width=-1), value="ffn_width is -1", rule="model needs", remedy="1 more"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 from sklearn import metrics
 from torch_geometric.data import Batch, Data
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.tasks.items.feed import ItemLoader
@@ -153,8 +153,6 @@ def test_categories():
     torch.testing.assert_close(layer(rows), torch.stack([layer.vectors.weight[[0, 8]].sum(0), layer.vectors.weight[[4, 5]].sum(0)]))
     trainer, _ = fitted(module, arch="gine", score="auc", class_weight="balanced")
     assert 0 <= float(trainer.callback_metrics["val_auc"]) <= 1
-    with pytest.raises(InputError, match="categorical with x of float32: categories are whole numbers"):
-        _ = module_of(classes, categorical=True).vertex_categories
 
 
 @pytest.mark.parametrize("y", [classes, several, target])
@@ -177,38 +175,64 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert "test RMSE" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("y", "options", "words"),
-    [
-        (
-            classes,
-            {"arch": "gin"},
-            "edge_channels is 2 with arch gin: it reads no features of edges; take gine, gatv2, transformer or nnconv",
-        ),
-        (classes, {"arch": "gine", "readout": "max"}, "readout is 'max'"),
-        (classes, {"arch": "gine", "score": "rmse"}, "the model tells 3 targets of a regression for a graph"),
-        (target, {"arch": "gine"}, "num_classes is 1 with score acc"),
-        (several, {"arch": "gine", "class_weight": "balanced"}, "class_weight is balanced and the labels are labels"),
-    ],
-)
-def test_mistakes(y, options, words):
-    with pytest.raises(InputError, match=words):
-        fitted(module_of(y), **options)
-
-
-def test_other_data_than_the_models():
+def fit_edge_features_to_a_model_without():
     model = model_of(module_of(classes, edges=False))
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-    with pytest.raises(InputError, match="the model's edge_channels is 0, graphs has 2"):
-        trainer.fit(model, module_of(classes))
-    with pytest.raises(InputError, match=r"SmallGraphs.from_pyg\(data\) makes one"):
-        SmallGraphsDataModule(pyg_graphs(classes))
+    trainer.fit(model, module_of(classes))
 
 
-def test_workers_that_cannot_be():
+def workers_of_their_own():
     module = module_of(classes)
-    schedule = module.make_loader(0, 1, seed=3).schedule
-    with pytest.raises(InputError, match="num_workers is 2"):
-        ItemLoader(schedule, module.collate, None, 2)
-    with pytest.raises(InputError, match="num_workers is -1"):
-        module_of(classes, num_workers=-1).make_loader(0, 1, seed=3)
+    ItemLoader(module.make_loader(0, 1, seed=3).schedule, module.collate, None, 2)
+
+
+MISTAKES = {
+    "categories that are no whole numbers": Mistake(
+        lambda: module_of(classes, categorical=True).vertex_categories,
+        value="x of float32",
+        rule="categorical categories whole numbers",
+        remedy="leave out",
+    ),
+    "layers that read no features of edges": Mistake(
+        lambda: fitted(module_of(classes), arch="gin"),
+        value="gin",
+        rule="edge_channels 2 features edges",
+        remedy="gine gatv2 transformer nnconv data.edge_features: false",
+    ),
+    "a readout that there is not": Mistake(
+        lambda: fitted(module_of(classes), arch="gine", readout="max"), value="'max'", rule="readout one", remedy="sum mean"
+    ),
+    "classes scored as targets": Mistake(
+        lambda: fitted(module_of(classes), arch="gine", score="rmse"),
+        value="3 targets",
+        rule="model graphs 3 classes",
+        remedy="score num_classes multilabel",
+    ),
+    "targets scored as classes": Mistake(
+        lambda: fitted(module_of(target), arch="gine"), value="num_classes is 1", rule="score acc classes two", remedy="rmse mae r2"
+    ),
+    "weights of classes for several labels": Mistake(
+        lambda: fitted(module_of(several), arch="gine", class_weight="balanced"),
+        value="balanced",
+        rule="class_weight labels only classes",
+        remedy="leave out",
+    ),
+    "other data than the model's": Mistake(
+        fit_edge_features_to_a_model_without, value="edge_channels is 0", rule="model graphs 2", remedy="data"
+    ),
+    "a list of graphs": Mistake(
+        lambda: SmallGraphsDataModule(pyg_graphs(classes)), value="list", rule="data", remedy="name SmallGraphs SmallGraphs.from_pyg(data)"
+    ),
+    "workers for batches of this process": Mistake(workers_of_their_own, value="num_workers is 2", rule="0 process", remedy="correct"),
+    "fewer workers than none": Mistake(
+        lambda: module_of(classes, num_workers=-1).make_loader(0, 1, seed=3),
+        value="num_workers is -1",
+        rule="least 0",
+        remedy="correct",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 from ranks.command import hoptrain
 from ranks.on_machines import START_S
 
-from hoptrain.engine import Address, InputError
+from hoptrain.engine import Address
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.pipeline import Layered
@@ -78,7 +79,7 @@ def test_evaluation_shares_the_items_out(numbers, monkeypatch):
 
 def test_a_split_that_is_empty(numbers):
     numbers.data.splits["train"] = np.empty(0, np.int64)
-    with pytest.raises(InputError, match="numbers has no train items"):
+    with refused("numbers", "no train items splits", "another data set"):
         numbers.make_loader(0, 1, seed=0)
 
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Trainer
 from reference.typed import sizes_of, typed_classifier, typed_data, typed_module
 from sklearn.metrics import average_precision_score, f1_score, r2_score
 from torch import nn
 from torch_geometric.nn import GAT, GIN, GraphSAGE, to_hetero
 
-from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine import HeteroGraph
 from hoptrain.trainers import HeteroClassifier
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 
@@ -123,31 +124,6 @@ class Returns(nn.Module):
         return self.value
 
 
-def test_what_a_module_returns_is_checked():
-    data = typed_module(DATA)
-    for value, takes, message in (
-        ({"author": torch.zeros(3, 3)}, "edge_index", "Returns returned NoneType for type paper: a model gives a tensor of scores"),
-        ((1, 2), "blocks", "Returns returned tuple for type paper"),
-        (torch.zeros(16, 2), "blocks", r"returned torch.float32 of shape \(16, 2\): it gives floating scores of shape \(16, 3\)"),
-    ):
-        with pytest.raises(InputError, match=message):
-            trainer().fit(HeteroClassifier(model=Returns(value), takes=takes), data)
-    with pytest.raises(InputError, match="model is 3: "):
-        HeteroClassifier(model=3)
-    with pytest.raises(InputError, match="takes is 'edges': it is one of blocks, edge_index"):
-        HeteroClassifier(model=Returns(1), takes="edges")
-    with pytest.raises(InputError, match="takes is edge_index without a model of your own"):
-        typed_classifier(data, embeddings=True, takes="edge_index")
-    with pytest.raises(InputError, match="heads with a model of your own: it builds a TypedGNN"):
-        HeteroClassifier(model=Returns(1), heads=2)
-    with pytest.raises(InputError, match="HeteroClassifier without a model and without its sizes"):
-        HeteroClassifier()
-    with pytest.raises(InputError, match="takes is edge_index and vertices of type subject have no features: PyG's models"):
-        trainer().fit(HeteroClassifier(model=Returns(1), takes="edge_index"), typed_module(typed_data()))
-    with pytest.raises(InputError, match="the model has seed_type author"):
-        trainer().fit(HeteroClassifier(model=Returns(1), seed_type="author"), data)
-
-
 TEST = DATA.split("test")
 
 
@@ -190,13 +166,86 @@ def test_class_weights(monkeypatch):
     weights = torch.tensor([len(train) / (3 * (train == number).sum()) for number in range(3)], dtype=torch.float32)
     losses = nn.functional.cross_entropy(model(batch), batch.y, reduction="none")
     torch.testing.assert_close(model.training_step(batch, 0), (losses * weights[batch.y]).mean())
-    with pytest.raises(InputError, match="class_weight is balanced and the labels are targets: only classes have weights"):
+    with refused("class_weight is balanced", "labels targets only classes", "leave out"):
         fitted(y.astype(np.float32) + 0.5, score="rmse", class_weight="balanced")
 
 
-def test_labels_and_scores_that_do_not_fit():
-    with pytest.raises(InputError, match="score is 'ap' and the labels are classes: these are scored by acc, macro_f1"):
-        typed_classifier(typed_module(DATA), embeddings=True, score="ap")
+def fit(model, data=DATA):
+    trainer().fit(model, typed_module(data))
+
+
+def fit_three_classes_to_targets():
     data = typed_module(typed_data(y=np.random.default_rng(0).random(90)))
-    with pytest.raises(InputError, match="the model tells 3 classes, one a vertex, typed has 1 targets of a regression for a vertex"):
-        trainer().fit(typed_classifier(data, num_classes=3), data)
+    trainer().fit(typed_classifier(data, num_classes=3), data)
+
+
+MISTAKES = {
+    "a dict without the type of the seeds": Mistake(
+        lambda: fit(HeteroClassifier(model=Returns({"author": torch.zeros(3, 3)}), takes="edge_index")),
+        value="NoneType",
+        rule="Returns returned type paper",
+        remedy="tensor scores row seed",
+    ),
+    "a tuple in place of scores": Mistake(
+        lambda: fit(HeteroClassifier(model=Returns((1, 2)), takes="blocks")),
+        value="tuple",
+        rule="Returns returned type paper",
+        remedy="tensor scores row seed",
+    ),
+    "scores for fewer classes": Mistake(
+        lambda: fit(HeteroClassifier(model=Returns(torch.zeros(16, 2)), takes="blocks")),
+        value="(16, 2)",
+        rule="returned torch.float32 floating scores",
+        remedy="16, 3) forward",
+    ),
+    "a number in place of a module": Mistake(
+        lambda: HeteroClassifier(model=3),
+        value="model is 3",
+        rule="checkpoint weights name",
+        remedy="nn.Module HeteroClassifier(model=...)",
+    ),
+    "what a module takes that there is not": Mistake(
+        lambda: HeteroClassifier(model=Returns(1), takes="edges"), value="'edges'", rule="takes one", remedy="blocks edge_index"
+    ),
+    "what a module takes without a module": Mistake(
+        lambda: typed_classifier(typed_module(DATA), embeddings=True, takes="edge_index"),
+        value="edge_index",
+        rule="takes without model own",
+        remedy="model leave out",
+    ),
+    "an option of our model beside a module": Mistake(
+        lambda: HeteroClassifier(model=Returns(1), heads=2), value="heads", rule="model own builds TypedGNN", remedy="leave out"
+    ),
+    "neither a model nor its sizes": Mistake(
+        lambda: HeteroClassifier(), value="HeteroClassifier", rule="without model sizes", remedy="in_channels relations seed_type"
+    ),
+    "a type without features for PyG's models": Mistake(
+        lambda: fit(HeteroClassifier(model=Returns(1), takes="edge_index"), typed_data()),
+        value="type subject",
+        rule="takes edge_index no features PyG",
+        remedy="model blocks",
+    ),
+    "a model for seeds of another type": Mistake(
+        lambda: fit(HeteroClassifier(model=Returns(1), seed_type="author")),
+        value="author",
+        rule="model seed_type typed paper",
+        remedy="data sampler",
+    ),
+    "a score of other labels": Mistake(
+        lambda: typed_classifier(typed_module(DATA), embeddings=True, score="ap"),
+        value="'ap'",
+        rule="score labels classes",
+        remedy="acc macro_f1 auc",
+    ),
+    "targets for a model of classes": Mistake(
+        fit_three_classes_to_targets,
+        value="3 classes",
+        rule="typed 1 targets vertex",
+        remedy="score num_classes multilabel",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from reference.typed import ENDS, NUM_NODES, sizes_of, typed_classifier, typed_data, typed_graph, typed_module
 
-from hoptrain.engine import Dataset, HeteroGraph, InputError
+from hoptrain.engine import Dataset, HeteroGraph
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.trainers import HeteroClassifier, HeteroDataModule
 from hoptrain.trainers.commands.lightning import run
@@ -130,58 +131,100 @@ def without(relation=None, kind=None):
     return HeteroGraph(numbers, columns)
 
 
-def test_data_that_cannot_be_learnt_from():
-    for changes, message in (
-        ({"y": None}, "typed has no labels: task hetero learns labels of the vertices of type paper; give a y"),
-        ({"graph": without("of")}, "typed: relation subject:of:paper has no edges: nothing can be learnt of it; leave it out"),
-        (
-            {"graph": without(kind="subject")},
-            "typed: type subject has no vertices: nothing can be learnt of it; leave it and its relations out",
-        ),
-        ({"splits": {}}, "typed has no split 'train'"),
-    ):
-        with pytest.raises(InputError, match=message):
-            typed_module(typed_data(**changes)).train_dataloader()
-    module = typed_module(typed_data(graph=without("on")), fanouts=(3,))  # not within reach of one layer
+def test_relations_out_of_reach_are_left_out():
+    module = typed_module(typed_data(graph=without("on")), fanouts=(3,))  # of one layer
     assert len(ENDS) == len(module.relations)
 
 
-def test_samplers_and_data_of_the_other_kind(dataset):
-    with pytest.raises(InputError, match="NeighborSampler on typed, a typed graph"):
-        HeteroDataModule(typed_data(), NeighborSampler([2]))
-    with pytest.raises(InputError, match="seed_type is 'author', that of typed 'paper'"):
-        HeteroDataModule(typed_data(), HeteroSampler([2], "author"))
-    with pytest.raises(InputError, match="the sampler's seed_type is None, that of typed 'paper': give the sampler the data's"):
-        HeteroDataModule(typed_data(), HeteroSampler([2]))
-    with pytest.raises(InputError, match="the data are a Dataset: give a name, or a HeteroDataset in memory"):
-        HeteroDataModule(Dataset(name="plain", graph=dataset.graph, x=dataset.x, y=dataset.y), HeteroSampler([2], "paper"))
-
-
-def test_a_model_of_other_data_is_refused():
-    module = typed_module(typed_data())
-    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
-    fewer = HeteroClassifier(**sizes_of(module) | {"num_vertices": {"subject": 11}, "embeddings": True})
-    with pytest.raises(InputError, match=r"the model has num_vertices {'subject': 11}, typed with this sampler {'subject': 12}"):
-        trainer.fit(fewer, module)
-    without_edges = typed_classifier(module, arch="gatv2")
-    with_edges = typed_module(typed_data(edge_attr={("author", "writes", "paper"): np.ones((400, 2))}))
-    with pytest.raises(InputError, match=r"the model has edge_channels {}, typed with this sampler {'author:writes:paper': 2}"):
-        trainer.fit(without_edges, with_edges)
-    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
-    with pytest.raises(InputError, match="HeteroClassifier needs the graph that it learns from"):
-        trainer.test(typed_classifier(module), module.test_dataloader(), verbose=False)
-
-
-def test_a_pipeline_is_refused():
-    strategy = PipelineStrategy(stages=2, chunks=2, balance=[1, 1])
-    with pytest.raises(InputError, match="HeteroClassifier does not run in a pipeline: use NodeClassifier"):
-        strategy.check(typed_classifier(typed_module(typed_data())), SimpleNamespace(world_size=2))
+def with_named_splits(data):
+    return replace(data, splits={f"{name}_20": ids for name, ids in data.splits.items()})
 
 
 def test_splits_by_name():
     data = typed_data()
-    named = replace(data, splits={f"{name}_20": ids for name, ids in data.splits.items()})
-    module = typed_module(named, splits="20")
+    module = typed_module(with_named_splits(data), splits="20")
     assert {name: len(ids) for name, ids in module.data.splits.items()} == {"train": 50, "val": 20, "test": 20}
-    with pytest.raises(InputError, match="typed has no split 'train_40': it has train_20, val_20, test_20"):
-        typed_module(named, splits="40")
+
+
+def load(**changes):
+    """Batches of the data with the changes."""
+    return typed_module(typed_data(**changes)).train_dataloader()
+
+
+def quiet_trainer():
+    return Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+
+
+def data_of_one_type(dataset):
+    HeteroDataModule(Dataset(name="plain", graph=dataset.graph, x=dataset.x, y=dataset.y), HeteroSampler([2], "paper"))
+
+
+def fit_a_model_of_fewer_vertices():
+    module = typed_module(typed_data())
+    fewer = HeteroClassifier(**sizes_of(module) | {"num_vertices": {"subject": 11}, "embeddings": True})
+    quiet_trainer().fit(fewer, module)
+
+
+def fit_a_model_without_edge_features():
+    without_edges = typed_classifier(typed_module(typed_data()), arch="gatv2")
+    with_edges = typed_module(typed_data(edge_attr={("author", "writes", "paper"): np.ones((400, 2))}))
+    quiet_trainer().fit(without_edges, with_edges)
+
+
+def run_without_a_data_module():
+    module = typed_module(typed_data())
+    quiet_trainer().test(typed_classifier(module), module.test_dataloader(), verbose=False)
+
+
+def run_in_a_pipeline():
+    strategy = PipelineStrategy(stages=2, chunks=2, balance=[1, 1])
+    strategy.check(typed_classifier(typed_module(typed_data())), SimpleNamespace(world_size=2))
+
+
+MISTAKES = {
+    "no labels": Mistake(lambda: load(y=None), value="typed", rule="no labels hetero type paper", remedy="give y"),
+    "a relation without edges": Mistake(
+        lambda: load(graph=without("of")), value="subject:of:paper", rule="relation no edges learnt", remedy="leave out"
+    ),
+    "a type without vertices": Mistake(
+        lambda: load(graph=without(kind="subject")), value="type subject", rule="no vertices learnt", remedy="leave relations out"
+    ),
+    "no splits": Mistake(lambda: load(splits={}), value="'train'", rule="typed no split none", remedy="choose ids"),
+    "a split that there is not": Mistake(
+        lambda: typed_module(with_named_splits(typed_data()), splits="40"),
+        value="'train_40'",
+        rule="typed no split",
+        remedy="train_20 val_20 test_20",
+    ),
+    "a sampler of plain graphs": Mistake(
+        lambda: HeteroDataModule(typed_data(), NeighborSampler([2])),
+        value="NeighborSampler",
+        rule="typed graph plain",
+        remedy="HeteroSampler",
+    ),
+    "a sampler for seeds of another type": Mistake(
+        lambda: HeteroDataModule(typed_data(), HeteroSampler([2], "author")),
+        value="'author'",
+        rule="seed_type typed 'paper'",
+        remedy="sampler data",
+    ),
+    "a sampler without a type of seeds": Mistake(
+        lambda: HeteroDataModule(typed_data(), HeteroSampler([2])), value="None", rule="seed_type typed 'paper'", remedy="sampler data"
+    ),
+    "data of one type": Mistake(data_of_one_type, value="a Dataset", rule="data", remedy="name HeteroDataset HeteroDataset.from_pyg"),
+    "a model of fewer vertices": Mistake(
+        fit_a_model_of_fewer_vertices, value="{'subject': 11}", rule="model num_vertices typed 12", remedy="data sampler"
+    ),
+    "a model without features of edges": Mistake(
+        fit_a_model_without_edge_features, value="{}", rule="model edge_channels typed 'author:writes:paper': 2", remedy="data sampler"
+    ),
+    "batches without a data module": Mistake(
+        run_without_a_data_module, value="HeteroClassifier", rule="needs graph", remedy="datamodule=HeteroDataModule("
+    ),
+    "a pipeline": Mistake(run_in_a_pipeline, value="HeteroClassifier", rule="pipeline", remedy="NodeClassifier chunks"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

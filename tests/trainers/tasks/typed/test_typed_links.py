@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Trainer
 from reference.typed import typed_data
 
-from hoptrain.engine import HeteroDataset, HeteroGraph, InputError
+from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.samplers import HeteroLinkSampler, HeteroSampler, NeighborSampler
 from hoptrain.trainers import HeteroLinkDataModule, HeteroLinkPredictor
 from hoptrain.trainers.commands.lightning import run
@@ -207,9 +208,9 @@ def test_given_splits_are_taken_as_they_are():
     assert pairs_of(module.data.graph.relations[BUYS]) == set(map(tuple, ends["train"].T.tolist())) - held
     assert 0 <= scores_after_a_step(module, predictor_of(module))["test_auc"] <= 1
     assert module_of(data, split="share").held_out["val"].links.shape != (2, 50)
-    with pytest.raises(InputError, match=r"user:buys:item: shop: edges to learn from .* set data.shared_links to drop"):
+    with refused("user:buys:item", "shop edges learn copies held", "data.shared_links drop keep"):
         module_of(data)
-    with pytest.raises(InputError, match="user:knows:user: split is given and shop has no edge_splits but for training"):
+    with refused("user:knows:user", "split given shop edge_splits", "Dataset share"):
         module_of(data, both(), shared_links="drop")
 
 
@@ -246,32 +247,65 @@ def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
     assert "the vectors of all vertices of type user, and behind them of type item, in order: " in capsys.readouterr().out
 
 
-def test_what_does_not_fit():
-    data = shop()
-    with pytest.raises(InputError, match=r"relation item:bought:user has the edges of user:buys:item turned round: what is asked for"):
-        module_of(dealt=sampler(exclude="self", reverse=None))
-    for wrong in (HeteroSampler([2], "item"), NeighborSampler([2]), sampler(edges=[0])):
-        with pytest.raises(InputError, match="links of a typed graph are dealt out by a HeteroLinkSampler without edges"):
-            module_of(dealt=wrong)
-    with pytest.raises(InputError, match="user:buys:item: split is time and the edges have no times: give them to HeteroGraph"):
-        module_of(split="time")
-    module = module_of()
-    with pytest.raises(InputError, match="vertices of type item have no features: give them some, or set embeddings: true"):
-        predictor_of(module, embeddings=False)
-    with pytest.raises(InputError, match="score is recall@3 and eval_negatives is not all"):
-        trainer_of().fit(predictor_of(module, score="recall@3"), module)
-    with pytest.raises(InputError, match="hard_negatives is 2 and the sampler's num_negatives 1"):
-        trainer_of().fit(predictor_of(module, hard_negatives=2), module)
-    with pytest.raises(InputError, match="gradient_clip_val with embeddings"):
-        trainer_of(gradient_clip_val=1.0).fit(predictor_of(module), module)
-    other = module_of(dealt=sampler(KNOWS, "self", None))
-    with pytest.raises(InputError, match="the model has link_relation user:buys:item, shop with this sampler user:knows:user"):
-        trainer_of().fit(predictor_of(module), other)
-    with pytest.raises(InputError, match=r"run it with trainer.fit\(model, datamodule=HeteroLinkDataModule\(...\)\)"):
-        trainer_of().fit(predictor_of(module), [0])
-    with pytest.raises(InputError, match="the data are a HeteroGraph: give a name, or a HeteroDataset in memory"):
-        module_of(data.graph)
-    assert typed_data().y is not None  # labels are left out
+def test_labels_are_left_out():
+    assert typed_data().y is not None
     assert module_of(typed_data(), sampler(("author", "writes", "paper"), "self", None)).data.y is None
-    with pytest.raises(InputError, match="HeteroLinkPredictor does not run in a pipeline"):
-        PipelineStrategy(stages=2, chunks=2, balance=[1, 1]).check(predictor_of(module), SimpleNamespace(world_size=2))
+
+
+def fit(given=None, to=None, **options):
+    """One run of a model with the options that is made for ``shop``, on the data ``to``."""
+    module = module_of()
+    trainer_of(**given or {}).fit(predictor_of(module, **options), module if to is None else to)
+
+
+def run_in_a_pipeline():
+    PipelineStrategy(stages=2, chunks=2, balance=[1, 1]).check(predictor_of(module_of()), SimpleNamespace(world_size=2))
+
+
+MISTAKES = {
+    "reversed edges that stay": Mistake(
+        lambda: module_of(dealt=sampler(exclude="self", reverse=None)),
+        value="item:bought:user",
+        rule="user:buys:item turned known",
+        remedy="exclude reverse reverse_relation 'bought'",
+    ),
+    **{
+        f"a {name}": Mistake(lambda wrong=wrong: module_of(dealt=wrong), value=value, rule="links typed", remedy="HeteroLinkSampler edges")
+        for name, wrong, value in (
+            ("sampler of vertices", HeteroSampler([2], "item"), "HeteroSampler(fanouts=[2]"),
+            ("sampler of plain graphs", NeighborSampler([2]), "NeighborSampler(fanouts=[2]"),
+            ("sampler of links with edges", sampler(edges=[0]), "HeteroLinkSampler(HeteroSampler"),
+        )
+    },
+    "a split by times without any": Mistake(
+        lambda: module_of(split="time"), value="user:buys:item", rule="split time edges no times", remedy="HeteroGraph share"
+    ),
+    "a type without features": Mistake(
+        lambda: predictor_of(module_of(), embeddings=False), value="type item", rule="no features", remedy="embeddings: true 40"
+    ),
+    "a score of the best beside some": Mistake(
+        lambda: fit(score="recall@3"), value="recall@3", rule="eval_negatives not all best destinations", remedy="all"
+    ),
+    "more hard negatives than there are": Mistake(
+        lambda: fit(hard_negatives=2), value="hard_negatives is 2", rule="num_negatives 1", remedy="num_negatives more"
+    ),
+    "clipping of sparse gradients": Mistake(
+        lambda: fit({"gradient_clip_val": 1.0}), value="gradient_clip_val", rule="embeddings sparse", remedy="leave out"
+    ),
+    "data of another relation than the model's": Mistake(
+        lambda: fit(to=module_of(dealt=sampler(KNOWS, "self", None))),
+        value="user:buys:item",
+        rule="model link_relation shop user:knows:user",
+        remedy="data sampler",
+    ),
+    "data without a graph": Mistake(
+        lambda: fit(to=[0]), value="HeteroLinkPredictor", rule="needs graph", remedy="trainer.fit(model, datamodule=HeteroLinkDataModule("
+    ),
+    "a graph as data": Mistake(lambda: module_of(shop().graph), value="HeteroGraph", rule="data", remedy="name HeteroDataset memory"),
+    "a pipeline": Mistake(run_in_a_pipeline, value="HeteroLinkPredictor", rule="pipeline", remedy="NodeClassifier chunks"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -6,13 +6,14 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer, seed_everything
 from ranks import in_threads
 from ranks.command import here, hoptrain
 from ranks.on_machines import START_S
 from torch import nn
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.tasks.whole import part
@@ -149,15 +150,6 @@ def test_training_learns_and_repeats_to_the_bit(data):
         assert torch.equal(one, other)
 
 
-def test_mistakes(data):
-    with pytest.raises(InputError, match="chunk_edges is 0: it is at least 1"):
-        WholeGraphDataModule(data, chunk_edges=0)
-    with pytest.raises(InputError, match=r"norm batch over \d+ chunks: each would have a mean of its own; raise data.chunk_edges"):
-        fit(data, norm="batch")
-    with pytest.raises(InputError, match="Linear with task whole: it goes layer by layer"):
-        fit(data, model=nn.Linear(7, 3))
-
-
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
     """Under DDP, whose collectives run beside those of the boundaries."""
@@ -181,3 +173,21 @@ def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
     assert weights[0].keys() == weights[1].keys()
     for name, tensor in weights[0].items():
         torch.testing.assert_close(tensor, weights[1][name], rtol=1e-4, atol=1e-5)
+
+
+MISTAKES = {
+    "chunks of no edges": Mistake(
+        lambda data: WholeGraphDataModule(data, chunk_edges=0), value="chunk_edges is 0", rule="least 1", remedy="give 1048576"
+    ),
+    "a mean over a batch that is cut": Mistake(
+        lambda data: fit(data, norm="batch"), value="norm batch", rule="6 chunks mean own", remedy="data.chunk_edges norm layer"
+    ),
+    "a model without layers": Mistake(
+        lambda data: fit(data, model=nn.Linear(7, 3)), value="Linear", rule="task whole layer", remedy="layers task nodes"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)
